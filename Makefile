@@ -1,0 +1,63 @@
+# Everything runs in .venv, which is set up on first use by the target that needs it.
+# Needs Python 3.11 or newer, make and the package index; no root, no Java.
+
+PYTHON ?= python3
+ARGS ?=
+RUN := .venv/bin/python -m
+SOURCES := src tests tools benchmarks
+
+# An environment that came along with a copied folder would run the code it was copied from.
+ifneq ($(shell cat .venv/root 2>/dev/null),$(CURDIR))
+$(shell rm -f .venv/*.stamp)
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-spark bench lint types format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS='-k name' goes to pytest."
+
+demo: .venv/demo.stamp ## see Seamark at work
+	@.venv/bin/seamark demo $(ARGS)
+
+test: .venv/test.stamp ## run the tests (all but those that start Spark)
+	@$(RUN) pytest -n 2 -m "not spark" $(ARGS)
+
+test-spark: .venv/spark.stamp ## run the tests that start a real Spark
+	@$(RUN) pytest -m spark $(ARGS)
+
+bench: .venv/test.stamp ## run the benchmarks; results are ratios
+	@set -e; for file in benchmarks/bench_*.py; do .venv/bin/python "$$file" $(ARGS); done
+
+lint: .venv/test.stamp ## check style and formatting
+	@$(RUN) ruff check $(SOURCES)
+	@$(RUN) ruff format --check $(SOURCES)
+
+types: .venv/test.stamp ## check the types
+	@$(RUN) mypy
+
+format: .venv/test.stamp ## format the code and fix what can be fixed
+	@$(RUN) ruff format $(SOURCES)
+	@$(RUN) ruff check --fix $(SOURCES)
+
+clean: ## remove .venv, caches and what the demo left
+	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --expect is about how many packages it will be, for the bar; being wrong only makes it jump.
+.venv/demo.stamp: pyproject.toml
+	@sh tools/check_python.sh $(PYTHON)
+	@$(PYTHON) -m tools.bootstrap --for "the demo" --stamp $@ --expect 12 --extras cli
+
+.venv/test.stamp: pyproject.toml
+	@sh tools/check_python.sh $(PYTHON)
+	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 88 \
+		--extras cli,java,rocksdb,redis --group dev
+
+.venv/spark.stamp: pyproject.toml
+	@sh tools/check_python.sh $(PYTHON)
+	@$(PYTHON) -m tools.bootstrap --for "the tests with Spark" --stamp $@ --expect 96 \
+		--extras all,java --group dev

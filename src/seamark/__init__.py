@@ -1,0 +1,67 @@
+"""Exactly-once, verifiable, portable checkpoints for PySpark streaming pipelines.
+
+Every epoch of a pipeline becomes one durable, checksummed checkpoint in a store of your own:
+a folder, S3, Azure or Google Cloud Storage::
+
+    import seamark
+
+    store = seamark.open_store("s3://bucket/trades")
+
+Names are loaded on first use, so ``import seamark`` costs nothing and needs no Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from seamark._version import __version__
+
+if TYPE_CHECKING:
+    from seamark.errors import FencedError, SeamarkError
+    from seamark.manifest import (
+        CheckpointManifest,
+        ConnectorCheckpoint,
+        InFlightRecord,
+        OperatorCheckpoint,
+        SinkCommitStatus,
+    )
+    from seamark.store import open_store
+
+__all__ = [
+    "CheckpointManifest",
+    "ConnectorCheckpoint",
+    "FencedError",
+    "InFlightRecord",
+    "OperatorCheckpoint",
+    "SeamarkError",
+    "SinkCommitStatus",
+    "__version__",
+    "open_store",
+]
+
+_HOME = {
+    "CheckpointManifest": "seamark.manifest",
+    "ConnectorCheckpoint": "seamark.manifest",
+    "FencedError": "seamark.errors",
+    "InFlightRecord": "seamark.manifest",
+    "OperatorCheckpoint": "seamark.manifest",
+    "SeamarkError": "seamark.errors",
+    "SinkCommitStatus": "seamark.manifest",
+    "open_store": "seamark.store",
+}
+
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from its module on first use."""
+        module = _HOME.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

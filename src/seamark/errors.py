@@ -1,0 +1,88 @@
+"""Every error that Seamark raises, and the exit code that each one gives the command line.
+
+::
+
+    SeamarkError                      1  something went wrong
+    ├── InvalidInputError             1  an argument cannot be what was given (ValueError)
+    ├── DamageError                   3  stored bytes are proven wrong or missing
+    ├── CheckpointNotFoundError       4  there is no such checkpoint (LookupError)
+    ├── FencedError                   5  another writer owns the store
+    ├── RefusedError                  6  it could be done, but it would lose or endanger something
+    │   └── FormatTooNewError         6  written by a newer Seamark
+    └── StoreUnavailableError         7  an I/O error that proves nothing about the data (OSError)
+        └── OutcomeUnknownError       7  a write may or may not have happened
+
+An error says what happened, where, and what to do next. The three parts are kept apart
+(``what``, ``where``, ``hint``) so that a terminal can lay them out and a program can log them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SeamarkError(Exception):
+    """The root of all errors of this package."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return "\n  ".join(part for part in (self.what, self.where, self.hint) if part)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # keyword arguments survive the trip between processes
+        return (_rebuild, (type(self), self.what, self.where, self.hint))
+
+
+class InvalidInputError(SeamarkError, ValueError):
+    """An argument is outside what the call accepts; nothing was read or written."""
+
+
+class DamageError(SeamarkError):
+    """Stored bytes are proven to be wrong, torn or missing."""
+
+    exit_code = 3
+
+
+class CheckpointNotFoundError(SeamarkError, LookupError):
+    """The store answered, and it has no such checkpoint."""
+
+    exit_code = 4
+
+
+class FencedError(SeamarkError):
+    """Another writer owns the store, or won the race for this id; nothing here was decided."""
+
+    exit_code = 5
+
+
+class RefusedError(SeamarkError):
+    """The operation would lose data or void a guarantee, so it was not done."""
+
+    exit_code = 6
+
+
+class FormatTooNewError(RefusedError):
+    """The store was written by a newer Seamark than this one."""
+
+
+class StoreUnavailableError(SeamarkError, OSError):
+    """The store did not answer properly. That proves nothing about what it holds."""
+
+    exit_code = 7
+
+
+class OutcomeUnknownError(StoreUnavailableError):
+    """A write was sent and its outcome could not be learned, not even by reading back."""
+
+
+def _rebuild(
+    cls: type[SeamarkError], what: str, where: str | None, hint: str | None
+) -> SeamarkError:
+    return cls(what, where=where, hint=hint)

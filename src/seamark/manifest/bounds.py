@@ -1,0 +1,56 @@
+"""What a number or a name may be, checked at the door."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from seamark.errors import InvalidInputError
+
+U16_MAX: Final = 2**16 - 1
+U32_MAX: Final = 2**32 - 1
+U64_MAX: Final = 2**64 - 1
+I64_MIN: Final = -(2**63)
+I64_MAX: Final = 2**63 - 1
+
+
+def check_id(value: int, what: str = "checkpoint id") -> int:
+    """``value`` when it can be a checkpoint id: a whole number from 1 to 2**64 - 1."""
+    return check_number(what, value, 1, U64_MAX)
+
+
+def check_name(name: str, what: str = "name") -> str:
+    """``name`` when it can be part of a path without leaving its folder."""
+    if problem := unsafe_name(name):
+        raise InvalidInputError(f"{what} {name!r} {problem}")
+    return name
+
+
+def unsafe_name(name: str) -> str | None:
+    """Why a name may not become part of a path, or None when it may."""
+    if not name:
+        return "is empty"
+    if name in (".", "..") or _SEPARATORS.search(name):
+        return "could leave its directory"
+    return None
+
+
+def unsafe_path(path: str) -> str | None:
+    """Why a relative path may not be followed, or None when it may."""
+    if not path:
+        return "is empty"
+    if any(unsafe_name(part) for part in path.rstrip("/").split("/")):
+        return "could leave its directory"
+    return None
+
+
+_SEPARATORS: Final = re.compile(r"[/\\\x00]")
+
+
+def check_number(what: str, value: int, low: int, high: int) -> int:
+    """``value`` when it is a whole number from ``low`` to ``high``."""
+    if value.__class__ is int and low <= value <= high:
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInputError(f"{what} must be a whole number, not {value!r}")
+    raise InvalidInputError(f"{what} must be from {low} to {high}, not {value}")

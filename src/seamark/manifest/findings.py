@@ -1,0 +1,94 @@
+"""What looks wrong in a manifest by itself, without reading anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from seamark.manifest.bounds import unsafe_name, unsafe_path
+
+if TYPE_CHECKING:
+    from seamark.manifest import CheckpointManifest
+
+
+def manifest_findings(manifest: CheckpointManifest, expected_vnode_count: int | None) -> list[str]:
+    """Every finding in words; an empty list means that nothing looks wrong."""
+    return [
+        *_missing_basics(manifest),
+        *_topology(manifest),
+        *_vnodes(manifest, expected_vnode_count),
+        *_lineage(manifest),
+        *_ranges(manifest),
+        *unsafe_names(manifest),
+    ]
+
+
+def _missing_basics(m: CheckpointManifest) -> Iterator[str]:
+    if m.version == 0:
+        yield "manifest version is 0"
+    if m.checkpoint_id == 0:
+        yield "checkpoint_id is 0"
+    if m.epoch == 0:
+        yield "epoch is 0"
+    if m.timestamp_ms == 0:
+        yield "timestamp_ms is 0 (missing creation time)"
+
+
+def _topology(m: CheckpointManifest) -> Iterator[str]:
+    if m.sink_commit_statuses:
+        for sink in m.sink_epochs:
+            if sink not in m.sink_commit_statuses:
+                yield f"sink '{sink}' has epoch but no commit status"
+    if m.source_names:
+        for source in m.source_offsets:
+            if source not in m.source_names:
+                yield f"source_offsets contains '{source}' not in source_names"
+
+
+def _vnodes(m: CheckpointManifest, expected: int | None) -> Iterator[str]:
+    if m.vnode_count == 0:
+        yield "vnode_count is 0 (missing or legacy checkpoint)"
+    elif expected is not None and m.vnode_count != expected:
+        yield (f"vnode_count mismatch: checkpoint has {m.vnode_count}, runtime expects {expected}")
+
+
+def _lineage(m: CheckpointManifest) -> Iterator[str]:
+    if m.is_incremental and m.parent_id is None:
+        yield "incremental checkpoint has no parent_id"
+    if m.parent_id is not None and m.parent_id >= m.checkpoint_id:
+        yield f"parent_id {m.parent_id} is not older than checkpoint {m.checkpoint_id}"
+
+
+def _ranges(m: CheckpointManifest) -> Iterator[str]:
+    if m.state_bytes is None:
+        return
+    for name, op in m.operator_states.items():
+        end = op.external_offset + op.external_length
+        if op.external and end > m.state_bytes:
+            yield (
+                f"operator '{name}' refers to bytes {op.external_offset} to {end} "
+                f"of a state of {m.state_bytes} bytes"
+            )
+
+
+def unsafe_names(m: CheckpointManifest) -> Iterator[str]:
+    """Names and paths that could lead out of the directory they are meant for."""
+    groups = {
+        "source": {*m.source_names, *m.source_offsets, *m.source_watermarks},
+        "sink": {*m.sink_names, *m.sink_epochs, *m.sink_commit_statuses},
+        "table": set(m.table_offsets),
+        "operator": {*m.operator_states, *m.inflight_data},
+    }
+    for what, names in groups.items():
+        for name in sorted(names):
+            if problem := unsafe_name(name):
+                yield f"{what} name {name!r} {problem}"
+    for what, path in (
+        ("table_store_checkpoint_path", m.table_store_checkpoint_path),
+        ("state_object", m.extra.get("state_object")),
+    ):
+        if path is None:
+            continue
+        problem = unsafe_path(path) if isinstance(path, str) else "is not a path"
+        if problem:
+            yield f"{what} {path!r} {problem}"

@@ -1,0 +1,1 @@
+"""Everything that knows Spark's files and its JVM; nothing outside this package does."""

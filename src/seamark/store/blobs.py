@@ -1,0 +1,138 @@
+"""The contract between a checkpoint store and the place where its bytes live.
+
+A backend is a handful of verbs over keys (``a/b/c``). Everything else (ids, fencing, validation,
+retention) is written once above it. A third party that brings a backend of its own implements
+:class:`Blobs` and runs ``seamark.testing.BlobsConformance`` over it.
+
+What a write verb raises tells what is known about its outcome:
+
+- :class:`KeyExists`, :class:`TagMismatch`: another value is there, ours is not;
+- ``StoreUnavailableError``: it failed and certainly did not happen;
+- ``OutcomeUnknownError``: it may have happened, or may still happen later.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar, NamedTuple
+
+Buffer = bytes | bytearray | memoryview
+
+Tag = object
+"""Names one version of a value; only the backend that gave it can read it."""
+
+
+class Blob(NamedTuple):
+    """A value as it was read, with the tag that a conditional replace needs."""
+
+    data: bytes
+    tag: Tag
+
+
+class Entry(NamedTuple):
+    """One row of a listing."""
+
+    key: str
+    size: int
+    modified: float
+    """Seconds since the Unix epoch, by the store's clock."""
+    version: Hashable
+    """Changes when the value is written again."""
+
+
+class KeyExists(Exception):
+    """A create lost: the key is taken."""
+
+
+class TagMismatch(Exception):
+    """A conditional replace lost: the value is another one by now, or gone."""
+
+
+class Blobs(ABC):
+    """Verbs over keys. Safe to call from several threads."""
+
+    url: str
+    """Where it is, for messages: free of secrets."""
+
+    max_put: ClassVar[int | None] = None
+    """The largest value for :meth:`create`; None where streams are create-only too."""
+
+    needs_probe: ClassVar[bool] = False
+    """Whether conditional writes must be seen to work before they are trusted."""
+
+    read_back_proves: ClassVar[bool] = True
+    """Whether a value that can be read is durable, so that reading back settles a write."""
+
+    parallel_reads: ClassVar[int] = 1
+    """How many reads at a time pay off."""
+
+    @abstractmethod
+    def read(self, key: str, limit: int) -> Blob | None:
+        """The value, or None when there is none. More than ``limit`` bytes: ``DamageError``."""
+
+    @abstractmethod
+    def stat(self, key: str) -> Entry | None:
+        """Size and time of a value without reading it, or None when there is none."""
+
+    @abstractmethod
+    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
+        """The value in pieces, or None when there is none.
+
+        A piece stays as it is until the one after the next is asked for, so that a caller can
+        work on one piece while the next one is read.
+        """
+
+    @abstractmethod
+    def create(self, key: str, data: bytes) -> Tag:
+        """Write a new value, whole and durable, or raise :class:`KeyExists`."""
+
+    @abstractmethod
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
+        """Write a new value of any size, piece by piece; it appears whole or not at all.
+
+        A backend whose :attr:`max_put` is None raises :class:`KeyExists` when the key is taken.
+        The others cannot tell: give them a key that nobody else uses.
+        """
+
+    @abstractmethod
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        """Replace exactly the version ``tag``, or raise :class:`TagMismatch`.
+
+        ``durable=False`` is for hints: after a power cut the old value may be back.
+        """
+
+    @abstractmethod
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove values; one that is not there is fine."""
+
+    @abstractmethod
+    def entries(self, prefix: str) -> list[Entry]:
+        """Every value whose key starts with the folder ``prefix`` (ending in ``/``)."""
+
+    @abstractmethod
+    def folders_holding(self, prefix: str, name: str) -> list[str]:
+        """Names of the folders directly in ``prefix`` that hold a value called ``name``."""
+
+    def version_of(self, tag: Tag) -> Hashable:
+        """The :attr:`Entry.version` of what was just written, or None when only stat knows."""
+        return None
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Keeps other writers out for a moment, where the backend can."""
+        return nullcontext()
+
+    def hold(self, name: str) -> AbstractContextManager[object]:
+        """A mark that others can see for as long as this process lives and keeps it."""
+        return nullcontext()
+
+    def forget_holds(self, but: str) -> None:  # noqa: B027 - most backends have none
+        """Remove the marks of the past, all but one."""
+
+    def is_held(self, name: str) -> bool | None:
+        """Whether somebody keeps that mark; None where the backend cannot tell."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - most backends hold nothing
+        """Give back what is held. Using it afterwards is an error."""

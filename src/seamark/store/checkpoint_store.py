@@ -1,0 +1,307 @@
+"""The checkpoint store: manifests and state, saved atomically, verified, recovered, pruned."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from seamark.errors import (
+    DamageError,
+    FencedError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+)
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.bounds import check_id, check_name
+from seamark.store import amendments, housekeeping
+from seamark.store.blobs import Blob, Buffer, Tag, TagMismatch
+from seamark.store.inspection import Kind
+from seamark.store.manifests import Tombstone, parse_manifest
+from seamark.store.owner import Owner, Pin, with_pin, without_pin
+from seamark.store.ownership import Claim
+from seamark.store.reader import StoreReader, seconds
+from seamark.store.retention import Retention
+from seamark.store.settle import Taken
+from seamark.store.stamping import refuse_unsafe, sealed_document, stamped
+from seamark.store.states import Written, checksum_prefix
+
+log = logging.getLogger(__name__)
+
+HOUR = 3600.0
+
+
+class CheckpointStore(StoreReader):
+    """Checkpoints of one pipeline in one place. Synchronous; safe from several threads.
+
+    Opened by :func:`seamark.open_store`. Opening creates nothing and locks nothing.
+    """
+
+    # writing
+
+    def save(self, manifest: CheckpointManifest) -> CheckpointManifest:
+        """Decide a checkpoint: the manifest appears whole or not at all, and only once.
+
+        Returns it as stored, with what the store added. :class:`FencedError` when the id is taken
+        or another writer owns the store.
+        """
+        return self.save_with_state(manifest)
+
+    def save_with_state(
+        self, manifest: CheckpointManifest, chunks: Iterable[Buffer] | None = None
+    ) -> CheckpointManifest:
+        """Save the sidecar first, then the manifest. Without the one the other never appears.
+
+        ``chunks`` may be an iterator; it is consumed once and never held as a whole.
+        """
+        refuse_unsafe(manifest)
+        checkpoint_id = manifest.checkpoint_id
+        with self._lock:
+            owner = self._writable(checkpoint_id)
+            written = None
+            if chunks is not None:
+                written = self._write_state(manifest, chunks, owner)
+            elif manifest.has_external_state:
+                written = self._existing_state(manifest)
+            saved = stamped(manifest, owner, self._ownership.claim_held, written, self._layout)
+            data = sealed_document(saved)
+            with self._blobs.exclusive():
+                if self._blobs.max_put is None:
+                    # a local check is cheap, so nothing slips in between it and the decision
+                    self._writable(checkpoint_id)
+                    if written and self._blobs.stat(written.key) is None:
+                        raise FencedError(
+                            f"the state of checkpoint {checkpoint_id} was removed while it was"
+                            " being saved",
+                            where=self.url,
+                            hint="Did a clean-up run? Save again.",
+                        )
+                self._decide(saved, data, owner)
+                self._manifests.advance_pointer(checkpoint_id)
+            self._own_states.pop(checkpoint_id, None)
+            self._auto_prune()
+        return saved
+
+    def save_state_data(self, checkpoint_id: int, chunks: Iterable[Buffer]) -> None:
+        """Write only the sidecar of a checkpoint that is to be saved next, create-only."""
+        with self._lock:
+            owner = self._writable(check_id(checkpoint_id))
+            bare = CheckpointManifest.new(checkpoint_id, epoch=1)
+            self._own_states[checkpoint_id] = self._write_state(bare, chunks, owner)
+
+    def update_manifest(self, manifest: CheckpointManifest) -> CheckpointManifest:
+        """Record sink statuses, sink epochs and extra fields of a checkpoint that is there.
+
+        Nothing else can change, and nothing that is stored gets lost: checksums and fields that
+        this version does not know stay. Returns the manifest as stored.
+        """
+        checkpoint_id = check_id(manifest.checkpoint_id)
+        with self._lock, self._blobs.exclusive():
+            owner = self._writable(checkpoint_id, existing=True)
+            found = self._manifests.remembered(checkpoint_id)
+            for _ in range(2):
+                found = found or self._read(checkpoint_id, owner)
+                if found is None:
+                    raise self._not_found(checkpoint_id)
+                merged, data = amendments.amended(found, manifest)
+                try:
+                    self._manifests.replace(merged, data, found.tag)
+                    return merged
+                except TagMismatch:
+                    self._manifests.forget(checkpoint_id)
+                    found = None
+        raise FencedError(
+            f"checkpoint {checkpoint_id} is being changed by another writer",
+            where=self.url,
+            hint="Load it again and repeat the update.",
+        )
+
+    # owning
+
+    def claim(self, *, writer: str | None = None, pipeline: str | None = None) -> Claim:
+        """Become the only writer. Any other one gets :class:`FencedError` from here on."""
+        with self._lock:
+            return self._reading().claim(writer, pipeline)
+
+    def check_claim(self) -> None:
+        """Ask the store whether this handle may still write; :class:`FencedError` when not."""
+        self._reading().require_writable()
+
+    def supersede(self, first_id: int, last_id: int) -> Claim:
+        """Take a range of ids out of use for good and begin a new timeline. Needs a claim."""
+        if check_id(first_id) > check_id(last_id):
+            raise InvalidInputError(f"the range {first_id} to {last_id} is empty")
+        with self._lock:
+            return self._ownership.supersede(first_id, last_id)
+
+    def pin(
+        self, name: str, checkpoint_id: int, *, expires_in: float | timedelta | None = None
+    ) -> Pin:
+        """Keep a checkpoint and all it needs, under a name, until unpinned or expired."""
+        check_name(name, "pin")
+        owner = self._reading().read()
+        seen = self._inspector.examine(check_id(checkpoint_id), owner, read_state=False)
+        if seen.kind not in (Kind.CHECKPOINT, Kind.DAMAGED):
+            raise self._not_found(checkpoint_id)
+        now_ms = time.time_ns() // 1_000_000
+        lasting = seconds(expires_in)
+        pin = Pin(checkpoint_id, now_ms, None if lasting is None else now_ms + int(lasting * 1000))
+        with self._lock:
+            self._ownership.probe()
+            self._ownership.amend(lambda now: with_pin(now, name, pin))
+        return pin
+
+    def unpin(self, name: str) -> None:
+        """Remove a pin; :class:`CheckpointNotFoundError` when there is none of that name."""
+        with self._lock:
+            self._reading().amend(lambda now: without_pin(now, name))
+
+    # keeping house
+
+    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> int:
+        """Remove checkpoints, but not the newest ``keep`` valid ones, those younger than
+        ``within``, pinned ones, or anything that one of these needs. How many were removed.
+        """
+        rule = Retention(last=keep, within=seconds(within))
+        with self._lock, self._blobs.exclusive():
+            self._reading().require_writable()
+            return housekeeping.prune(self._parts, rule)
+
+    def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> int:
+        """Remove state without a manifest and unfinished files older than ``min_age``.
+
+        The age protects a save in flight; 0 is for a store that nobody else writes to.
+        """
+        age = seconds(min_age) or 0.0
+        if age < 0:
+            raise InvalidInputError(f"an age cannot be negative: {age}")
+        with self._lock, self._blobs.exclusive():
+            self._reading()
+            return housekeeping.cleanup_orphans(self._parts, age)
+
+    def close(self) -> None:
+        """Give back the claim, if there is one, and everything else that is held."""
+        with self._lock:
+            if not self._closed:
+                self._ownership.release()
+                self._blobs.close()
+                self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<CheckpointStore {self.url}>"
+
+    # inside
+
+    def _writable(self, checkpoint_id: int, *, existing: bool = False) -> Owner:
+        owner = self._reading().require_writable()
+        self._ownership.probe()
+        if not existing and checkpoint_id <= owner.prune_boundary:
+            raise FencedError(
+                f"id {checkpoint_id} has been used and pruned; ids up to {owner.prune_boundary}"
+                " are gone",
+                where=self.url,
+                hint="Save under next_id().",
+            )
+        return owner
+
+    def _write_state(
+        self, manifest: CheckpointManifest, chunks: Iterable[Buffer], owner: Owner
+    ) -> Written:
+        if isinstance(chunks, bytes | bytearray | memoryview | str):
+            raise InvalidInputError("state is given as a list of chunks, not as one value")
+        mine = self._ownership.claim_held
+        if mine and self._blobs.max_put is None:
+            self._remove_unfinished(manifest.checkpoint_id)
+        return self._states.write(
+            manifest.checkpoint_id,
+            chunks,
+            prefix=checksum_prefix(manifest),
+            generation=mine.generation if mine else owner.generation,
+        )
+
+    def _remove_unfinished(self, checkpoint_id: int) -> None:
+        """A fenced writer's sidecar may lie where the owner wants to put its own."""
+        key = self._layout.state(checkpoint_id)
+        if self._blobs.stat(key) is None:
+            return
+        with self._blobs.exclusive():
+            self._ownership.require_writable()
+            try:
+                found = self._manifests.read(checkpoint_id)
+            except DamageError:
+                return
+            if found is None or isinstance(found, Tombstone):
+                self._blobs.delete([key])
+
+    def _existing_state(self, manifest: CheckpointManifest) -> Written:
+        """The sidecar that ``save_state_data`` has written for this manifest."""
+        checkpoint_id = manifest.checkpoint_id
+        own = self._own_states.get(checkpoint_id)
+        key = own.key if own else self._layout.state(checkpoint_id)
+        if own and not manifest.has_inline_state:
+            return own
+        written = self._states.describe(key, prefix=checksum_prefix(manifest))
+        if written is None:
+            raise RefusedError(
+                f"checkpoint {checkpoint_id} refers to a sidecar, and there is none",
+                where=self.url,
+                hint="Give the chunks to save_with_state(), or write them by save_state_data().",
+            )
+        return written
+
+    def _decide(self, manifest: CheckpointManifest, data: bytes, owner: Owner) -> None:
+        checkpoint_id = manifest.checkpoint_id
+        tag = self._ownership.tombstone_tag(checkpoint_id)
+        try:
+            if tag is None:
+                try:
+                    self._manifests.create(manifest, data)
+                except Taken as taken:
+                    tag = self._own_tombstone(taken.blob, checkpoint_id, owner)
+            if tag is not None:
+                self._manifests.replace(manifest, data, tag)
+                self._ownership.tombstone_used()
+        except (Taken, TagMismatch):
+            raise FencedError(
+                f"checkpoint {checkpoint_id} was decided by another writer",
+                where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
+                hint="Nothing of this one is visible. Ids never repeat: save under next_id().",
+            ) from None
+
+    def _own_tombstone(self, blob: Blob, checkpoint_id: int, owner: Owner) -> Tag:
+        """The tag of a tombstone that this handle may replace; :class:`Taken` for all else.
+
+        It may when the tombstone is of the generation under which it writes: its own claim, or
+        one that was given back without having been used.
+        """
+        try:
+            found = parse_manifest(blob, checkpoint_id)
+        except DamageError:
+            raise Taken(blob) from None
+        if isinstance(found, Tombstone) and found.generation == owner.generation:
+            return found.tag
+        raise Taken(blob)
+
+    def _auto_prune(self) -> None:
+        if self._keep is None:
+            return
+        try:
+            with self._blobs.exclusive():
+                housekeeping.prune(self._parts, self._keep)
+        except SeamarkError as error:
+            log.warning("the checkpoint is saved, but pruning failed: %s", error)

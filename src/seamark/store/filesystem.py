@@ -1,0 +1,381 @@
+"""A store in a local directory, with its own I/O because durability is decided by fsync.
+
+A value is written to a temporary file, fsynced, linked to its name (which fails when the name is
+taken) and the directory is fsynced. A new directory is made durable in its parent first, so a name
+that survives a power cut never hangs in the air.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from seamark.errors import DamageError, OutcomeUnknownError, StoreUnavailableError
+from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Tag, TagMismatch
+
+TEMPORARY: Final = "tmp/"
+_LOCK: Final = "locks/writers.lock"
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class FilesystemBlobs(Blobs):
+    """Files below a directory. Readers need no lock; writers take a short one for conditions."""
+
+    read_back_proves = False  # what can be read may still be in the page cache only
+
+    def __init__(self, root: str) -> None:
+        self.url = os.path.abspath(root)
+        self._turn = threading.RLock()
+        self._durable: set[str] = set()
+        self._newest_folder = ""
+        self._depth = 0
+
+    # reading
+
+    def read(self, key: str, limit: int) -> Blob | None:
+        path = self._path(key)
+        with _telling("reading", path):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return None
+                raise
+            try:
+                size = os.fstat(fd).st_size
+                if size > limit:
+                    raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
+                data = _read_all(fd, size)
+            finally:
+                os.close(fd)
+        return Blob(data, _tag(data))
+
+    def stat(self, key: str) -> Entry | None:
+        path = self._path(key)
+        with _telling("looking at", path):
+            try:
+                found = os.stat(path)
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return None
+                raise
+        return _entry(key, found)
+
+    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
+        path = self._path(key)
+        with _telling("reading", path):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return None
+                raise
+        return self._pieces(fd, path, piece)
+
+    def _pieces(self, fd: int, path: str, piece: int) -> Iterator[Buffer]:
+        try:
+            with _telling("reading", path):
+                size = os.fstat(fd).st_size
+            buffers = [memoryview(bytearray(min(piece, max(size, 1)))) for _ in range(2)]
+            turn = 0
+            while True:
+                with _telling("reading", path):
+                    count = os.readv(fd, [buffers[turn]])
+                if count == 0:
+                    return
+                yield buffers[turn][:count]
+                turn = 1 - turn
+        finally:
+            os.close(fd)
+
+    def entries(self, prefix: str) -> list[Entry]:
+        found: list[Entry] = []
+        folder = self._path(prefix.rstrip("/")) if prefix else self.url
+        with _telling("listing", folder):
+            self._walk(folder, prefix, found)
+        return sorted(found)
+
+    def _walk(self, folder: str, prefix: str, found: list[Entry]) -> None:
+        try:
+            entries = os.scandir(folder)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            raise
+        with entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    self._walk(entry.path, f"{prefix}{entry.name}/", found)
+                    continue
+                with suppress(FileNotFoundError):  # removed while we looked
+                    found.append(_entry(prefix + entry.name, entry.stat()))
+
+    def folders_holding(self, prefix: str, name: str) -> list[str]:
+        folder = self._path(prefix.rstrip("/"))
+        found: list[str] = []
+        with _telling("listing", folder):
+            try:
+                names = os.listdir(folder)
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return []
+                raise
+            for entry in names:
+                path = f"{folder}/{entry}/{name}"
+                if os.access(path, os.F_OK):
+                    found.append(entry)
+                    continue
+                # access() says no for any reason; only 'it is not there' may count
+                try:
+                    os.stat(path)
+                    found.append(entry)
+                except OSError as error:
+                    if error.errno not in _ABSENT:
+                        raise
+        return found
+
+    # writing
+
+    def create(self, key: str, data: bytes) -> Tag:
+        self.create_stream(key, [data])
+        return _tag(data)
+
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
+        path = self._path(key)
+        temporary = self._write_temporary(path, pieces)
+        linked = False
+        try:
+            with _telling("creating", path, unknown_outcome=lambda: linked):
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    raise KeyExists(key) from None
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    self._rename_unless_there(temporary, path, key)
+                linked = True
+                _sync_folder(os.path.dirname(path))
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+        return None
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        path = self._path(key)
+        with self.exclusive():
+            current = self.read(key, max(len(data), 1) * 64 + (1 << 26))
+            if current is None or current.tag != tag:
+                raise TagMismatch(key)
+            temporary = self._write_temporary(path, [data])
+            renamed = False
+            try:
+                with _telling("replacing", path, unknown_outcome=lambda: renamed):
+                    os.replace(temporary, path)
+                    renamed = True
+                    if durable:
+                        _sync_folder(os.path.dirname(path))
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        return _tag(data)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            path = self._path(key)
+            with _telling("removing", path):
+                try:
+                    os.unlink(path)
+                except OSError as error:
+                    if error.errno not in _ABSENT:
+                        raise
+        for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
+            if folder.startswith(f"{self.url}/checkpoints/"):
+                self._durable.discard(folder)
+                with suppress(OSError):  # not empty, or gone already
+                    os.rmdir(folder)
+
+    def _write_temporary(self, path: str, pieces: Iterable[Buffer]) -> str:
+        temporary = self._path(f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}")
+        with _telling("writing", temporary):
+            self._make_folder(os.path.dirname(temporary))
+            self._make_folder(os.path.dirname(path))
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                for piece in pieces:
+                    _write_all(fd, piece)
+                os.fsync(fd)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+            finally:
+                os.close(fd)
+        return temporary
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder below the root and be sure that its name survives a power cut.
+
+        A folder that is there already may have been made by a process that died before its
+        fsync, so each handle makes sure once.
+        """
+        if folder in self._durable:
+            return
+        above = os.path.dirname(folder)
+        if folder == self.url:
+            self._make_root()
+        else:
+            self._make_folder(above)
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o755)
+            _sync_folder(above)
+        if above.endswith("/checkpoints"):
+            # one folder per checkpoint: remember the one being written, not all there ever were
+            self._durable -= {self._newest_folder}
+            self._newest_folder = folder
+        self._durable.add(folder)
+
+    def _make_root(self) -> None:
+        missing = [self.url]
+        while not os.path.isdir(above := os.path.dirname(missing[-1])):
+            missing.append(above)
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder, 0o755)
+            except FileExistsError:
+                continue
+            _sync_folder(os.path.dirname(folder))
+
+    def _rename_unless_there(self, temporary: str, path: str, key: str) -> None:
+        # file systems without hard links: the lock stands in for the atomic link
+        with self.exclusive():
+            if os.access(path, os.F_OK):
+                raise KeyExists(key)
+            os.rename(temporary, path)
+
+    # locks
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        with self._turn:
+            if self._depth:
+                yield
+                return
+            with self._locked(_LOCK):
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        with self._locked(f"locks/{name}.lock"):
+            yield
+
+    def forget_holds(self, but: str) -> None:
+        for entry in self.entries("locks/"):
+            if entry.key not in (_LOCK, f"locks/{but}.lock"):
+                self.delete([entry.key])
+
+    def is_held(self, name: str) -> bool | None:
+        path = self._path(f"locks/{name}.lock")
+        with _telling("looking at", path):
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return False
+                raise
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(fd)
+        return False
+
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        path = self._path(key)
+        with _telling("locking", path):
+            self._make_folder(os.path.dirname(path))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            with _telling("locking", path):
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _path(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+
+@contextmanager
+def _telling(doing: str, path: str, unknown_outcome: object = None) -> Iterator[None]:
+    """Turn an OSError into one of ours that names the file and what was being done."""
+    try:
+        yield
+    except (StoreUnavailableError, DamageError):
+        raise
+    except IsADirectoryError:
+        raise DamageError(f"{path} is a directory where a file should be") from None
+    except OSError as error:
+        unknown = callable(unknown_outcome) and unknown_outcome()
+        kind = OutcomeUnknownError if unknown else StoreUnavailableError
+        raise kind(
+            f"{doing} {path} failed: {error.strerror or error}",
+            hint=_ADVICE.get(error.errno or 0),
+        ) from error
+
+
+_ADVICE = {
+    errno.ENOSPC: "The disk is full: free some space and try again; nothing stored was harmed.",
+    errno.EDQUOT: "The quota is used up: free some space and try again; nothing stored was harmed.",
+    errno.EACCES: "Check the permissions of the store's directory.",
+    errno.EROFS: "The file system is mounted read-only.",
+}
+
+
+def _entry(key: str, found: os.stat_result) -> Entry:
+    version = (found.st_ino, found.st_mtime_ns, found.st_size)
+    return Entry(key, found.st_size, found.st_mtime_ns / 1e9, version)
+
+
+def _tag(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read_all(fd: int, size: int) -> bytes:
+    data = os.read(fd, size + 1)
+    if len(data) >= size:
+        return data
+    parts = [data]
+    while data := os.read(fd, 1 << 20):
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _write_all(fd: int, piece: Buffer) -> None:
+    written = os.write(fd, piece)
+    if written < len(piece):
+        view = memoryview(piece)
+        while written < len(view):
+            written += os.write(fd, view[written:])
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

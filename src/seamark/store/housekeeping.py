@@ -1,0 +1,162 @@
+"""Removing what is no longer needed, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import NamedTuple
+
+import msgspec
+
+from seamark.store.blobs import Blobs
+from seamark.store.filesystem import TEMPORARY
+from seamark.store.inspection import Inspector, Kind
+from seamark.store.layout import PROBE_PREFIX, Layout
+from seamark.store.manifests import Found, Manifests
+from seamark.store.owner import Owner, Standing, live_pins, standing
+from seamark.store.ownership import Ownership
+from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
+from seamark.store.states import States, has_sidecar
+
+
+class Parts(NamedTuple):
+    """What a store is made of."""
+
+    blobs: Blobs
+    layout: Layout
+    manifests: Manifests
+    states: States
+    ownership: Ownership
+    inspector: Inspector
+
+
+def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
+    """What :func:`prune` would keep and remove, newest first, with a reason for each."""
+    owner = parts.ownership.read()
+    return _verdicts(_survey(parts, owner, rule), owner, rule)
+
+
+def prune(parts: Parts, rule: Retention) -> int:
+    """Remove what the rule does not keep; how many checkpoints that were.
+
+    The boundary is moved in ``owner.json`` first, in the same conditional write that looks at the
+    pins. So a pin cannot slip in between, a crash leaves nothing half-removed that still counts,
+    and an id that is gone cannot be created again. Manifests go before their state.
+    """
+    owner = parts.ownership.require_writable()
+    candidates = _survey(parts, owner, rule)
+    doomed: list[int] = []
+
+    def moved(now: Owner) -> Owner:
+        verdicts = _verdicts(candidates, now, rule)
+        doomed[:] = sorted(v.checkpoint_id for v in verdicts if not v.keep)
+        if not doomed:
+            return now
+        boundary = max(now.prune_boundary, doomed[-1])
+        kept = {v.checkpoint_id for v in verdicts if v.keep and v.checkpoint_id <= boundary}
+        return msgspec.structs.replace(
+            now,
+            prune_boundary=boundary,
+            kept_below=tuple(sorted(kept)),
+            superseded=tuple(r for r in now.superseded if r[1] > boundary or _any_in(kept, r)),
+            voided=tuple(i for i in now.voided if i > boundary),
+            next_id=max(now.next_id, boundary + 1),
+        )
+
+    if any(not v.keep for v in _verdicts(candidates, owner, rule)):
+        owner = parts.ownership.amend(moved)
+    _sweep(parts, owner)
+    return len(doomed)
+
+
+def _survey(parts: Parts, owner: Owner, rule: Retention) -> list[Candidate]:
+    """What is known of each checkpoint; state is read only as far as the rule counts."""
+    ids = [i for i in parts.manifests.ids() if standing(owner, i) not in _UNCOUNTED]
+    found: list[Candidate] = []
+    valid = 0
+    for checkpoint_id in reversed(ids):
+        deep = valid < (rule.last or 1)
+        seen = parts.inspector.examine(checkpoint_id, owner, read_state=deep)
+        if seen.kind in (Kind.TOMBSTONE, Kind.NOTHING):
+            continue
+        superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+        ok = seen.kind is Kind.CHECKPOINT
+        valid += ok and not superseded
+        m = seen.manifest
+        found.append(
+            Candidate(
+                checkpoint_id,
+                ok,
+                m.timestamp_ms if m else 0,
+                m.parent_id if m and m.is_incremental else None,
+                superseded,
+            )
+        )
+    return found
+
+
+_UNCOUNTED = (Standing.PRUNED, Standing.VOID)
+
+
+def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> list[Verdict]:
+    now_ms = time.time_ns() // 1_000_000
+    pins: dict[int, list[str]] = defaultdict(list)
+    for name, pin in live_pins(owner, now_ms).items():
+        pins[pin.checkpoint_id].append(name)
+    return plan_retention(candidates, rule, pins=pins, now_ms=now_ms)
+
+
+def _any_in(ids: set[int], limits: tuple[int, int]) -> bool:
+    return any(limits[0] <= i <= limits[1] for i in ids)
+
+
+def _sweep(parts: Parts, owner: Owner) -> None:
+    """Remove what lies behind the boundary: manifests first, so none is left without its state."""
+    if owner.prune_boundary == 0:
+        return
+    gone = [i for i in parts.manifests.ids() if standing(owner, i) is Standing.PRUNED]
+    if not gone:
+        return
+    parts.blobs.delete([parts.layout.manifest(i) for i in gone])
+    for i in gone:
+        parts.manifests.forget(i)
+    parts.blobs.delete(
+        [
+            key
+            for key, (i, _) in parts.states.entries().items()
+            if standing(owner, i) is Standing.PRUNED
+        ]
+    )
+
+
+def cleanup_orphans(parts: Parts, min_age: float) -> int:
+    """Remove sidecars without a manifest, unfinished files and probes, when they are old enough."""
+    parts.ownership.require_writable()
+    oldest = time.time() - min_age
+    # sidecars before manifests: one that is decided in between is then seen as decided
+    sidecars = {
+        key: i for key, (i, entry) in parts.states.entries().items() if entry.modified <= oldest
+    }
+    leftovers = [
+        entry.key
+        for prefix in (TEMPORARY, PROBE_PREFIX)
+        for entry in parts.blobs.entries(prefix)
+        if entry.modified <= oldest
+    ]
+    in_use = _sidecars_in_use(parts, sorted(set(sidecars.values())))
+    orphans = [key for key, i in sidecars.items() if in_use.get(i, "") not in (key, None)]
+    parts.blobs.delete([*orphans, *leftovers])
+    return len(orphans) + len(leftovers)
+
+
+def _sidecars_in_use(parts: Parts, ids: list[int]) -> dict[int, str | None]:
+    """The sidecar's key of each decided id; None where it cannot be told."""
+    present = set(parts.manifests.ids())
+    used: dict[int, str | None] = {}
+    for i, found in parts.manifests.read_many([i for i in ids if i in present]):
+        if isinstance(found, Found):
+            m = found.manifest
+            used[i] = None if not m.is_ours else parts.states.key_of(m) if has_sidecar(m) else ""
+        elif isinstance(found, Exception):
+            used[i] = None
+    return used

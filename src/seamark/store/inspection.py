@@ -1,0 +1,129 @@
+"""Looking at one checkpoint closely: its manifest, its state, and the chain it builds on."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.findings import unsafe_names
+from seamark.store.manifests import Manifests, Tombstone
+from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.states import States
+from seamark.store.validation import ValidationResult
+
+LONGEST_CHAIN: Final = 1000
+
+
+class Kind(Enum):
+    """What an id turned out to hold."""
+
+    CHECKPOINT = "checkpoint"
+    DAMAGED = "damaged"
+    NOTHING = "nothing"
+    TOMBSTONE = "tombstone"
+    TOO_LATE = "too late"
+
+
+class Examined(NamedTuple):
+    """One id, looked at."""
+
+    kind: Kind
+    manifest: CheckpointManifest | None
+    result: ValidationResult
+
+
+class Inspector:
+    """Examines checkpoints of one store. I/O errors pass through: they prove nothing."""
+
+    def __init__(self, manifests: Manifests, states: States, vnode_count: int | None) -> None:
+        self._manifests = manifests
+        self._states = states
+        self._vnode_count = vnode_count
+
+    def examine(self, checkpoint_id: int, owner: Owner, *, read_state: bool = True) -> Examined:
+        """Everything that can be wrong with a checkpoint, its parents included."""
+        own = self._examine_one(checkpoint_id, owner, read_state)
+        if own.kind is not Kind.CHECKPOINT or own.manifest is None:
+            return own
+        broken = self._broken_link(own.manifest, owner, read_state)
+        if broken is None:
+            return own
+        warnings = [str(issue) for issue in own.result.issues]
+        result = ValidationResult.of(checkpoint_id, [broken], warnings)
+        return Examined(Kind.DAMAGED, own.manifest, result)
+
+    def _broken_link(
+        self, manifest: CheckpointManifest, owner: Owner, read_state: bool
+    ) -> str | None:
+        child = manifest
+        for _ in range(LONGEST_CHAIN):
+            if not child.is_incremental:
+                return None
+            parent_id = child.parent_id
+            if parent_id is None or not 0 < parent_id < child.checkpoint_id:
+                return f"checkpoint {child.checkpoint_id} is incremental without an older parent"
+            if standing(owner, parent_id) is Standing.PRUNED:
+                return f"parent {parent_id} of checkpoint {child.checkpoint_id} was pruned"
+            parent = self._examine_one(parent_id, owner, read_state)
+            if parent.kind is not Kind.CHECKPOINT or parent.manifest is None:
+                why = "; ".join(parent.result.damage) or parent.kind.value
+                return f"parent {parent_id} of checkpoint {child.checkpoint_id}: {why}"
+            child = parent.manifest
+        return f"its chain of parents has more than {LONGEST_CHAIN} links"
+
+    def _examine_one(self, checkpoint_id: int, owner: Owner, read_state: bool) -> Examined:
+        try:
+            found = self._manifests.read(checkpoint_id)
+        except DamageError as error:
+            return _damaged(checkpoint_id, None, [error.what], [])
+        if found is None:
+            gone = [f"manifest not found for checkpoint {checkpoint_id}"]
+            return Examined(Kind.NOTHING, None, ValidationResult.of(checkpoint_id, gone, []))
+        if isinstance(found, Tombstone):
+            text = [f"checkpoint {checkpoint_id} was never decided: its id was given up"]
+            return Examined(Kind.TOMBSTONE, None, ValidationResult.of(checkpoint_id, text, []))
+        manifest = found.manifest
+        if arrived_too_late(owner, manifest):
+            text = [
+                f"written by generation {manifest.generation} after another writer had taken over"
+            ]
+            return Examined(Kind.TOO_LATE, manifest, ValidationResult.of(checkpoint_id, text, []))
+        damage = self._damage(manifest, read_state)
+        warnings = self._warnings(manifest)
+        if damage:
+            return _damaged(checkpoint_id, manifest, damage, warnings)
+        return Examined(Kind.CHECKPOINT, manifest, ValidationResult.of(checkpoint_id, [], warnings))
+
+    def _damage(self, manifest: CheckpointManifest, read_state: bool) -> list[str]:
+        damage: list[str] = []
+        if manifest.epoch == 0 or manifest.checkpoint_id == 0:
+            damage.append("epoch or checkpoint_id is 0 - likely corrupted")
+        damage += unsafe_names(manifest)
+        for name, op in manifest.operator_states.items():
+            try:
+                op.decode_inline()
+            except DamageError as error:
+                damage.append(f"operator '{name}': {error.what}")
+            end = op.external_offset + op.external_length
+            if op.external and manifest.state_bytes is not None and end > manifest.state_bytes:
+                damage.append(f"operator '{name}' refers to bytes outside of the state")
+        if not damage and read_state and (problem := self._states.problem(manifest)):
+            damage.append(problem)
+        return damage
+
+    def _warnings(self, manifest: CheckpointManifest) -> list[str]:
+        found = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]
+        if not manifest.is_ours:
+            found.append("written by another system: the manifest has no checksum of its own")
+        return found
+
+
+def _damaged(
+    checkpoint_id: int,
+    manifest: CheckpointManifest | None,
+    damage: list[str],
+    warnings: list[str],
+) -> Examined:
+    return Examined(Kind.DAMAGED, manifest, ValidationResult.of(checkpoint_id, damage, warnings))

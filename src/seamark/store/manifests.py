@@ -1,0 +1,191 @@
+"""Manifests and the pointer as objects of a store: read, decided, replaced, listed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+import msgspec
+
+from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError
+from seamark.manifest import CheckpointManifest
+from seamark.store.blobs import Blob, Blobs, KeyExists, Tag, TagMismatch
+from seamark.store.layout import Layout
+from seamark.store.sealed import is_sealed, seal, unseal
+from seamark.store.settle import create_once, replace_once
+
+log = logging.getLogger(__name__)
+
+MANIFEST_LIMIT: Final = 64 << 20
+POINTER_LIMIT: Final = 1 << 16
+MANIFEST_VERSION: Final = 1
+_REMEMBERED: Final = 16
+
+
+class Found(NamedTuple):
+    """A manifest as it is stored."""
+
+    manifest: CheckpointManifest
+    data: bytes
+    tag: Tag
+
+
+class Tombstone(NamedTuple):
+    """A key that a claim made unusable for the writers before it."""
+
+    generation: int
+    tag: Tag
+
+
+class _TombstoneDocument(msgspec.Struct):
+    tombstone: bool
+    generation: int
+    writer: str = ""
+
+
+def tombstone_bytes(generation: int, writer: str) -> bytes:
+    """What a claim puts at the next manifest's key."""
+    return seal(msgspec.json.encode(_TombstoneDocument(True, generation, writer)))
+
+
+def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
+    """Read what a manifest's key holds; :class:`DamageError` when it cannot be trusted."""
+    data, tag = blob
+    sealed = is_sealed(data)
+    document = unseal(data) if sealed else data
+    if sealed and document.startswith(b'{"tombstone":'):
+        return Tombstone(msgspec.json.decode(document, type=_TombstoneDocument).generation, tag)
+    manifest = CheckpointManifest.from_json(document)
+    if manifest.is_ours and not sealed:
+        raise DamageError("corrupt manifest: its own checksum is missing")
+    if manifest.checkpoint_id != checkpoint_id:
+        raise DamageError(
+            f"corrupt manifest: it says checkpoint {manifest.checkpoint_id}, "
+            f"its name says {checkpoint_id}"
+        )
+    if manifest.version > MANIFEST_VERSION:
+        raise FormatTooNewError(
+            f"checkpoint {checkpoint_id} has manifest version {manifest.version}; "
+            f"this Seamark knows up to {MANIFEST_VERSION}",
+            hint="Use the Seamark that wrote it, or a newer one.",
+        )
+    return Found(manifest, data, tag)
+
+
+class Manifests:
+    """The manifests of one store and the pointer to the newest one."""
+
+    def __init__(self, blobs: Blobs, layout: Layout) -> None:
+        self._blobs = blobs
+        self._layout = layout
+        self._recent: OrderedDict[int, Found] = OrderedDict()
+        self._pointer: tuple[int, Tag] | None = None
+        self._lock = threading.Lock()
+
+    def ids(self) -> list[int]:
+        """Ids that have anything under their manifest's key, ascending; nothing is read."""
+        return self._layout.manifest_ids(self._blobs)
+
+    def read(self, checkpoint_id: int) -> Found | Tombstone | None:
+        """What is stored under that id; None when nothing is."""
+        blob = self._blobs.read(self._layout.manifest(checkpoint_id), MANIFEST_LIMIT)
+        if blob is None:
+            return None
+        found = parse_manifest(blob, checkpoint_id)
+        if isinstance(found, Found):
+            self._remember(found)
+        return found
+
+    def read_many(
+        self, ids: Sequence[int]
+    ) -> Iterator[tuple[int, Found | Tombstone | DamageError | None]]:
+        """Several at once, in the order given; damage is a value here, not an exception."""
+
+        def one(checkpoint_id: int) -> Found | Tombstone | DamageError | None:
+            try:
+                return self.read(checkpoint_id)
+            except DamageError as error:
+                return error
+
+        if self._blobs.parallel_reads == 1 or len(ids) < 2:
+            yield from ((checkpoint_id, one(checkpoint_id)) for checkpoint_id in ids)
+            return
+        with ThreadPoolExecutor(self._blobs.parallel_reads, "seamark-read") as pool:
+            yield from zip(ids, pool.map(one, ids), strict=True)
+
+    def remembered(self, checkpoint_id: int) -> Found | None:
+        """What this handle last read or wrote under that id, without asking the store."""
+        with self._lock:
+            return self._recent.get(checkpoint_id)
+
+    def create(self, manifest: CheckpointManifest, data: bytes) -> None:
+        """Decide a checkpoint; :class:`Taken` when the id holds something else."""
+        tag = create_once(
+            self._blobs, self._layout.manifest(manifest.checkpoint_id), data, MANIFEST_LIMIT
+        )
+        self._remember(Found(manifest, data, tag))
+
+    def create_tombstone(self, checkpoint_id: int, data: bytes) -> Tag:
+        """Make a free id unusable for others; :class:`Taken` when it is not free."""
+        return create_once(self._blobs, self._layout.manifest(checkpoint_id), data, MANIFEST_LIMIT)
+
+    def replace_tombstone(self, checkpoint_id: int, data: bytes, tag: Tag) -> Tag:
+        """Replace exactly that tombstone; :class:`TagMismatch` when it is another one by now."""
+        key = self._layout.manifest(checkpoint_id)
+        return replace_once(self._blobs, key, data, tag, MANIFEST_LIMIT)
+
+    def replace(self, manifest: CheckpointManifest, data: bytes, tag: Tag) -> None:
+        """Replace exactly the version ``tag``; never brings back what is gone."""
+        key = self._layout.manifest(manifest.checkpoint_id)
+        new = replace_once(self._blobs, key, data, tag, MANIFEST_LIMIT)
+        self._remember(Found(manifest, data, new))
+
+    def forget(self, checkpoint_id: int) -> None:
+        """Drop what is remembered of that id."""
+        with self._lock:
+            self._recent.pop(checkpoint_id, None)
+
+    # the pointer: a hint that only moves forward
+
+    def read_pointer(self) -> int | None:
+        """The id that the pointer names; None when it is missing or makes no sense."""
+        blob = self._blobs.read(self._layout.pointer, POINTER_LIMIT)
+        if blob is None:
+            return None
+        named = self._layout.decode_pointer(blob.data)
+        self._pointer = (named or 0, blob.tag)
+        return named
+
+    def advance_pointer(self, checkpoint_id: int) -> None:
+        """Point at that id unless a newer one is named. Failing to is not failing to save."""
+        try:
+            self._advance_pointer(checkpoint_id)
+        except (StoreUnavailableError, DamageError) as error:
+            self._pointer = None
+            log.warning("checkpoint %d is saved, but the pointer is not: %s", checkpoint_id, error)
+
+    def _advance_pointer(self, checkpoint_id: int) -> None:
+        key, data = self._layout.pointer, self._layout.encode_pointer(checkpoint_id)
+        for _ in range(8):
+            known = self._pointer
+            try:
+                if known is None:
+                    self._pointer = (checkpoint_id, self._blobs.create(key, data))
+                elif known[0] < checkpoint_id:
+                    tag = self._blobs.replace(key, data, known[1], durable=False)
+                    self._pointer = (checkpoint_id, tag)
+                return
+            except (KeyExists, TagMismatch):
+                self._pointer = None
+                self.read_pointer()
+
+    def _remember(self, found: Found) -> None:
+        with self._lock:
+            self._recent[found.manifest.checkpoint_id] = found
+            self._recent.move_to_end(found.manifest.checkpoint_id)
+            while len(self._recent) > _REMEMBERED:
+                self._recent.popitem(last=False)

@@ -1,0 +1,254 @@
+"""A store on S3, Google Cloud Storage or Azure Blob Storage, through obstore."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    RefusedError,
+    StoreUnavailableError,
+)
+from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Tag, TagMismatch
+from seamark.store.secrets import Redactor
+
+if TYPE_CHECKING:
+    from obstore import BytesStream, ObjectMeta, PutMode, PutResult, UpdateVersion
+    from obstore.store import ObjectStore
+
+_PART: Final = 8 << 20
+_PARTS_AT_A_TIME: Final = 4  # 32 MiB in memory
+_DELETES: Final = 1000
+_RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
+
+_HAPPENED_NOT: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError)
+
+
+class ObjectBlobs(Blobs):
+    """Objects below a prefix. Conditions are the store's own (``If-None-Match``, ``If-Match``)."""
+
+    max_put = 32 << 20
+    needs_probe = True
+    parallel_reads = 16
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        url: str,
+        *,
+        redact: Redactor | None = None,
+        conditional: bool = True,
+    ) -> None:
+        self.url = url
+        self._store = store
+        self._redact = redact or Redactor({})
+        self._conditional = conditional
+
+    @classmethod
+    def open(cls, url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectBlobs:
+        """Open by URL, with options as obstore takes them and credentials of the environment."""
+        redact = Redactor(options)
+        shown = redact(url)
+        settings = {"retry_config": _RETRIES, **_client_options(options)}
+        try:
+            store = obstore.store.from_url(url, **settings)
+        except UnknownConfigurationKeyError as error:
+            raise InvalidInputError(
+                f"a storage option is not known: {redact(str(error))}",
+                where=shown,
+                hint="Options are those of obstore's S3Store, GCSStore and AzureStore.",
+            ) from None
+        except (BaseError, ValueError, TypeError) as error:
+            raise InvalidInputError(
+                f"cannot open the store: {redact(str(error))}", where=shown
+            ) from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            # obstore aborts a call this way on some values of the wrong kind
+            raise InvalidInputError(
+                "cannot open the store: a storage option has a value of the wrong kind",
+                where=shown,
+                hint=f"Options given: {', '.join(sorted(options))}.",
+            ) from None
+        return cls(store, shown, redact=redact, conditional=conditional)
+
+    # reading
+
+    def read(self, key: str, limit: int) -> Blob | None:
+        with self._telling("reading", key):
+            try:
+                result = obstore.get(self._store, key)
+                size = result.meta["size"]
+                if size > limit:
+                    raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
+                return Blob(bytes(result.bytes()), _tag_of(result.meta))
+            except FileNotFoundError:
+                return None
+
+    def stat(self, key: str) -> Entry | None:
+        with self._telling("looking at", key):
+            try:
+                return _entry(obstore.head(self._store, key))
+            except FileNotFoundError:
+                return None
+
+    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
+        with self._telling("reading", key):
+            try:
+                result = obstore.get(self._store, key)
+            except FileNotFoundError:
+                return None
+        return self._pieces(key, result.stream(min_chunk_size=piece))
+
+    def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
+        while True:
+            with self._telling("reading", key):
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield memoryview(chunk)
+
+    def entries(self, prefix: str) -> list[Entry]:
+        with self._telling("listing", prefix):
+            pages = obstore.list(self._store, prefix=prefix.rstrip("/") or None, chunk_size=1000)
+            entries = [_entry(meta) for page in pages for meta in page]
+        return sorted(entry for entry in entries if entry.key.startswith(prefix))
+
+    def folders_holding(self, prefix: str, name: str) -> list[str]:
+        tails = (entry.key.removeprefix(prefix).split("/") for entry in self.entries(prefix))
+        return [tail[0] for tail in tails if len(tail) == 2 and tail[1] == name]
+
+    # writing
+
+    def create(self, key: str, data: bytes) -> Tag:
+        if not self._conditional and self.stat(key) is not None:
+            raise KeyExists(key)
+        try:
+            return self._put(key, data, "create" if self._conditional else "overwrite")
+        except AlreadyExistsError:
+            raise KeyExists(key) from None
+
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
+        with self._telling("writing", key, write=True):
+            result = obstore.put(
+                self._store,
+                key,
+                # parts are sent while the next ones are made, so each needs bytes of its own
+                (bytes(piece) for piece in pieces),
+                use_multipart=True,
+                chunk_size=_PART,
+                max_concurrency=_PARTS_AT_A_TIME,
+            )
+        return _tag_of(result)
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        if not self._conditional:
+            current = self.read(key, 1 << 32)
+            if current is None or current.tag != tag:
+                raise TagMismatch(key)
+            return self._put(key, data, "overwrite")
+        try:
+            return self._put(key, data, _condition(tag))
+        except (PreconditionError, FileNotFoundError):
+            raise TagMismatch(key) from None
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), _DELETES):
+            batch = list(keys[start : start + _DELETES])
+            with self._telling("removing", batch[0]):
+                try:
+                    obstore.delete(self._store, batch)
+                except FileNotFoundError:
+                    # Azure minds a missing one and may have stopped there
+                    for key in batch:
+                        with suppress(FileNotFoundError):
+                            obstore.delete(self._store, key)
+
+    def _put(self, key: str, data: bytes, mode: PutMode | Literal["overwrite"]) -> Tag:
+        with self._telling("writing", key, write=True):
+            return _tag_of(obstore.put(self._store, key, data, mode=mode, use_multipart=False))
+
+    def version_of(self, tag: Tag) -> Hashable:
+        return _version(tag[0]) if isinstance(tag, tuple) else None
+
+    @contextmanager
+    def _telling(self, doing: str, key: str, *, write: bool = False) -> Iterator[None]:
+        """Turn an obstore error into one of ours, without a secret in it.
+
+        The original is not chained: its text may hold a signed URL.
+        """
+        try:
+            yield
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+            raise
+        except NotSupportedError as error:
+            raise RefusedError(
+                f"{doing} {key}: the store does not support it: {self._redact(str(error))}",
+                where=self.url,
+            ) from None
+        except (BaseError, OSError) as error:
+            if isinstance(error, DamageError | StoreUnavailableError):
+                raise
+            maybe = write and not isinstance(error, _HAPPENED_NOT)
+            raise (OutcomeUnknownError if maybe else StoreUnavailableError)(
+                f"{doing} {key} failed: {self._redact(str(error))}",
+                where=self.url,
+                hint=_ADVICE.get(type(error).__name__),
+            ) from None
+
+
+_ADVICE: Final = {
+    "PermissionDeniedError": "The credentials lack a permission on this prefix.",
+    "UnauthenticatedError": "The credentials are missing, wrong or expired.",
+}
+
+
+def _client_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`allow_http` is an option of the client, but everybody writes it beside the others."""
+    given = dict(options)
+    if "allow_http" in given:
+        allow = str(given.pop("allow_http")).lower() in ("true", "1", "yes")
+        given["client_options"] = {"allow_http": allow, **given.get("client_options", {})}
+    return given
+
+
+def _condition(tag: Tag) -> PutMode:
+    e_tag, version = tag if isinstance(tag, tuple) else (None, None)
+    condition: UpdateVersion = {}
+    if e_tag is not None:
+        condition["e_tag"] = e_tag
+    if version is not None:
+        condition["version"] = version
+    return condition
+
+
+def _version(e_tag: str | None) -> str | None:
+    # Azure quotes its tags in some answers and not in others
+    return e_tag.strip('"') if e_tag else None
+
+
+def _tag_of(meta: ObjectMeta | PutResult) -> Tag:
+    return (meta.get("e_tag"), meta.get("version"))
+
+
+def _entry(meta: ObjectMeta) -> Entry:
+    return Entry(
+        meta["path"], meta["size"], meta["last_modified"].timestamp(), _version(meta["e_tag"])
+    )

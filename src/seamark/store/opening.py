@@ -1,0 +1,87 @@
+"""From a path or URL to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from seamark.errors import InvalidInputError
+from seamark.store.blobs import Blobs
+from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
+from seamark.store.memory import MemoryBlobs
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_REMOTE: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"})
+
+
+def open_store(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    keep: int | None = None,
+    vnode_count: int | None = None,
+    require_conditional_writes: bool = True,
+) -> CheckpointStore:
+    """Open the checkpoint store at a path or URL. Creates nothing, locks nothing.
+
+    ``/path``, ``file://``, ``s3://``, ``gs://``, ``az://``, ``abfs://``, ``abfss://``,
+    ``memory://name``. ``storage_options`` are obstore's, credentials come from the environment by
+    default. ``keep`` prunes to that many valid checkpoints after each save.
+
+    >>> open_store("memory://").list_ids()
+    []
+    """
+    blobs, layout = _backend(
+        os.fspath(url), dict(storage_options or {}), conditional=require_conditional_writes
+    )
+    return CheckpointStore(blobs, layout, keep=keep, vnode_count=vnode_count)
+
+
+def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[Blobs, Layout]:
+    if not isinstance(url, str) or not url or "\x00" in url:
+        raise InvalidInputError("a store's path or URL is a text that is not empty")
+    if not _SCHEME.match(url):
+        return _no_options(FilesystemBlobs(url), options), FilesystemLayout()
+    try:
+        parts = urlsplit(url)
+        # a container before the @ belongs to an Azure URL; a password never belongs to any
+        secret = parts.password is not None
+    except ValueError:
+        raise InvalidInputError("the store's URL cannot be read") from None
+    scheme = parts.scheme.lower()
+    if secret or parts.query or parts.fragment:
+        raise InvalidInputError(
+            f"a {scheme}:// URL may not carry credentials or a query",
+            hint="Give credentials by storage_options or by the environment.",
+        )
+    if scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise InvalidInputError(f"a file URL looks like file:///path, not {url!r}")
+        return _no_options(FilesystemBlobs(unquote(parts.path)), options), FilesystemLayout()
+    if scheme == "memory":
+        name = parts.netloc + parts.path.rstrip("/")
+        return _no_options(MemoryBlobs.named(name), options), ObjectLayout()
+    if scheme not in _REMOTE:
+        raise InvalidInputError(
+            f"no store can be opened by {scheme}://",
+            hint="Known are a path, file://, s3://, gs://, az://, abfs://, abfss://, memory://.",
+        )
+    from seamark.store.object_store import ObjectBlobs  # loaded only when it is needed
+
+    opened = ObjectBlobs.open(url.rstrip("/"), options, conditional=conditional)
+    return opened, ObjectLayout()
+
+
+def _no_options(blobs: Blobs, options: Mapping[str, Any]) -> Blobs:
+    if options:
+        raise InvalidInputError(
+            f"storage options mean nothing here: {', '.join(sorted(options))}",
+            where=blobs.url,
+            hint="They are for s3://, gs:// and az:// stores.",
+        )
+    return blobs

@@ -1,0 +1,202 @@
+"""Who owns a store, and what follows from it: pure decisions over ``owner.json``.
+
+``owner.json`` is the small mutable root of a store. Every change to it is one conditional write,
+so a pin and a prune, or two claims, cannot pass each other unseen.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from bisect import bisect_right
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FormatTooNewError,
+    RefusedError,
+)
+from seamark.manifest import CheckpointManifest
+from seamark.store.sealed import seal, unseal
+
+FORMAT_VERSION: Final = 1
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """A name that keeps a checkpoint, and everything it needs, from being pruned."""
+
+    checkpoint_id: int
+    created_at_ms: int
+    expires_at_ms: int | None = None
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The content of ``owner.json``."""
+
+    format_version: int = FORMAT_VERSION
+    generation: int = 0
+    """Grows by one with each claim; 0 as long as nobody has claimed."""
+    writer: str = ""
+    claimed_at_ms: int = 0
+    released: bool = True
+    timeline: str = ""
+    pipeline: str | None = None
+    next_id: int = 1
+    """Every smaller id has been used or given up."""
+    prune_boundary: int = 0
+    """Checkpoints up to this id are gone, but for those in ``kept_below``."""
+    kept_below: tuple[int, ...] = ()
+    superseded: tuple[tuple[int, int], ...] = ()
+    fences: tuple[tuple[int, int], ...] = ()
+    """(id, generation), ascending: from this id on, only that generation or a later one decides."""
+    tombstone_id: int | None = None
+    """Where the newest claim put its tombstone."""
+    voided: tuple[int, ...] = ()
+    """Ids that hold a tombstone for good."""
+    pins: dict[str, Pin] = {}
+
+
+class Standing(Enum):
+    """Whether an id counts, by what the owner says of it."""
+
+    CURRENT = "current"
+    PRUNED = "pruned"
+    SUPERSEDED = "superseded"
+    VOID = "void"
+
+
+def encode_owner(owner: Owner) -> bytes:
+    """The document as stored."""
+    return seal(msgspec.json.encode(owner))
+
+
+def decode_owner(data: bytes) -> Owner:
+    """Read ``owner.json``; damage and too new a format are told apart."""
+    try:
+        document = unseal(data)
+        version = msgspec.json.decode(document, type=_Format).format_version
+        if version > FORMAT_VERSION:
+            raise FormatTooNewError(
+                f"this store has format {version}; this Seamark knows up to {FORMAT_VERSION}",
+                hint="Use the Seamark that wrote it, or a newer one.",
+            )
+        return msgspec.json.decode(document, type=Owner)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DamageError(f"owner.json is damaged: {error}") from None
+    except DamageError as error:
+        raise DamageError(
+            f"owner.json is damaged: {error.what}",
+            hint="It says which checkpoints were rolled back or pruned, so none is chosen without"
+            " it. Restore it from a copy, or rebuild it from the manifests with rebuild_owner().",
+        ) from None
+
+
+class _Format(msgspec.Struct):
+    format_version: int
+
+
+def standing(owner: Owner, checkpoint_id: int) -> Standing:
+    """Whether a checkpoint of that id still counts."""
+    if checkpoint_id <= owner.prune_boundary and checkpoint_id not in owner.kept_below:
+        return Standing.PRUNED
+    if checkpoint_id in owner.voided:
+        return Standing.VOID
+    if any(first <= checkpoint_id <= last for first, last in owner.superseded):
+        return Standing.SUPERSEDED
+    return Standing.CURRENT
+
+
+def required_generation(owner: Owner, checkpoint_id: int) -> int:
+    """The lowest generation that could still decide that id."""
+    at = bisect_right(owner.fences, checkpoint_id, key=lambda fence: fence[0])
+    return owner.fences[at - 1][1] if at else 0
+
+
+def arrived_too_late(owner: Owner, manifest: CheckpointManifest) -> bool:
+    """Whether a fenced writer wrote it after its successor had taken over.
+
+    Only manifests of ours carry a generation; a foreign one cannot be a zombie of ours.
+    """
+    if not manifest.is_ours:
+        return False
+    return manifest.generation < required_generation(owner, manifest.checkpoint_id)
+
+
+def with_fence(owner: Owner, checkpoint_id: int, generation: int) -> Owner:
+    """The owner with one more fence; older ones that say nothing new are dropped."""
+    kept = [
+        (at, by)
+        for at, by in owner.fences
+        if at < checkpoint_id and (at > owner.prune_boundary or _is_last_below(owner, at))
+    ]
+    return msgspec.structs.replace(
+        owner, fences=(*kept, (checkpoint_id, generation)), tombstone_id=checkpoint_id
+    )
+
+
+def _is_last_below(owner: Owner, at: int) -> bool:
+    """Whether this fence is the one that rules just above the prune boundary."""
+    ruling = [fence for fence, _ in owner.fences if fence <= owner.prune_boundary + 1]
+    return bool(ruling) and ruling[-1] == at
+
+
+def live_pins(owner: Owner, now_ms: int | None = None) -> dict[str, Pin]:
+    """Pins that have not expired."""
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    return {
+        name: pin
+        for name, pin in owner.pins.items()
+        if pin.expires_at_ms is None or pin.expires_at_ms > now
+    }
+
+
+# Changes: each gives the owner as it should become, or refuses.
+
+
+def claimed_by(before: Owner, token: str, pipeline: str | None) -> Owner:
+    """The next generation, in the name of ``token``."""
+    if pipeline and before.pipeline and before.pipeline != pipeline:
+        raise RefusedError(
+            f"this store belongs to the pipeline {before.pipeline!r}, not {pipeline!r}",
+            hint="Give each pipeline a store of its own.",
+        )
+    return msgspec.structs.replace(
+        before,
+        generation=before.generation + 1,
+        writer=token,
+        claimed_at_ms=time.time_ns() // 1_000_000,
+        released=False,
+        timeline=before.timeline or uuid.uuid4().hex,
+        pipeline=before.pipeline or pipeline,
+    )
+
+
+def with_superseded(owner: Owner, first_id: int, last_id: int, timeline: str) -> Owner:
+    """A range of ids out of use for good, and a new timeline."""
+    ranges = (*owner.superseded, (first_id, last_id))
+    return msgspec.structs.replace(owner, superseded=ranges, timeline=timeline)
+
+
+def with_pin(owner: Owner, name: str, pin: Pin) -> Owner:
+    """One more pin, unless its checkpoint is being pruned or the name is taken."""
+    if standing(owner, pin.checkpoint_id) in (Standing.PRUNED, Standing.VOID):
+        raise CheckpointNotFoundError(f"there is no checkpoint {pin.checkpoint_id}")
+    there = live_pins(owner).get(name)
+    if there is not None and there.checkpoint_id != pin.checkpoint_id:
+        raise RefusedError(
+            f"the pin {name!r} is on checkpoint {there.checkpoint_id}",
+            hint="Unpin it first, or choose another name.",
+        )
+    return msgspec.structs.replace(owner, pins={**owner.pins, name: pin})
+
+
+def without_pin(owner: Owner, name: str) -> Owner:
+    """One pin less."""
+    if name not in owner.pins:
+        raise CheckpointNotFoundError(f"there is no pin {name!r}", hint="pins() lists them.")
+    left = {key: pin for key, pin in owner.pins.items() if key != name}
+    return msgspec.structs.replace(owner, pins=left)

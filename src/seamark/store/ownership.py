@@ -1,0 +1,299 @@
+"""Claiming a store, being fenced, and every other change to ``owner.json``.
+
+A claim takes three steps, each of which leaves the store consistent if it is the last:
+
+1. the generation is raised in ``owner.json``: the writer before learns of it at its next check;
+2. a tombstone is put at the next manifest's key: a write of the old writer that is still under
+   way fails there;
+3. the fence (that id, this generation) is recorded: a late write under any higher id does not
+   count either.
+
+The tombstone of an earlier claim that is still there is stamped anew, so that its writer can no
+longer replace it by a manifest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+
+from seamark._version import __version__
+from seamark.errors import (
+    DamageError,
+    FencedError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
+from seamark.store.blobs import Blobs, Tag, TagMismatch
+from seamark.store.layout import OWNER_KEY
+from seamark.store.manifests import Manifests, Tombstone, tombstone_bytes
+from seamark.store.owner import (
+    Owner,
+    claimed_by,
+    decode_owner,
+    encode_owner,
+    with_fence,
+    with_superseded,
+)
+from seamark.store.probe import probe_conditional_writes
+from seamark.store.settle import Taken, create_once, replace_once
+
+log = logging.getLogger(__name__)
+
+_OWNER_LIMIT: Final = 16 << 20
+_CONTENTION: Final = 64
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to write: valid until somebody else claims."""
+
+    generation: int
+    timeline: str
+    writer: str
+    tombstone_id: int
+
+
+class Ownership:
+    """``owner.json`` of one store, and the claim that this handle may hold."""
+
+    def __init__(self, blobs: Blobs, manifests: Manifests) -> None:
+        self._blobs = blobs
+        self._manifests = manifests
+        self._probed = not blobs.needs_probe
+        self._held = ExitStack()
+        self._tombstone_tag: Tag | None = None
+        self.claim_held: Claim | None = None
+
+    # reading
+
+    def read(self) -> Owner:
+        """What ``owner.json`` says; a store that nobody has claimed has no owner yet."""
+        return self._read()[0]
+
+    def _read(self) -> tuple[Owner, Tag | None]:
+        blob = self._blobs.read(OWNER_KEY, _OWNER_LIMIT)
+        if blob is None:
+            if self.claim_held is not None:
+                raise DamageError(
+                    "owner.json is gone although this writer has claimed the store",
+                    where=self._blobs.url,
+                    hint="Was the store deleted? Stop the writer, look at the store, claim again.",
+                )
+            return Owner(), None
+        try:
+            return decode_owner(blob.data), blob.tag
+        except SeamarkError as error:
+            error.where = error.where or self._blobs.url
+            raise
+
+    def require_writable(self) -> Owner:
+        """The owner, when this handle may write; :class:`FencedError` when another one owns it."""
+        owner = self.read()
+        mine = self.claim_held
+        if mine is not None:
+            if owner.generation != mine.generation or owner.released:
+                raise self._fenced(owner, mine)
+            return owner
+        if owner.generation and not owner.released and self._is_alive(owner):
+            raise FencedError(
+                "this store belongs to another writer",
+                where=f"{self._blobs.url} was claimed by generation {owner.generation} "
+                f"({owner.writer}) {_ago(owner.claimed_at_ms)}; this handle has no claim.",
+                hint="Nothing was written. Stop that writer, or take the store over with claim().",
+            )
+        return owner
+
+    def _is_alive(self, owner: Owner) -> bool:
+        # where the backend cannot tell, a claim that was not released is believed
+        return self._blobs.is_held(_mark(owner.generation)) is not False
+
+    def _fenced(self, owner: Owner, mine: Claim) -> FencedError:
+        return FencedError(
+            "this store belongs to another writer",
+            where=f"{self._blobs.url} was claimed by generation {owner.generation} "
+            f"({owner.writer}) {_ago(owner.claimed_at_ms)}; "
+            f"this process holds generation {mine.generation}.",
+            hint="Nothing more is committed here. Stop one of the two writers; the other goes on.",
+        )
+
+    # changing
+
+    def probe(self) -> None:
+        """Before the first write: see once that the store honours conditions."""
+        if not self._probed:
+            probe_conditional_writes(self._blobs)
+            self._probed = True
+
+    def amend(self, change: Callable[[Owner], Owner]) -> Owner:
+        """Change ``owner.json`` by one conditional write, again and again until nobody interferes.
+
+        ``change`` is called with what is there now and must not have effects of its own.
+        """
+        for _ in range(_CONTENTION):
+            before, tag = self._read()
+            after = change(before)
+            if after == before and tag is not None:
+                return before
+            try:
+                self._write(after, tag)
+                return after
+            except (Taken, TagMismatch):
+                continue
+        raise StoreUnavailableError(
+            f"owner.json changed {_CONTENTION} times while it was being changed",
+            where=self._blobs.url,
+            hint="Many writers at once? Try again.",
+        )
+
+    def _write(self, owner: Owner, tag: Tag | None) -> None:
+        data = encode_owner(owner)
+        if tag is None:
+            create_once(self._blobs, OWNER_KEY, data, _OWNER_LIMIT)
+        else:
+            replace_once(self._blobs, OWNER_KEY, data, tag, _OWNER_LIMIT)
+
+    def claim(self, writer: str | None, pipeline: str | None) -> Claim:
+        """Become the owner; every other writer is fenced from here on."""
+        self.probe()
+        name = writer or default_writer()
+        held = ExitStack()
+        with self._blobs.exclusive():
+            self.claim_held = None
+            # the token keeps two claims of equal names from taking each other's write for theirs
+            token = f"{name} {uuid.uuid4().hex[:8]}"
+            owner = self.amend(lambda before: claimed_by(before, token, pipeline))
+            try:
+                held.enter_context(self._blobs.hold(_mark(owner.generation)))
+                mine = owner.generation
+                tombstone_id, voided = self._fence(owner, token)
+                owner = self.amend(lambda now: self._fenced_in(now, mine, tombstone_id, voided))
+            except BaseException:
+                held.close()
+                raise
+            self._blobs.forget_holds(_mark(mine))
+        self._held.close()
+        self._held = held
+        self.claim_held = Claim(mine, owner.timeline, token, tombstone_id)
+        log.info("claimed %s as generation %d (%s)", self._blobs.url, mine, token)
+        return self.claim_held
+
+    def _fenced_in(self, now: Owner, mine: int, tombstone_id: int, voided: int | None) -> Owner:
+        if now.generation != mine:
+            raise FencedError(
+                "this store was claimed by another writer while it was being claimed",
+                where=f"{self._blobs.url} belongs to generation {now.generation} ({now.writer}).",
+                hint="Nothing was written. Stop one of the two writers.",
+            )
+        if voided is not None:
+            now = msgspec.structs.replace(now, voided=tuple(sorted({*now.voided, voided})))
+        now = with_fence(now, tombstone_id, mine)
+        return msgspec.structs.replace(now, next_id=max(now.next_id, tombstone_id))
+
+    def _fence(self, owner: Owner, writer: str) -> tuple[int, int | None]:
+        """Put the tombstone; its id, and the id of an older one that is now void for good."""
+        data = tombstone_bytes(owner.generation, writer)
+        ids = self._manifests.ids()
+        newest = max([owner.next_id - 1, owner.prune_boundary, *ids])
+        old = owner.tombstone_id
+        voided = None
+        if old is not None and old in ids and (tag := self._stamp_anew(old, data)) is not None:
+            if old >= newest:
+                self._tombstone_tag = tag
+                return old, None
+            voided = old
+        candidate = newest + 1
+        while True:
+            try:
+                self._tombstone_tag = self._manifests.create_tombstone(candidate, data)
+                return candidate, voided
+            except Taken:
+                # the writer before decided it in the meantime: that epoch counts
+                candidate += 1
+
+    def _stamp_anew(self, checkpoint_id: int, data: bytes) -> Tag | None:
+        """Replace a tombstone by ours, or None when a manifest has taken its place."""
+        while True:
+            try:
+                found = self._manifests.read(checkpoint_id)
+            except DamageError:
+                return None
+            if not isinstance(found, Tombstone):
+                return None
+            try:
+                return self._manifests.replace_tombstone(checkpoint_id, data, found.tag)
+            except TagMismatch:
+                continue
+
+    def is_tombstone(self, checkpoint_id: int) -> bool:
+        """Whether that id still holds a tombstone and not a checkpoint."""
+        try:
+            return isinstance(self._manifests.read(checkpoint_id), Tombstone)
+        except DamageError:
+            return False
+
+    def supersede(self, first_id: int, last_id: int) -> Claim:
+        """Take ids out of use and begin a new timeline, in one write."""
+        mine = self.claim_held
+        if mine is None:
+            raise RefusedError(
+                "superseding checkpoints needs a claim", where=self._blobs.url, hint="Call claim()."
+            )
+        timeline = uuid.uuid4().hex
+
+        def changed(now: Owner) -> Owner:
+            if now.generation != mine.generation or now.released:
+                raise self._fenced(now, mine)
+            return with_superseded(now, first_id, last_id, timeline)
+
+        self.amend(changed)
+        self.claim_held = msgspec.structs.replace(mine, timeline=timeline)
+        return self.claim_held
+
+    def tombstone_tag(self, checkpoint_id: int) -> Tag | None:
+        """The tag of this claim's own tombstone when it is under that id and still unused."""
+        mine = self.claim_held
+        return self._tombstone_tag if mine and mine.tombstone_id == checkpoint_id else None
+
+    def tombstone_used(self) -> None:
+        """The tombstone has been replaced by a manifest."""
+        self._tombstone_tag = None
+
+    def release(self) -> None:
+        """Give the claim back, so that others may write without one."""
+        mine, self.claim_held = self.claim_held, None
+        try:
+            if mine is not None:
+                self.amend(
+                    lambda now: (
+                        msgspec.structs.replace(now, released=True)
+                        if now.generation == mine.generation
+                        else now
+                    )
+                )
+        except SeamarkError as error:
+            log.warning("the claim on %s could not be given back: %s", self._blobs.url, error)
+        finally:
+            self._held.close()
+
+
+def default_writer() -> str:
+    """Host, process and version: who to look for."""
+    return f"{platform.node() or 'unknown'} pid {os.getpid()} seamark {__version__}"
+
+
+def _mark(generation: int) -> str:
+    return f"generation-{generation}"
+
+
+def _ago(at_ms: int) -> str:
+    seconds = max(0, time.time_ns() // 1_000_000 - at_ms) / 1000
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"

@@ -1,0 +1,207 @@
+"""The reading half of a checkpoint store: nothing here changes anything."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+)
+from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
+from seamark.manifest.bounds import U16_MAX, check_id, check_number
+from seamark.store import housekeeping, recovery
+from seamark.store.blobs import Blobs, Buffer
+from seamark.store.inspection import Inspector
+from seamark.store.layout import Layout
+from seamark.store.manifests import Found, Manifests
+from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
+from seamark.store.ownership import Ownership
+from seamark.store.retention import Retention, Verdict
+from seamark.store.states import States, Written, has_sidecar
+from seamark.store.validation import RecoveryReport, ValidationResult
+
+log = logging.getLogger(__name__)
+
+HOUR = 3600.0
+
+
+class StoreReader:
+    """Everything that can be learned from a store."""
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        layout: Layout,
+        *,
+        keep: int | None = None,
+        vnode_count: int | None = None,
+    ) -> None:
+        self._keep = Retention(last=keep) if keep is not None else None
+        if vnode_count is not None:
+            check_number("vnode_count", vnode_count, 1, U16_MAX)
+        self._vnode_count = vnode_count
+        self._blobs = blobs
+        self._layout = layout
+        self._manifests = Manifests(blobs, layout)
+        self._states = States(blobs, layout)
+        self._ownership = Ownership(blobs, self._manifests)
+        self._inspector = Inspector(self._manifests, self._states, vnode_count)
+        self._parts = housekeeping.Parts(
+            blobs, layout, self._manifests, self._states, self._ownership, self._inspector
+        )
+        self._own_states: dict[int, Written] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """Where the store is, without secrets."""
+        return self._blobs.url
+
+    def vnode_count(self) -> int:
+        """The number of state partitions that manifests are expected to have."""
+        return DEFAULT_VNODE_COUNT if self._vnode_count is None else self._vnode_count
+
+    def load_latest(self) -> CheckpointManifest | None:
+        """The newest checkpoint that counts, or None when there is none.
+
+        The pointer is only a hint and is not needed. A newest checkpoint that is damaged raises
+        :class:`DamageError`; going back to an older one is :meth:`recover_latest_validated`.
+        """
+        owner = self._reading().read()
+        for checkpoint_id in reversed(self._manifests.ids()):
+            if standing(owner, checkpoint_id) is not Standing.CURRENT:
+                continue
+            found = self._read(checkpoint_id, owner)
+            if found is not None:
+                return found.manifest
+        return None
+
+    def load_by_id(self, checkpoint_id: int) -> CheckpointManifest | None:
+        """The manifest of that id, or None when there is no such checkpoint."""
+        owner = self._reading().read()
+        found = self._read(check_id(checkpoint_id), owner)
+        return found.manifest if found else None
+
+    def list(self) -> builtins.list[tuple[int, int]]:
+        """(id, epoch) of every readable checkpoint, ascending. Reads every manifest."""
+        owner = self._reading().read()
+        return [
+            (checkpoint_id, found.manifest.epoch)
+            for checkpoint_id, found in self._manifests.read_many(self._visible_ids(owner))
+            if isinstance(found, Found) and not arrived_too_late(owner, found.manifest)
+        ]
+
+    def list_ids(self) -> builtins.list[int]:
+        """Ids of all checkpoints, ascending, damaged ones too. Reads no manifest."""
+        return self._visible_ids(self._reading().read())
+
+    def load_state_data(self, checkpoint_id: int) -> bytes | None:
+        """The sidecar of a checkpoint, or None when it has none.
+
+        Verified against the manifest when there is one; :class:`DamageError` when it differs.
+        """
+        found = self._read(check_id(checkpoint_id), self._reading().read())
+        return self._states.load(checkpoint_id, found.manifest if found else None)
+
+    def stream_state_data(self, checkpoint_id: int) -> Iterator[Buffer]:
+        """The sidecar in pieces of a few MiB, for state that should not fill the memory.
+
+        Use nothing of it before the end: only after the last piece is it known to be right, and
+        :class:`DamageError` is raised there when it is not. A piece is valid until the one after
+        the next is asked for.
+        """
+        found = self._read(check_id(checkpoint_id), self._reading().read())
+        if found is None:
+            raise self._not_found(checkpoint_id)
+        if has_sidecar(found.manifest):
+            yield from self._states.verified_stream(found.manifest)
+
+    def validate_checkpoint(self, checkpoint_id: int) -> ValidationResult:
+        """Check manifest, state and every parent of a checkpoint, byte by byte."""
+        owner = self._reading().read()
+        return self._inspector.examine(check_id(checkpoint_id), owner).result
+
+    def recover_latest_validated(self) -> RecoveryReport:
+        """Walk down from the newest checkpoint to the first valid one. Changes nothing.
+
+        When everything is damaged, ``chosen_id`` is None and ``fresh_start`` False: whoever starts
+        a pipeline must refuse that. An I/O error that proves nothing is raised.
+        """
+        return recovery.recover(self._manifests, self._reading(), self._inspector)
+
+    def owner(self) -> Owner:
+        """What the store says about its owner, pins, boundary and superseded ranges."""
+        return self._reading().read()
+
+    def next_id(self) -> int:
+        """The id for the next checkpoint: larger than every id that was ever used."""
+        owner = self._reading().read()
+        ids = self._manifests.ids()
+        if ids and self._ownership.tombstone_tag(ids[-1]) is not None:
+            ids.pop()  # held for this writer: the next save takes its place
+        sidecars = [found for found, _ in self._states.entries().values()]
+        return 1 + max([owner.prune_boundary, owner.next_id - 1, *ids, *sidecars])
+
+    def pins(self) -> dict[str, Pin]:
+        """All pins by name, expired ones too."""
+        return dict(self._reading().read().pins)
+
+    def plan_prune(
+        self, keep: int | None = None, *, within: float | timedelta | None = None
+    ) -> builtins.list[Verdict]:
+        """What :meth:`prune` would do, newest first, with the reason for each. Changes nothing."""
+        self._reading()
+        return housekeeping.plan_prune(self._parts, Retention(last=keep, within=seconds(within)))
+
+    # inside
+
+    def _reading(self) -> Ownership:
+        if self._closed:
+            raise InvalidInputError("this store is closed", where=self.url)
+        return self._ownership
+
+    def _visible_ids(self, owner: Owner) -> builtins.list[int]:
+        ids = [
+            i
+            for i in self._manifests.ids()
+            if standing(owner, i) not in (Standing.PRUNED, Standing.VOID)
+        ]
+        at = owner.tombstone_id
+        if at in ids and self._ownership.is_tombstone(at):
+            ids.remove(at)
+        return ids
+
+    def _read(self, checkpoint_id: int, owner: Owner) -> Found | None:
+        """A checkpoint that counts. Damage is told with the place and the way on."""
+        if standing(owner, checkpoint_id) in (Standing.PRUNED, Standing.VOID):
+            return None
+        try:
+            found = self._manifests.read(checkpoint_id)
+        except DamageError as error:
+            raise DamageError(
+                f"checkpoint {checkpoint_id}: {error.what}",
+                where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
+                hint="recover_latest_validated() finds the newest checkpoint that is whole.",
+            ) from None
+        if not isinstance(found, Found) or arrived_too_late(owner, found.manifest):
+            return None
+        return found
+
+    def _not_found(self, checkpoint_id: int) -> CheckpointNotFoundError:
+        return CheckpointNotFoundError(
+            f"there is no checkpoint {checkpoint_id}",
+            where=self.url,
+            hint="list_ids() tells which there are.",
+        )
+
+
+def seconds(span: float | timedelta | None) -> float | None:
+    """A time span as a number of seconds."""
+    return span.total_seconds() if isinstance(span, timedelta) else span

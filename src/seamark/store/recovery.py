@@ -1,0 +1,61 @@
+"""The walk from the newest checkpoint down to the first one that can be trusted.
+
+Only proven damage lets the walk go on to an older checkpoint. An I/O error stops it: going back
+because a store was slow would rewind a pipeline, and finding nothing because of one would reset it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from seamark.store.inspection import Inspector, Kind
+from seamark.store.manifests import Manifests
+from seamark.store.owner import Owner, Standing, standing
+from seamark.store.ownership import Ownership
+from seamark.store.validation import RecoveryReport
+
+
+def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) -> RecoveryReport:
+    """Choose the newest checkpoint that is valid, of the current timeline, and not superseded."""
+    started = time.perf_counter()
+    owner = ownership.read()
+    listed = manifests.ids()
+    named = manifests.read_pointer()
+    skipped: list[tuple[int, str]] = []
+    examined = 0
+    decided = False
+    for checkpoint_id in _candidates(listed, named, owner):
+        if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
+            skipped.append((checkpoint_id, "superseded by a rollback"))
+            decided = True
+            continue
+        examined += 1
+        seen = inspector.examine(checkpoint_id, owner)
+        if seen.kind is Kind.TOMBSTONE:
+            continue
+        if seen.kind is Kind.NOTHING and checkpoint_id != named:
+            owner = ownership.read()  # listed a moment ago and gone: pruned meanwhile?
+            if standing(owner, checkpoint_id) is Standing.PRUNED:
+                continue
+        decided = True
+        if seen.kind is Kind.CHECKPOINT:
+            warnings = [str(issue) for issue in seen.result.issues]
+            elapsed = time.perf_counter() - started
+            return RecoveryReport(checkpoint_id, skipped, examined, elapsed, False, warnings)
+        why = "; ".join(seen.result.damage)
+        if seen.kind is Kind.NOTHING and checkpoint_id == named:
+            why += ", although the pointer names it"
+        skipped.append((checkpoint_id, why))
+    fresh = not decided and named is None and owner.prune_boundary == 0
+    return RecoveryReport(None, skipped, examined, time.perf_counter() - started, fresh)
+
+
+def _candidates(listed: list[int], named: int | None, owner: Owner) -> list[int]:
+    """Ids to look at, newest first: what is listed, and what the pointer names if it is newer."""
+    ids = set(listed)
+    if named is not None and named not in ids and named > max(ids, default=0):
+        ids.add(named)
+    return sorted(
+        (i for i in ids if standing(owner, i) not in (Standing.PRUNED, Standing.VOID)),
+        reverse=True,
+    )

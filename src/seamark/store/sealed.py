@@ -1,0 +1,43 @@
+"""JSON documents that carry a checksum of themselves.
+
+The checksum is the last member and covers every other byte exactly as stored, so a flipped bit
+anywhere (a value, a member's name, white space) is noticed without agreeing on a canonical form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from seamark.errors import DamageError
+from seamark.manifest import SELF_CHECKSUM
+
+_SEAL: Final = re.compile(rb',"%b":"([0-9a-f]{64})"\}\Z' % SELF_CHECKSUM.encode())
+_SEAL_LENGTH: Final = len(SELF_CHECKSUM) + len(',"":""}') + 64
+
+
+def seal(document: bytes) -> bytes:
+    """The document with its checksum as one more member."""
+    digest = hashlib.sha256(document).hexdigest().encode()
+    return b'%b,"%b":"%b"}' % (document[:-1], SELF_CHECKSUM.encode(), digest)
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether the document ends in a checksum, right or wrong."""
+    return _SEAL.search(data[-_SEAL_LENGTH:]) is not None
+
+
+def unseal(data: bytes) -> bytes:
+    """The document without its checksum; :class:`DamageError` when that does not fit."""
+    match = _SEAL.search(data[-_SEAL_LENGTH:])
+    if match is None:
+        raise DamageError("its own checksum is missing")
+    document = data[: len(data) - _SEAL_LENGTH] + b"}"
+    found = hashlib.sha256(document).hexdigest()
+    expected = match[1].decode()
+    if found != expected:
+        raise DamageError(
+            f"its own checksum differs (expected {expected[:12]}…, found {found[:12]}…)"
+        )
+    return document

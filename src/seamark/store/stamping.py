@@ -1,0 +1,71 @@
+"""What the store adds to a manifest when it is saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seamark.errors import InvalidInputError
+from seamark.manifest import SELF_CHECKSUM, CheckpointManifest
+from seamark.manifest.bounds import check_id
+from seamark.manifest.findings import unsafe_names
+from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for
+from seamark.store.layout import Layout
+from seamark.store.owner import Owner
+from seamark.store.ownership import Claim, default_writer
+from seamark.store.sealed import seal
+from seamark.store.states import Written
+
+
+def refuse_unsafe(manifest: CheckpointManifest) -> None:
+    """Refuse an id that cannot be one, and names that could lead out of their folder."""
+    check_id(manifest.checkpoint_id)
+    if problem := next(unsafe_names(manifest), None):
+        raise InvalidInputError(problem, hint="Names may not hold '/', '\\' or NUL, nor be '..'.")
+    if SELF_CHECKSUM in manifest.extra:
+        raise InvalidInputError(f"{SELF_CHECKSUM} is computed by the store")
+
+
+def stamped(
+    manifest: CheckpointManifest,
+    owner: Owner,
+    claim: Claim | None,
+    written: Written | None,
+    layout: Layout,
+) -> CheckpointManifest:
+    """The manifest as it will be stored: checksum, sizes, writer, generation and timeline."""
+    extra: dict[str, Any] = {
+        **manifest.extra,
+        "writer": claim.writer if claim else default_writer(),
+        "generation": claim.generation if claim else owner.generation,
+    }
+    for name in ("timeline", "state_bytes", "state_object"):
+        extra.pop(name, None)
+    if timeline := (claim.timeline if claim else owner.timeline):
+        extra["timeline"] = timeline
+    checksum = manifest.state_checksum
+    if written is not None:
+        extra["state_bytes"] = written.length
+        if written.key != layout.state(manifest.checkpoint_id):
+            extra["state_object"] = written.key
+        checksum = written.checksum
+    elif rule_for(manifest, has_sidecar=False) is ChecksumRule.INLINE:
+        checksum = inline_checksum(manifest)
+    else:
+        checksum = None
+    if manifest.state_checksum not in (None, checksum):
+        raise InvalidInputError(
+            "the manifest's state_checksum is not that of its state",
+            hint="Leave it out: the store computes it.",
+        )
+    return sized(manifest.replace(state_checksum=checksum, extra=extra))
+
+
+def sized(manifest: CheckpointManifest) -> CheckpointManifest:
+    """``size_bytes`` = the state's bytes + the manifest's, encoded with ``size_bytes`` 0."""
+    bare = manifest.replace(size_bytes=0)
+    return bare.replace(size_bytes=(manifest.state_bytes or 0) + len(bare.to_json()))
+
+
+def sealed_document(manifest: CheckpointManifest) -> bytes:
+    """The bytes to store."""
+    return seal(manifest.to_json())

@@ -1,0 +1,236 @@
+"""Sidecars: the state of a checkpoint that does not fit into its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import os
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+from seamark.errors import DamageError, FencedError
+from seamark.manifest import CheckpointManifest
+from seamark.store.blobs import Blobs, Buffer, Entry, KeyExists, Tag
+from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
+from seamark.store.layout import Layout
+from seamark.store.settle import Taken, create_once
+from seamark.store.streams import PIECE, Hashing, digest_of, pieces_of
+
+
+class Written(NamedTuple):
+    """A sidecar that is durable: what the manifest has to say of it."""
+
+    key: str
+    length: int
+    sha256: str
+    checksum: str
+    """By the rule of the manifest that it was written for."""
+
+
+class States:
+    """The sidecars of one store."""
+
+    def __init__(self, blobs: Blobs, layout: Layout) -> None:
+        self._blobs = blobs
+        self._layout = layout
+        self._verified: dict[str, tuple[Hashable, str]] = {}
+
+    def write(
+        self, checkpoint_id: int, chunks: Iterable[Buffer], *, prefix: bytes, generation: int
+    ) -> Written:
+        """Write a sidecar, create-only and durable.
+
+        ``prefix`` is hashed before the bytes, for the checksum of mixed state.
+        :class:`FencedError` when another writer's state is under this id.
+        """
+        key = self._layout.state(checkpoint_id)
+        pieces = pieces_of(chunks)
+        limit = self._blobs.max_put
+        if limit is None:
+            return self._write_stream(key, pieces, prefix)
+        head: list[Buffer] = []
+        size = 0
+        for piece in pieces:
+            head.append(bytes(piece))
+            size += len(piece)
+            if size > limit:
+                token = os.urandom(8).hex()
+                key = self._layout.state_in_parts(checkpoint_id, generation, token)
+                return self._write_stream(key, itertools.chain(head, pieces), prefix)
+        data = b"".join(head)
+        try:
+            tag = create_once(self._blobs, key, data, max(len(data), limit))
+        except Taken:
+            # somebody's unfinished save of this id: leave it alone and use a name of our own
+            key = self._layout.state_in_parts(checkpoint_id, generation, os.urandom(8).hex())
+            tag = create_once(self._blobs, key, data, max(len(data), limit))
+        plain = hashlib.sha256(data).hexdigest()
+        checksum = hashlib.sha256(prefix + data).hexdigest() if prefix else plain
+        self._trust(key, tag, checksum)
+        return Written(key, len(data), plain, checksum)
+
+    def _write_stream(self, key: str, pieces: Iterable[Buffer], prefix: bytes) -> Written:
+        plain = Hashing(pieces)
+        mixed = Hashing(plain, hashlib.sha256(prefix)) if prefix else plain
+        try:
+            tag = self._blobs.create_stream(key, mixed)
+        except KeyExists:
+            for _ in mixed:  # what was not written still has to be hashed
+                pass
+            there = self.describe(key, prefix=b"")
+            if there is None or there.sha256 != plain.hexdigest():
+                raise FencedError(
+                    f"{key} exists with other bytes: another writer is saving this id",
+                    where=self._blobs.url,
+                    hint="Save under next_id(), or claim() the store first.",
+                ) from None
+        else:
+            self._trust(key, tag, mixed.hexdigest())
+        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest())
+
+    def _trust(self, key: str, tag: Tag, checksum: str) -> None:
+        """What was just written and hashed need not be read again to be believed."""
+        version = self._blobs.version_of(tag)
+        if version is None and (entry := self._blobs.stat(key)) is not None:
+            version = entry.version
+        self._verified[key] = (version, checksum)
+
+    def describe(self, key: str, *, prefix: bytes) -> Written | None:
+        """What a manifest would have to say of a sidecar that is there already."""
+        stream = self._blobs.stream(key, PIECE)
+        if stream is None:
+            return None
+        plain = Hashing(stream)
+        mixed = Hashing(plain, hashlib.sha256(prefix)) if prefix else plain
+        for _ in mixed:
+            pass
+        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest())
+
+    def key_of(self, manifest: CheckpointManifest) -> str:
+        """Where the sidecar of that manifest is, if it has one."""
+        named = manifest.extra.get("state_object")
+        return named if isinstance(named, str) else self._layout.state(manifest.checkpoint_id)
+
+    def stream(self, key: str) -> Iterator[Buffer] | None:
+        """The bytes of a sidecar in pieces, unverified; None when there is none."""
+        return self._blobs.stream(key, PIECE)
+
+    def load(self, checkpoint_id: int, manifest: CheckpointManifest | None) -> bytes | None:
+        """All bytes of a sidecar, verified when a manifest vouches for them."""
+        key = self.key_of(manifest) if manifest else self._layout.state(checkpoint_id)
+        collected = io.BytesIO()
+        if manifest is None or manifest.state_checksum is None:
+            stream = self._blobs.stream(key, PIECE)
+            if stream is None:
+                return None
+            for piece in stream:
+                collected.write(piece)
+        elif not has_sidecar(manifest):
+            return None
+        elif problem := self.problem(manifest, collected):
+            raise DamageError(problem, where=self._blobs.url)
+        return collected.getvalue()
+
+    def verified_stream(self, manifest: CheckpointManifest) -> Iterator[Buffer]:
+        """The bytes in pieces; :class:`DamageError` after the last one if they were not right."""
+        key, rule = self.key_of(manifest), rule_for(manifest, has_sidecar=True)
+        stream = self._blobs.stream(key, PIECE)
+        if stream is None:
+            raise DamageError(f"{_file(key)} referenced by checksum but not found")
+        assert rule is not None
+        hashing = Hashing(stream, sidecar_hasher(manifest, rule))
+        yield from hashing
+        if manifest.state_checksum and (found := hashing.hexdigest()) != manifest.state_checksum:
+            raise DamageError(_mismatch(rule, key, manifest.state_checksum, found))
+
+    def problem(
+        self, manifest: CheckpointManifest, copy_to: io.BytesIO | None = None
+    ) -> str | None:
+        """Why the state is not what the manifest says, or None when it is."""
+        expected = manifest.state_checksum
+        sidecar = has_sidecar(manifest)
+        rule = rule_for(manifest, sidecar)
+        if expected is None:
+            missing = sidecar and self._blobs.stat(self.key_of(manifest)) is None
+            return f"{_file(self.key_of(manifest))} not found" if missing else None
+        if rule is None or rule is ChecksumRule.INLINE:
+            found = inline_checksum(manifest)
+            if found == expected:
+                return None
+            if manifest.is_ours:
+                return _mismatch(ChecksumRule.INLINE, "", expected, found)
+        return self._sidecar_problem(manifest, expected, copy_to)
+
+    def _sidecar_problem(
+        self, manifest: CheckpointManifest, expected: str, copy_to: io.BytesIO | None
+    ) -> str | None:
+        key = self.key_of(manifest)
+        entry = self._blobs.stat(key) if copy_to is None else None
+        if entry and self._verified.get(key) == (entry.version, expected):
+            return None
+        stream = self._blobs.stream(key, PIECE)
+        if stream is None:
+            return f"{_file(key)} referenced by checksum but not found"
+        if copy_to is not None:
+            stream = _copying(stream, copy_to)
+        rule = rule_for(manifest, has_sidecar=True)
+        assert rule is not None
+        hasher = sidecar_hasher(manifest, rule)
+        # another version of the reference hashed the sidecar alone, also beside inline state
+        other = hashlib.sha256() if rule is ChecksumRule.MIXED and not manifest.is_ours else None
+        plain = Hashing(stream, other) if other else stream
+        length = digest_of(plain, hasher)
+        found = hasher.hexdigest()
+        if found != expected and (other is None or other.hexdigest() != expected):
+            return _mismatch(rule, key, expected, found)
+        if manifest.state_bytes is not None and manifest.state_bytes != length:
+            return f"{_file(key)} has {length} bytes, the manifest says {manifest.state_bytes}"
+        if entry:
+            self._verified[key] = (entry.version, expected)
+        return None
+
+    def entries(self) -> dict[str, tuple[int, Entry]]:
+        """Every sidecar in the store: key → (id, listing row)."""
+        return {
+            entry.key: (found, entry)
+            for entry in self._blobs.entries(self._layout.states_prefix)
+            if (found := self._layout.state_id(entry.key)) is not None
+        }
+
+
+def has_sidecar(manifest: CheckpointManifest) -> bool:
+    """Whether a manifest refers to bytes outside of itself.
+
+    Ours say so; a foreign one does when an operator is external, or when there is a checksum but
+    nothing inline that it could be of.
+    """
+    if manifest.is_ours:
+        return manifest.state_bytes is not None
+    if manifest.has_external_state:
+        return True
+    return manifest.state_checksum is not None and not manifest.has_inline_state
+
+
+def checksum_prefix(manifest: CheckpointManifest) -> bytes:
+    """What is hashed before a sidecar's bytes under this manifest."""
+    return inline_checksum(manifest).encode() if manifest.has_inline_state else b""
+
+
+def _copying(pieces: Iterable[Buffer], target: io.BytesIO) -> Iterator[Buffer]:
+    for piece in pieces:
+        target.write(piece)
+        yield piece
+
+
+def _file(key: str) -> str:
+    return key.rsplit("/", 1)[-1]
+
+
+def _mismatch(rule: ChecksumRule, key: str, expected: str, found: str) -> str:
+    what = {
+        ChecksumRule.EXTERNAL: f"{_file(key)} checksum mismatch",
+        ChecksumRule.INLINE: "inline state checksum mismatch",
+        ChecksumRule.MIXED: "mixed state checksum mismatch",
+    }[rule]
+    return f"{what}: expected {expected}, got {found}"

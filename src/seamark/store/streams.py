@@ -1,0 +1,64 @@
+"""Bytes on their way: hashed while they are written or read, without holding them all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from seamark.errors import InvalidInputError
+from seamark.store.blobs import Buffer
+
+PIECE: Final = 4 << 20
+_WORTH_A_THREAD: Final = 1 << 20
+
+
+def pieces_of(chunks: Iterable[Buffer]) -> Iterator[memoryview]:
+    """The same bytes in pieces of at most 4 MiB."""
+    for chunk in chunks:
+        if not isinstance(chunk, bytes | bytearray | memoryview):
+            raise InvalidInputError(f"a state chunk must be bytes, not {type(chunk).__name__}")
+        view = memoryview(chunk).cast("B")
+        for start in range(0, len(view), PIECE):
+            yield view[start : start + PIECE]
+
+
+class Hashing:
+    """Passes pieces on and hashes each one while the consumer works on it."""
+
+    def __init__(self, pieces: Iterable[Buffer], hasher: hashlib._Hash | None = None) -> None:
+        self._pieces = pieces
+        self._hasher = hasher or hashlib.sha256()
+        self.length = 0
+
+    def __iter__(self) -> Iterator[Buffer]:
+        with ThreadPoolExecutor(1, "seamark-hash") as pool:
+            for piece in self._pieces:
+                self.length += len(piece)
+                if len(piece) < _WORTH_A_THREAD:
+                    self._hasher.update(piece)
+                    yield piece
+                else:
+                    hashed = pool.submit(self._hasher.update, piece)
+                    yield piece
+                    hashed.result()  # the producer may reuse its buffer from here on
+
+    def hexdigest(self) -> str:
+        """SHA-256 of everything that has passed."""
+        return self._hasher.hexdigest()
+
+
+def digest_of(pieces: Iterable[Buffer], hasher: hashlib._Hash) -> int:
+    """Feed every piece to the hasher, reading the next one meanwhile; the number of bytes."""
+    length = 0
+    with ThreadPoolExecutor(1, "seamark-hash") as pool:
+        running: Future[None] | None = None
+        for piece in pieces:
+            length += len(piece)
+            if running is not None:
+                running.result()
+            running = pool.submit(hasher.update, piece)
+        if running is not None:
+            running.result()
+    return length

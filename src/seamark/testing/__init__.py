@@ -1,0 +1,1 @@
+"""Instruments for testing a backend or sink of your own."""

@@ -1,0 +1,48 @@
+"""Servers shared by a whole test run, and the seed from which its random choices come."""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+from tests.servers import ObjectServer, ServerUnavailable, azurite_server, s3_server
+
+SEED = "SEAMARK_SEED"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # set before any worker starts, so that all of them share it
+    os.environ.setdefault(SEED, str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header() -> str:
+    return f"seamark seed: {os.environ[SEED]} (repeat with {SEED}={os.environ[SEED]})"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seed = int(os.environ[SEED])
+    for item in items:
+        function = getattr(item, "obj", None)
+        if getattr(function, "is_hypothesis_test", False):
+            hypothesis.seed(seed)(getattr(function, "__func__", function))
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[ObjectServer]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[ObjectServer]:
+    try:
+        with azurite_server() as server:
+            yield server
+    except ServerUnavailable as error:
+        warnings.warn(f"Azure is NOT tested here: {error}", stacklevel=1)
+        pytest.skip(f"Azurite cannot be had: {error}")
