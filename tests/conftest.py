@@ -6,6 +6,7 @@ import os
 import random
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -27,7 +28,7 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seed = int(os.environ[SEED])
     for item in items:
-        function = getattr(item, "obj", None)
+        function: Any = getattr(item, "obj", None)
         if getattr(function, "is_hypothesis_test", False):
             hypothesis.seed(seed)(getattr(function, "__func__", function))
 

@@ -138,6 +138,14 @@ class CheckpointStore(StoreReader):
         with self._lock:
             return self._ownership.supersede(first_id, last_id)
 
+    def rebuild_owner(self) -> Owner:
+        """Replace a damaged or lost ``owner.json`` by what the manifests tell.
+
+        Pins are lost with it. A writer that is still alive is fenced. Refused when it is whole.
+        """
+        with self._lock:
+            return self._reading().rebuild()
+
     def pin(
         self, name: str, checkpoint_id: int, *, expires_in: float | timedelta | None = None
     ) -> Pin:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from seamark.errors import DamageError, OutcomeUnknownError, StoreUnavailableError
@@ -269,17 +269,15 @@ class FilesystemBlobs(Blobs):
             if self._depth:
                 yield
                 return
-            with self._locked(_LOCK):
+            with _Lock(self, _LOCK):
                 self._depth += 1
                 try:
                     yield
                 finally:
                     self._depth -= 1
 
-    @contextmanager
-    def hold(self, name: str) -> Iterator[None]:
-        with self._locked(f"locks/{name}.lock"):
-            yield
+    def hold(self, name: str) -> AbstractContextManager[object]:
+        return _Lock(self, f"locks/{name}.lock")
 
     def forget_holds(self, but: str) -> None:
         for entry in self.entries("locks/"):
@@ -303,21 +301,32 @@ class FilesystemBlobs(Blobs):
                 os.close(fd)
         return False
 
-    @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
+    def open_lock(self, key: str) -> int:
+        """A descriptor of the lock file ``key``, which is made when it is not there."""
         path = self._path(key)
         with _telling("locking", path):
             self._make_folder(os.path.dirname(path))
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            with _telling("locking", path):
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _path(self, key: str) -> str:
         return f"{self.url}/{key}"
+
+
+class _Lock:
+    """An exclusive lock on a file from entering to leaving; the system frees it for a dead one."""
+
+    def __init__(self, blobs: FilesystemBlobs, key: str) -> None:
+        self._blobs = blobs
+        self._key = key
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        self._fd = self._blobs.open_lock(self._key)
+        with _telling("locking", self._key):
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
 
 
 @contextmanager

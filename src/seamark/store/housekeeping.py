@@ -60,6 +60,7 @@ def prune(parts: Parts, rule: Retention) -> int:
             kept_below=tuple(sorted(kept)),
             superseded=tuple(r for r in now.superseded if r[1] > boundary or _any_in(kept, r)),
             voided=tuple(i for i in now.voided if i > boundary),
+            tombstones=tuple(i for i in now.tombstones if i > boundary),
             next_id=max(now.next_id, boundary + 1),
         )
 

@@ -43,7 +43,7 @@ def open_store(
 
 
 def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[Blobs, Layout]:
-    if not isinstance(url, str) or not url or "\x00" in url:
+    if not url or "\x00" in url:
         raise InvalidInputError("a store's path or URL is a text that is not empty")
     if not _SCHEME.match(url):
         return _no_options(FilesystemBlobs(url), options), FilesystemLayout()

@@ -53,8 +53,8 @@ class Owner(msgspec.Struct, frozen=True):
     superseded: tuple[tuple[int, int], ...] = ()
     fences: tuple[tuple[int, int], ...] = ()
     """(id, generation), ascending: from this id on, only that generation or a later one decides."""
-    tombstone_id: int | None = None
-    """Where the newest claim put its tombstone."""
+    tombstones: tuple[int, ...] = ()
+    """Ids where a claim may have put its tombstone; a checkpoint may have taken its place."""
     voided: tuple[int, ...] = ()
     """Ids that hold a tombstone for good."""
     pins: dict[str, Pin] = {}
@@ -133,9 +133,7 @@ def with_fence(owner: Owner, checkpoint_id: int, generation: int) -> Owner:
         for at, by in owner.fences
         if at < checkpoint_id and (at > owner.prune_boundary or _is_last_below(owner, at))
     ]
-    return msgspec.structs.replace(
-        owner, fences=(*kept, (checkpoint_id, generation)), tombstone_id=checkpoint_id
-    )
+    return msgspec.structs.replace(owner, fences=(*kept, (checkpoint_id, generation)))
 
 
 def _is_last_below(owner: Owner, at: int) -> bool:
@@ -157,8 +155,8 @@ def live_pins(owner: Owner, now_ms: int | None = None) -> dict[str, Pin]:
 # Changes: each gives the owner as it should become, or refuses.
 
 
-def claimed_by(before: Owner, token: str, pipeline: str | None) -> Owner:
-    """The next generation, in the name of ``token``."""
+def claimed_by(before: Owner, token: str, pipeline: str | None, tombstone_id: int) -> Owner:
+    """The next generation, in the name of ``token``, about to put a tombstone."""
     if pipeline and before.pipeline and before.pipeline != pipeline:
         raise RefusedError(
             f"this store belongs to the pipeline {before.pipeline!r}, not {pipeline!r}",
@@ -172,6 +170,7 @@ def claimed_by(before: Owner, token: str, pipeline: str | None) -> Owner:
         released=False,
         timeline=before.timeline or uuid.uuid4().hex,
         pipeline=before.pipeline or pipeline,
+        tombstones=tuple(sorted({*before.tombstones, tombstone_id})),
     )
 
 

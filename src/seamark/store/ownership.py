@@ -45,6 +45,7 @@ from seamark.store.owner import (
     with_superseded,
 )
 from seamark.store.probe import probe_conditional_writes
+from seamark.store.rebuild import rebuilt_owner
 from seamark.store.settle import Taken, create_once, replace_once
 
 log = logging.getLogger(__name__)
@@ -170,7 +171,8 @@ class Ownership:
             self.claim_held = None
             # the token keeps two claims of equal names from taking each other's write for theirs
             token = f"{name} {uuid.uuid4().hex[:8]}"
-            owner = self.amend(lambda before: claimed_by(before, token, pipeline))
+            intended = self._newest_id(self.read()) + 1
+            owner = self.amend(lambda before: claimed_by(before, token, pipeline, intended))
             try:
                 held.enter_context(self._blobs.hold(_mark(owner.generation)))
                 mine = owner.generation
@@ -186,30 +188,35 @@ class Ownership:
         log.info("claimed %s as generation %d (%s)", self._blobs.url, mine, token)
         return self.claim_held
 
-    def _fenced_in(self, now: Owner, mine: int, tombstone_id: int, voided: int | None) -> Owner:
+    def _fenced_in(self, now: Owner, mine: int, tombstone_id: int, voided: set[int]) -> Owner:
         if now.generation != mine:
             raise FencedError(
                 "this store was claimed by another writer while it was being claimed",
                 where=f"{self._blobs.url} belongs to generation {now.generation} ({now.writer}).",
                 hint="Nothing was written. Stop one of the two writers.",
             )
-        if voided is not None:
-            now = msgspec.structs.replace(now, voided=tuple(sorted({*now.voided, voided})))
-        now = with_fence(now, tombstone_id, mine)
-        return msgspec.structs.replace(now, next_id=max(now.next_id, tombstone_id))
+        now = msgspec.structs.replace(
+            now,
+            tombstones=(tombstone_id,),
+            voided=tuple(sorted({*now.voided, *voided} - {tombstone_id})),
+            next_id=max(now.next_id, tombstone_id),
+        )
+        return with_fence(now, tombstone_id, mine)
 
-    def _fence(self, owner: Owner, writer: str) -> tuple[int, int | None]:
-        """Put the tombstone; its id, and the id of an older one that is now void for good."""
+    def _newest_id(self, owner: Owner) -> int:
+        return max([owner.next_id - 1, owner.prune_boundary, *self._manifests.ids()])
+
+    def _fence(self, owner: Owner, writer: str) -> tuple[int, set[int]]:
+        """Put the tombstone; its id, and the ids of older ones, which are void from now on."""
         data = tombstone_bytes(owner.generation, writer)
-        ids = self._manifests.ids()
-        newest = max([owner.next_id - 1, owner.prune_boundary, *ids])
-        old = owner.tombstone_id
-        voided = None
-        if old is not None and old in ids and (tag := self._stamp_anew(old, data)) is not None:
-            if old >= newest:
-                self._tombstone_tag = tag
-                return old, None
-            voided = old
+        newest = self._newest_id(owner)
+        voided: set[int] = set()
+        for old in sorted({*owner.tombstones, newest}):
+            if old and (tag := self._stamp_anew(old, data)) is not None:
+                if old >= newest:
+                    self._tombstone_tag = tag
+                    return old, voided
+                voided.add(old)
         candidate = newest + 1
         while True:
             try:
@@ -239,6 +246,23 @@ class Ownership:
             return isinstance(self._manifests.read(checkpoint_id), Tombstone)
         except DamageError:
             return False
+
+    def rebuild(self) -> Owner:
+        """Write a new ``owner.json`` in place of one that is damaged or gone."""
+        self.probe()
+        with self._blobs.exclusive():
+            blob = self._blobs.read(OWNER_KEY, _OWNER_LIMIT)
+            try:
+                intact = blob is not None and decode_owner(blob.data)
+            except DamageError:
+                intact = False
+            if intact:
+                raise RefusedError("owner.json is whole: there is nothing to rebuild")
+            contents = list(self._manifests.read_many(self._manifests.ids()))
+            owner = rebuilt_owner(contents, blob.data if blob else b"")
+            self._write(owner, blob.tag if blob else None)
+        log.warning("rebuilt owner.json of %s; pins, if there were any, are gone", self._blobs.url)
+        return owner
 
     def supersede(self, first_id: int, last_id: int) -> Claim:
         """Take ids out of use and begin a new timeline, in one write."""

@@ -173,10 +173,9 @@ class StoreReader:
             for i in self._manifests.ids()
             if standing(owner, i) not in (Standing.PRUNED, Standing.VOID)
         ]
-        at = owner.tombstone_id
-        if at in ids and self._ownership.is_tombstone(at):
-            ids.remove(at)
-        return ids
+        maybe = [i for i in owner.tombstones if i in ids]
+        void = {i for i in maybe if self._ownership.is_tombstone(i)}
+        return [i for i in ids if i not in void]
 
     def _read(self, checkpoint_id: int, owner: Owner) -> Found | None:
         """A checkpoint that counts. Damage is told with the place and the way on."""

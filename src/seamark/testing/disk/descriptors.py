@@ -112,10 +112,11 @@ class Descriptors(Names):
     @atomic
     def write(self, fd: int, data: Bytes) -> int:
         handle = self.handle(fd)
-        if data and isinstance(handle.node, File) and handle.flags & os.O_APPEND:
-            handle.offset = len(handle.node.data)
         done = self.pwrite(fd, data, handle.offset)
-        handle.offset += done
+        if done and isinstance(handle.node, File) and handle.flags & os.O_APPEND:
+            handle.offset = len(handle.node.data)
+        else:
+            handle.offset += done
         return done
 
     def writev(self, fd: int, buffers: Sequence[Bytes]) -> int:

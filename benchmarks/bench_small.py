@@ -1,0 +1,197 @@
+"""Small checkpoints on a local disk, where the time is that of a few fsyncs.
+
+Beside a script that makes the same four, and beside LaminarDB, which makes four of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import laminardb
+import msgspec
+
+from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
+from plain_manifest import PlainManifest, plain_copy
+from seamark import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint, open_store
+
+PARTS: Final = 10
+STATE: Final = os.urandom(4096)
+PER_ROUND: Final = 20
+NEVER_MS: Final = 3_600_000
+
+
+def full(checkpoint_id: int) -> CheckpointManifest:
+    """Ten sources and ten operators with 4 KiB of inline state each."""
+    position = ConnectorCheckpoint({"partition-0": "123456789", "partition-1": "987654321"}, 7)
+    return CheckpointManifest.new(
+        checkpoint_id,
+        epoch=checkpoint_id,
+        source_names=[f"source-{n}" for n in range(PARTS)],
+        source_offsets={f"source-{n}": position for n in range(PARTS)},
+        operator_states={f"operator-{n}": OperatorCheckpoint.inline(STATE) for n in range(PARTS)},
+    )
+
+
+def empty(checkpoint_id: int) -> CheckpointManifest:
+    """What LaminarDB writes when it is asked for a checkpoint."""
+    return CheckpointManifest.new(checkpoint_id, epoch=checkpoint_id)
+
+
+def write_plainly(root: Path, manifest: PlainManifest) -> None:
+    """The least that makes a checkpoint durable: a file in a folder of its own, and a pointer."""
+    checkpoints = f"{root}/checkpoints"
+    folder = f"{checkpoints}/checkpoint_{manifest.checkpoint_id:06}"
+    os.mkdir(folder)
+    _sync(checkpoints)
+    _write(f"{folder}/manifest.json", msgspec.json.encode(manifest))
+    _sync(folder)
+    _write(f"{checkpoints}/latest.tmp", b"checkpoint_%06d" % manifest.checkpoint_id)
+    os.replace(f"{checkpoints}/latest.tmp", f"{checkpoints}/latest.txt")
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    os.write(fd, data)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def _sync(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+@contextmanager
+def seamark_saves(
+    root: Path, make: Callable[[int], CheckpointManifest], *, claimed: bool = True
+) -> Iterator[Callable[[], None]]:
+    """One save per call, by one open handle."""
+    with open_store(root) as store:
+        first = store.claim().tombstone_id if claimed else 1
+        ids = itertools.count(first)
+        yield lambda: _drop(store.save(make(next(ids))))
+
+
+@contextmanager
+def plain_saves(
+    root: Path, make: Callable[[int], CheckpointManifest]
+) -> Iterator[Callable[[], None]]:
+    """One save per call, by the minimal script."""
+    (root / "checkpoints").mkdir(parents=True)
+    ids = itertools.count(1)
+    yield lambda: write_plainly(root, plain_copy(make(next(ids))))
+
+
+@contextmanager
+def laminardb_saves(root: Path) -> Iterator[Callable[[], None]]:
+    """One manual checkpoint per call; those by the timer are far away."""
+    config = laminardb.LaminarConfig(storage_dir=str(root), checkpoint_interval_ms=NEVER_MS)
+    engine = laminardb.open("bench", config=config)
+    engine.execute("CREATE SOURCE trades (symbol VARCHAR, price DOUBLE)")
+    engine.start()
+    try:
+        yield lambda: _drop(engine.checkpoint())
+    finally:
+        engine.shutdown()
+
+
+def _drop(_: object) -> None:
+    """A call's result is of no interest."""
+
+
+def several(save: Callable[[], None]) -> Callable[[], None]:
+    """Many saves are timed at once: one alone takes about as long as the noise."""
+
+    def run() -> None:
+        for _ in range(PER_ROUND):
+            save()
+
+    return run
+
+
+def timing(folder: Path, rounds: int) -> list[Row]:
+    """All writers in the same rounds on the same disk."""
+    with (
+        seamark_saves(folder / "full", full) as ours_full,
+        seamark_saves(folder / "unclaimed", full, claimed=False) as ours_unclaimed,
+        plain_saves(folder / "plain", full) as plain_full,
+        seamark_saves(folder / "empty", empty) as ours_empty,
+        laminardb_saves(folder / "laminardb") as theirs,
+    ):
+        cases = {
+            "full": several(ours_full),
+            "plain": several(plain_full),
+            "unclaimed": several(ours_unclaimed),
+            "empty": several(ours_empty),
+            "laminardb": several(theirs),
+        }
+        times = interleaved(cases, rounds)
+    each = {name: [time / PER_ROUND for time in taken] for name, taken in times.items()}
+    plain = f"the same fsyncs and JSON ({in_milliseconds(each['plain'])})"
+    other = f"laminardb's checkpoint() ({in_milliseconds(each['laminardb'])})"
+    return [
+        Row("10 sources, 10 operators", plain, ratio(each["full"], each["plain"]), 1.6),
+        Row("the same, unclaimed", plain, ratio(each["unclaimed"], each["plain"]), 1.6),
+        Row("an empty manifest", other, ratio(each["empty"], each["laminardb"]), 1.0),
+    ]
+
+
+WRITERS: Final = {
+    "seamark": lambda root: seamark_saves(root, full),
+    "script": lambda root: plain_saves(root, full),
+    "laminardb": laminardb_saves,
+}
+
+
+def fsyncs_per_save(writer: str, folder: Path) -> float | None:
+    """Real calls by strace: those of thirty saves less those of ten; None without strace."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return None
+    counts = []
+    for number in (10, 30):
+        log = folder / f"{writer}-{number}.strace"
+        command = [strace, "-f", "-e", "trace=fsync,fdatasync", "-o", str(log)]
+        child = [sys.executable, __file__, "--saves", writer, str(folder / log.stem), str(number)]
+        done = subprocess.run([*command, *child], check=False, capture_output=True)
+        if done.returncode != 0:
+            return None  # no permission to trace
+        counts.append(len(re.findall(r"\bf(?:data)?sync\(", log.read_text())))
+    return (counts[1] - counts[0]) / 20
+
+
+def fsync_note(folder: Path) -> str:
+    """How many fsyncs each writer really makes."""
+    counts = {writer: fsyncs_per_save(writer, folder) for writer in WRITERS}
+    said = ", ".join(f"{name} {count:g}" for name, count in counts.items() if count is not None)
+    return f"fsyncs per save: {said}" if said else "fsyncs were not counted: strace is missing"
+
+
+def main() -> None:
+    """Print the table."""
+    given = options(__doc__)
+    rounds = 5 if given.quick else 21
+    with scratch(given.directory) as folder:
+        rows = timing(folder, rounds)
+        notes = (fsync_note(folder),)
+        title = f"small checkpoints on {file_system(folder)}, {rounds} rounds of {PER_ROUND}"
+        show(title, rows, notes)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--saves"]:
+        with WRITERS[sys.argv[2]](Path(sys.argv[3])) as save_once:
+            for _ in range(int(sys.argv[4])):
+                save_once()
+    else:
+        main()

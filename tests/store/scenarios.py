@@ -1,0 +1,234 @@
+"""Operations to break, what was true before each, and what must be true after any accident."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from seamark.errors import SeamarkError
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
+from seamark.store import CheckpointStore
+
+BIG = bytes(range(256)) * 40
+Open = Callable[[], CheckpointStore]
+
+
+@dataclass
+class Facts:
+    """What callers were told before the accident, and what the accident may have changed."""
+
+    decided: dict[int, int] = field(default_factory=dict)
+    """id → epoch of every save that returned."""
+    may_appear: set[int] = field(default_factory=set)
+    may_vanish: set[int] = field(default_factory=set)
+    pinned: set[int] = field(default_factory=set)
+    superseded: set[int] = field(default_factory=set)
+    may_be_superseded: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``prepare`` runs in peace, ``act`` is what the accident hits."""
+
+    name: str
+    prepare: Callable[[Open, Facts], CheckpointStore]
+    act: Callable[[CheckpointStore, Facts], None]
+
+
+def full(checkpoint_id: int, **fields: object) -> tuple[CheckpointManifest, list[bytes]]:
+    states = {
+        "inline": OperatorCheckpoint.inline(b"small %d" % checkpoint_id),
+        "external": OperatorCheckpoint.in_sidecar(0, len(BIG)),
+    }
+    manifest = CheckpointManifest.new(
+        checkpoint_id,
+        epoch=checkpoint_id + 100,
+        operator_states=states,
+        sink_commit_statuses={"out": SinkCommitStatus.pending()},
+        **fields,
+    )
+    return manifest, [BIG]
+
+
+def save(store: CheckpointStore, facts: Facts, checkpoint_id: int, **fields: object) -> None:
+    facts.may_appear.add(checkpoint_id)
+    manifest, chunks = full(checkpoint_id, **fields)
+    store.save_with_state(manifest, chunks)
+    facts.decided[checkpoint_id] = manifest.epoch
+
+
+def _empty(open_store: Open, facts: Facts) -> CheckpointStore:
+    return open_store()
+
+
+def _three(open_store: Open, facts: Facts) -> CheckpointStore:
+    store = open_store()
+    for checkpoint_id in (1, 2, 3):
+        save(store, facts, checkpoint_id)
+    return store
+
+
+def _three_claimed(open_store: Open, facts: Facts) -> CheckpointStore:
+    store = _three(open_store, facts)
+    store.claim()
+    return store
+
+
+def _chain(open_store: Open, facts: Facts) -> CheckpointStore:
+    store = open_store()
+    store.claim()
+    save(store, facts, 1)
+    save(store, facts, 2)
+    save(store, facts, 3, is_incremental=True, parent_id=2)
+    save(store, facts, 4, is_incremental=True, parent_id=3)
+    return store
+
+
+def _owned_by_another(open_store: Open, facts: Facts) -> CheckpointStore:
+    _three_claimed(open_store, facts)
+    return open_store()
+
+
+def _claim(store: CheckpointStore, facts: Facts) -> None:
+    store.claim()
+
+
+def _claim_and_save(store: CheckpointStore, facts: Facts) -> None:
+    store.claim()
+    save(store, facts, store.next_id())
+
+
+def _save_inline(store: CheckpointStore, facts: Facts) -> None:
+    facts.may_appear.add(4)
+    operators = {"a": OperatorCheckpoint.inline(b"x")}
+    store.save(CheckpointManifest.new(4, epoch=104, operator_states=operators))
+    facts.decided[4] = 104
+
+
+def _save_next(store: CheckpointStore, facts: Facts) -> None:
+    save(store, facts, 4)
+
+
+def _state_then_manifest(store: CheckpointStore, facts: Facts) -> None:
+    facts.may_appear.add(4)
+    manifest, chunks = full(4)
+    store.save_state_data(4, chunks)
+    store.save(manifest)
+    facts.decided[4] = manifest.epoch
+
+
+def _update(store: CheckpointStore, facts: Facts) -> None:
+    manifest = store.load_by_id(3)
+    assert manifest is not None
+    done = {"out": SinkCommitStatus.committed()}
+    store.update_manifest(manifest.replace(sink_commit_statuses=done))
+
+
+def _prune(store: CheckpointStore, facts: Facts) -> None:
+    facts.may_vanish.update({1, 2})
+    store.prune(1)
+    for checkpoint_id in (1, 2):
+        facts.decided.pop(checkpoint_id)
+
+
+def _prune_chain(store: CheckpointStore, facts: Facts) -> None:
+    facts.may_vanish.add(1)
+    store.prune(1)
+    facts.decided.pop(1)
+
+
+def _pin_and_prune(store: CheckpointStore, facts: Facts) -> None:
+    store.pin("keep", 1)
+    facts.pinned.add(1)
+    facts.may_vanish.add(2)
+    store.prune(1)
+    facts.decided.pop(2)
+
+
+def _supersede(store: CheckpointStore, facts: Facts) -> None:
+    facts.may_be_superseded.update({2, 3})
+    store.supersede(2, 3)
+    facts.superseded.update({2, 3})
+
+
+def _close(store: CheckpointStore, facts: Facts) -> None:
+    store.close()
+
+
+def _clean(store: CheckpointStore, facts: Facts) -> None:
+    store.save_state_data(9, [b"orphan"])
+    assert store.cleanup_orphans(min_age=0) == 1
+
+
+SCENARIOS = [
+    Scenario("the first save of a store", _empty, lambda s, f: save(s, f, 1)),
+    Scenario("a save of inline state", _three, _save_inline),
+    Scenario("a save with a sidecar", _three, _save_next),
+    Scenario("a save by the owner", _three_claimed, _save_next),
+    Scenario("state first, manifest later", _three, _state_then_manifest),
+    Scenario("an update", _three_claimed, _update),
+    Scenario("the first claim", _three, _claim),
+    Scenario("a take-over", _owned_by_another, _claim_and_save),
+    Scenario("a prune", _three_claimed, _prune),
+    Scenario("a prune of a chain", _chain, _prune_chain),
+    Scenario("a pin and a prune", _three, _pin_and_prune),
+    Scenario("a supersession", _three_claimed, _supersede),
+    Scenario("a release", _three_claimed, _close),
+    Scenario("a clean-up", _three_claimed, _clean),
+]
+
+
+def violations(open_store: Open, facts: Facts) -> Iterator[str]:
+    """Every invariant that does not hold in what an accident has left."""
+    store = open_store()
+    ids = store.list_ids()
+    allowed = facts.decided.keys() | facts.may_appear
+    if extra := set(ids) - allowed:
+        yield f"I4 ids {extra} appeared that nobody saved"
+    if lost := facts.decided.keys() - set(ids) - facts.may_vanish:
+        yield f"I3 decided checkpoints {lost} are lost"
+    for checkpoint_id in ids:
+        if checkpoint_id in facts.may_vanish:
+            continue  # half-way through a prune it may be either
+        result = store.validate_checkpoint(checkpoint_id)
+        if not result.valid:
+            yield f"I1 checkpoint {checkpoint_id} is visible and damaged: {result.damage}"
+    yield from _recovery_violations(store, facts, ids)
+    if unpinned := facts.pinned - set(ids):
+        yield f"I6 pinned checkpoints {unpinned} are gone"
+    used = facts.decided.keys() | facts.may_appear & set(ids) | facts.may_vanish
+    if store.next_id() <= max(used, default=0):
+        yield f"I5 next_id {store.next_id()} was used before"
+    yield from _life_goes_on(open_store)
+
+
+def _recovery_violations(store: CheckpointStore, facts: Facts, ids: list[int]) -> Iterator[str]:
+    report = store.recover_latest_validated()
+    if not facts.decided and not ids:
+        if report.chosen_id is not None or report.skipped:
+            yield f"I3 an empty store recovers to {report}"
+        return
+    gone = facts.superseded | facts.may_be_superseded
+    certain = [i for i in facts.decided if i not in gone and i not in facts.may_vanish]
+    if report.chosen_id is None or report.chosen_id < max(certain, default=0):
+        yield f"I3 recovery chose {report.chosen_id}, but {max(certain)} was decided ({report})"
+    if report.chosen_id in facts.superseded:
+        yield f"I3 recovery chose the superseded {report.chosen_id}"
+    if report.fresh_start:
+        yield "I8 a store with checkpoints is called fresh"
+
+
+def _life_goes_on(open_store: Open) -> Iterator[str]:
+    """The next start claims, saves and recovers."""
+    store = open_store()
+    try:
+        store.claim()
+        checkpoint_id = store.next_id()
+        manifest, chunks = full(checkpoint_id)
+        store.save_with_state(manifest, chunks)
+        report = store.recover_latest_validated()
+    except SeamarkError as error:
+        yield f"the next start cannot go on: {error!r}"
+        return
+    if report.chosen_id != checkpoint_id:
+        yield f"the next start saved {checkpoint_id} and recovers {report}"
