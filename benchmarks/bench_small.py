@@ -29,21 +29,21 @@ PER_ROUND: Final = 20
 NEVER_MS: Final = 3_600_000
 
 
-def full(checkpoint_id: int) -> CheckpointManifest:
+def full() -> CheckpointManifest:
     """Ten sources and ten operators with 4 KiB of inline state each."""
     position = ConnectorCheckpoint({"partition-0": "123456789", "partition-1": "987654321"}, 7)
     return CheckpointManifest.new(
-        checkpoint_id,
-        epoch=checkpoint_id,
+        1,
+        epoch=1,
         source_names=[f"source-{n}" for n in range(PARTS)],
         source_offsets={f"source-{n}": position for n in range(PARTS)},
         operator_states={f"operator-{n}": OperatorCheckpoint.inline(STATE) for n in range(PARTS)},
     )
 
 
-def empty(checkpoint_id: int) -> CheckpointManifest:
+def empty() -> CheckpointManifest:
     """What LaminarDB writes when it is asked for a checkpoint."""
-    return CheckpointManifest.new(checkpoint_id, epoch=checkpoint_id)
+    return CheckpointManifest.new(1, epoch=1)
 
 
 def write_plainly(root: Path, manifest: PlainManifest) -> None:
@@ -73,23 +73,32 @@ def _sync(folder: str) -> None:
 
 @contextmanager
 def seamark_saves(
-    root: Path, make: Callable[[int], CheckpointManifest], *, claimed: bool = True
+    root: Path, manifest: CheckpointManifest, *, claimed: bool = True
 ) -> Iterator[Callable[[], None]]:
     """One save per call, by one open handle."""
     with open_store(root) as store:
-        first = store.claim().tombstone_id if claimed else 1
-        ids = itertools.count(first)
-        yield lambda: _drop(store.save(make(next(ids))))
+        ids = itertools.count(store.claim().tombstone_id if claimed else 1)
+
+        def save() -> None:
+            number = next(ids)
+            store.save(manifest.replace(checkpoint_id=number, epoch=number))
+
+        yield save
 
 
 @contextmanager
-def plain_saves(
-    root: Path, make: Callable[[int], CheckpointManifest]
-) -> Iterator[Callable[[], None]]:
+def plain_saves(root: Path, manifest: PlainManifest) -> Iterator[Callable[[], None]]:
     """One save per call, by the minimal script."""
     (root / "checkpoints").mkdir(parents=True)
     ids = itertools.count(1)
-    yield lambda: write_plainly(root, plain_copy(make(next(ids))))
+
+    def save() -> None:
+        number = next(ids)
+        write_plainly(
+            root, msgspec.structs.replace(manifest, checkpoint_id=number, epoch=number)
+        )
+
+    yield save
 
 
 @contextmanager
@@ -100,13 +109,13 @@ def laminardb_saves(root: Path) -> Iterator[Callable[[], None]]:
     engine.execute("CREATE SOURCE trades (symbol VARCHAR, price DOUBLE)")
     engine.start()
     try:
-        yield lambda: _drop(engine.checkpoint())
+
+        def save() -> None:
+            engine.checkpoint()
+
+        yield save
     finally:
         engine.shutdown()
-
-
-def _drop(_: object) -> None:
-    """A call's result is of no interest."""
 
 
 def several(save: Callable[[], None]) -> Callable[[], None]:
@@ -122,10 +131,10 @@ def several(save: Callable[[], None]) -> Callable[[], None]:
 def timing(folder: Path, rounds: int) -> list[Row]:
     """All writers in the same rounds on the same disk."""
     with (
-        seamark_saves(folder / "full", full) as ours_full,
-        seamark_saves(folder / "unclaimed", full, claimed=False) as ours_unclaimed,
-        plain_saves(folder / "plain", full) as plain_full,
-        seamark_saves(folder / "empty", empty) as ours_empty,
+        seamark_saves(folder / "full", full()) as ours_full,
+        seamark_saves(folder / "unclaimed", full(), claimed=False) as ours_unclaimed,
+        plain_saves(folder / "plain", plain_copy(full())) as plain_full,
+        seamark_saves(folder / "empty", empty()) as ours_empty,
         laminardb_saves(folder / "laminardb") as theirs,
     ):
         cases = {
@@ -147,8 +156,8 @@ def timing(folder: Path, rounds: int) -> list[Row]:
 
 
 WRITERS: Final = {
-    "seamark": lambda root: seamark_saves(root, full),
-    "script": lambda root: plain_saves(root, full),
+    "seamark": lambda root: seamark_saves(root, full()),
+    "script": lambda root: plain_saves(root, plain_copy(full())),
     "laminardb": laminardb_saves,
 }
 

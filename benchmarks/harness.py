@@ -106,9 +106,11 @@ def in_milliseconds(times: list[float]) -> str:
     return f"{median:.0f} ms" if median >= 100 else f"{median:.3g} ms"
 
 
-def show(title: str, rows: list[Row], notes: tuple[str, ...] = ()) -> None:
+def show(
+    title: str, rows: list[Row], notes: tuple[str, ...] = (), *, against: str = "baseline"
+) -> None:
     """Print the table."""
-    cells = [("what", "baseline", "measured", "limit", "")]
+    cells = [("what", against, "measured", "limit", "")]
     cells += [(row.what, row.baseline, _number(row), _limit(row), row.verdict) for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(5)]
     print(title)

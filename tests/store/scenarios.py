@@ -24,6 +24,12 @@ class Facts:
     pinned: set[int] = field(default_factory=set)
     superseded: set[int] = field(default_factory=set)
     may_be_superseded: set[int] = field(default_factory=set)
+    committed: set[int] = field(default_factory=set)
+    """ids whose sink was recorded as committed"""
+    generation: int = 0
+    """of the last claim that returned"""
+    boundary: int = 0
+    """what the last prune that returned has removed"""
 
 
 @dataclass(frozen=True)
@@ -70,13 +76,13 @@ def _three(open_store: Open, facts: Facts) -> CheckpointStore:
 
 def _three_claimed(open_store: Open, facts: Facts) -> CheckpointStore:
     store = _three(open_store, facts)
-    store.claim()
+    _claim(store, facts)
     return store
 
 
 def _chain(open_store: Open, facts: Facts) -> CheckpointStore:
     store = open_store()
-    store.claim()
+    _claim(store, facts)
     save(store, facts, 1)
     save(store, facts, 2)
     save(store, facts, 3, is_incremental=True, parent_id=2)
@@ -90,11 +96,11 @@ def _owned_by_another(open_store: Open, facts: Facts) -> CheckpointStore:
 
 
 def _claim(store: CheckpointStore, facts: Facts) -> None:
-    store.claim()
+    facts.generation = store.claim().generation
 
 
 def _claim_and_save(store: CheckpointStore, facts: Facts) -> None:
-    store.claim()
+    _claim(store, facts)
     save(store, facts, store.next_id())
 
 
@@ -122,11 +128,13 @@ def _update(store: CheckpointStore, facts: Facts) -> None:
     assert manifest is not None
     done = {"out": SinkCommitStatus.committed()}
     store.update_manifest(manifest.replace(sink_commit_statuses=done))
+    facts.committed.add(3)
 
 
 def _prune(store: CheckpointStore, facts: Facts) -> None:
     facts.may_vanish.update({1, 2})
     store.prune(1)
+    facts.boundary = 2
     for checkpoint_id in (1, 2):
         facts.decided.pop(checkpoint_id)
 
@@ -199,7 +207,21 @@ def violations(open_store: Open, facts: Facts) -> Iterator[str]:
     used = facts.decided.keys() | facts.may_appear & set(ids) | facts.may_vanish
     if store.next_id() <= max(used, default=0):
         yield f"I5 next_id {store.next_id()} was used before"
+    yield from _forgotten(store, facts)
     yield from _life_goes_on(open_store)
+
+
+def _forgotten(store: CheckpointStore, facts: Facts) -> Iterator[str]:
+    """What a caller was told to be done must stay done."""
+    owner = store.owner()
+    if owner.generation < facts.generation:
+        yield f"I4 generation {facts.generation} was claimed, the store says {owner.generation}"
+    if owner.prune_boundary < facts.boundary:
+        yield f"I5 the boundary fell back from {facts.boundary} to {owner.prune_boundary}"
+    for checkpoint_id in facts.committed:
+        manifest = store.load_by_id(checkpoint_id)
+        if manifest is None or not manifest.sink_commit_statuses["out"].is_committed:
+            yield f"I2 the recorded commit of {checkpoint_id} is lost"
 
 
 def _recovery_violations(store: CheckpointStore, facts: Facts, ids: list[int]) -> Iterator[str]:

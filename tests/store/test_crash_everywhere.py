@@ -56,7 +56,12 @@ def test_I1_to_I8_hold_after_a_death_at_any_io_on_a_disk(
         die(lambda: scenario.act(store, facts))
         return recording, disk, facts
 
-    total = len(run(None)[0].calls)
+    recording, disk, facts = run(None)
+    for what, after in images(disk, seed=0):
+        mount(after, after.fcntl)
+        found = list(violations(open_local, facts))
+        assert not found, f"finished, then {what}: {found}\n{after.tree()}"
+    total = len(recording.calls)
     assert total >= 5
     deaths = 0
     for crash_at in range(1, total + 1):

@@ -96,12 +96,20 @@ class CheckpointManifest(_Named, frozen=True):
     extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        check_number("version", self.version, 0, U32_MAX)
-        check_number("vnode_count", self.vnode_count, 0, U16_MAX)
-        for name in _U64_FIELDS:
-            value = getattr(self, name)
-            if value.__class__ is not int or not 0 <= value <= U64_MAX:
-                check_number(name, value, 0, U64_MAX)
+        # runs for each manifest that is read: only a wrong value is looked at by its name
+        for number in (
+            self.version,
+            self.checkpoint_id,
+            self.epoch,
+            self.timestamp_ms,
+            self.wal_position,
+            self.size_bytes,
+            self.vnode_count,
+        ):
+            if number.__class__ is not int or not 0 <= number <= U64_MAX:
+                self._check_numbers()
+        if self.version > U32_MAX or self.vnode_count > U16_MAX:
+            self._check_numbers()
         if self.pipeline_hash is not None:
             check_number("pipeline_hash", self.pipeline_hash, 0, U64_MAX)
         if self.parent_id is not None:
@@ -109,13 +117,22 @@ class CheckpointManifest(_Named, frozen=True):
         if self.watermark is not None:
             check_number("watermark", self.watermark, I64_MIN, I64_MAX)
         for sink, epoch in self.sink_epochs.items():
-            check_number(f"sink_epochs[{sink!r}]", epoch, 0, U64_MAX)
+            if epoch.__class__ is not int or not 0 <= epoch <= U64_MAX:
+                check_number(f"sink_epochs[{sink!r}]", epoch, 0, U64_MAX)
         for source, mark in self.source_watermarks.items():
-            check_number(f"source_watermarks[{source!r}]", mark, I64_MIN, I64_MAX)
+            if mark.__class__ is not int or not I64_MIN <= mark <= I64_MAX:
+                check_number(f"source_watermarks[{source!r}]", mark, I64_MIN, I64_MAX)
         for position in self.per_core_wal_positions:
             check_number("per_core_wal_positions", position, 0, U64_MAX)
-        if self.extra and (taken := NAMED_FIELDS & self.extra.keys()):
-            raise InvalidInputError(f"extra fields may not repeat named ones: {sorted(taken)}")
+        if not NAMED_FIELDS.isdisjoint(self.extra):
+            taken = sorted(NAMED_FIELDS & self.extra.keys())
+            raise InvalidInputError(f"extra fields may not repeat named ones: {taken}")
+
+    def _check_numbers(self) -> None:
+        check_number("version", self.version, 0, U32_MAX)
+        check_number("vnode_count", self.vnode_count, 0, U16_MAX)
+        for name in _U64_FIELDS:
+            check_number(name, getattr(self, name), 0, U64_MAX)
 
     @classmethod
     def new(cls, checkpoint_id: int, epoch: int, **fields: Any) -> Self:
@@ -146,17 +163,13 @@ class CheckpointManifest(_Named, frozen=True):
         """Read a document of any known version; :class:`DamageError` when it is not one."""
         try:
             try:
-                known = _known_decoder.decode(data)
-                extra = {k: v for k in _EXTRA_ORDER if (v := getattr(known, k)) is not UNSET}
+                named, extra = _split(msgspec.structs.astuple(_known_decoder.decode(data)))
             except msgspec.ValidationError:
                 # an unknown member or a real mistake: the tolerant reader tells them apart
-                known = _named_decoder.decode(data)
+                named = msgspec.structs.astuple(_named_decoder.decode(data))
                 members = msgspec.json.decode(data, type=dict[str, Any])
                 extra = {k: v for k, v in members.items() if k not in NAMED_FIELDS}
-            named: dict[str, Any] = {
-                name: getattr(known, name) for name in _Named.__struct_fields__
-            }
-            return cls(**named, extra=extra)
+            return cls(*named, extra)
         except RecursionError:
             raise DamageError("corrupt manifest: nested too deeply") from None
         except (msgspec.DecodeError, ValueError) as error:
@@ -210,6 +223,13 @@ _Known = msgspec.defstruct(
 )
 
 
+def _split(known: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The named values, and those of our extra fields that the document had."""
+    count = len(NAMED_FIELDS)
+    ours = zip(_EXTRA_ORDER, known[count:], strict=True)
+    return known[:count], {name: value for name, value in ours if value is not UNSET}
+
+
 def _encode_status(value: object) -> object:
     if isinstance(value, SinkCommitStatus):
         return value.to_builtins()
@@ -217,8 +237,8 @@ def _encode_status(value: object) -> object:
 
 
 def _decode_status(kind: type, value: object) -> object:
-    if issubclass(kind, SinkCommitStatus):
-        return kind.from_builtins(value)
+    if kind is SinkCommitStatus:
+        return SinkCommitStatus.from_builtins(value)
     raise TypeError(f"cannot read a {kind.__name__}")
 
 

@@ -158,4 +158,5 @@ class InFlightRecord(msgspec.Struct, frozen=True):
     data_b64: str
 
     def __post_init__(self) -> None:
-        check_number("input_id", self.input_id, 0, U64_MAX)
+        if not (self.input_id.__class__ is int and 0 <= self.input_id <= U64_MAX):
+            check_number("input_id", self.input_id, 0, U64_MAX)

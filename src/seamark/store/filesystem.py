@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +54,8 @@ class FilesystemBlobs(Blobs):
                 data = _read_all(fd, size)
             finally:
                 os.close(fd)
-        return Blob(data, _tag(data))
+        # a value is its own tag: comparing it costs less than hashing it
+        return Blob(data, data)
 
     def stat(self, key: str) -> Entry | None:
         path = self._path(key)
@@ -145,7 +145,7 @@ class FilesystemBlobs(Blobs):
 
     def create(self, key: str, data: bytes) -> Tag:
         self.create_stream(key, [data])
-        return _tag(data)
+        return data
 
     def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
         path = self._path(key)
@@ -186,7 +186,7 @@ class FilesystemBlobs(Blobs):
                 with suppress(OSError):
                     os.unlink(temporary)
                 raise
-        return _tag(data)
+        return data
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -244,15 +244,19 @@ class FilesystemBlobs(Blobs):
         self._durable.add(folder)
 
     def _make_root(self) -> None:
-        missing = [self.url]
-        while not os.path.isdir(above := os.path.dirname(missing[-1])):
-            missing.append(above)
-        for folder in reversed(missing):
+        folders = [self.url]
+        while (above := os.path.dirname(folders[-1])) != folders[-1]:
+            folders.append(above)
+        for folder in reversed(folders[:-1]):
+            made = not os.path.isdir(folder)
+            if made:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, 0o755)
             try:
-                os.mkdir(folder, 0o755)
-            except FileExistsError:
-                continue
-            _sync_folder(os.path.dirname(folder))
+                _sync_folder(os.path.dirname(folder))
+            except OSError:
+                if made:
+                    raise  # a folder of somebody else's that we may not read is not our business
 
     def _rename_unless_there(self, temporary: str, path: str, key: str) -> None:
         # file systems without hard links: the lock stands in for the atomic link
@@ -358,10 +362,6 @@ _ADVICE = {
 def _entry(key: str, found: os.stat_result) -> Entry:
     version = (found.st_ino, found.st_mtime_ns, found.st_size)
     return Entry(key, found.st_size, found.st_mtime_ns / 1e9, version)
-
-
-def _tag(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _read_all(fd: int, size: int) -> bytes:

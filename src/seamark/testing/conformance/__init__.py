@@ -15,10 +15,14 @@
 Every test is one rule, and its name is the rule in words. Needs pytest.
 """
 
+import pkgutil
+
 import pytest
 
 # before the modules with the assertions are imported, so that a failure shows the values
-pytest.register_assert_rewrite(__name__)
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__))
+)
 
 from seamark.testing.conformance.blob_suite import BlobsConformance  # noqa: E402
 from seamark.testing.conformance.examples import OpenHandle  # noqa: E402

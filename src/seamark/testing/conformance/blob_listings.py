@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
-from seamark.store.blobs import Blobs, Entry
+from seamark.store.blobs import Blobs
 from seamark.testing.conformance.blob_values import KEY, content
 
 
@@ -91,9 +91,3 @@ class BlobListings:
         assert keys_of(blobs, "manifests/") == keys
         blobs.delete(keys[1:])
         assert [entry.key for entry in blobs.entries("manifests/")] == keys[:1]
-
-    def test_rows_of_a_listing_can_be_sorted(self, blobs: Blobs) -> None:
-        for key in ("manifests/b", "manifests/a"):
-            blobs.create(key, b"x")
-        rows: list[Entry] = sorted(blobs.entries("manifests/"), key=lambda entry: entry.key)
-        assert [blobs.stat(row.key) for row in rows] == rows

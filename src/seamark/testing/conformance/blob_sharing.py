@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from seamark.store.blobs import Blobs, KeyExists, Tag, TagMismatch
 from seamark.testing.conformance.blob_values import KEY, STATE, content
@@ -49,6 +50,16 @@ def seen_during(write: Callable[[], object], look: Callable[[], bytes | None]) -
     return seen
 
 
+def create_as(handles: Sequence[Blobs], key: str, who: int) -> Tag:
+    """Create a key with the name of who did it as its value."""
+    return handles[who % len(handles)].create(key, b"%d" % who)
+
+
+def replace_as(handles: Sequence[Blobs], tag: Tag, who: int) -> Tag:
+    """Replace a value by the name of who did it."""
+    return handles[who % len(handles)].replace(KEY, b"%d" % who, tag)
+
+
 class BlobSharing:
     """Races, and what others see."""
 
@@ -56,7 +67,7 @@ class BlobSharing:
         handles = (blobs, second_handle)
         for number in range(ROUNDS):
             key = f"manifests/manifest-{number + 1:06}.json"
-            won = winners(lambda who, key=key: handles[who % 2].create(key, b"%d" % who))  # type: ignore[misc]
+            won = winners(partial(create_as, handles, key))
             assert len(won) == 1
             assert content(blobs, key) == b"%d" % won[0], "the value is not the winner's"
 
@@ -64,7 +75,7 @@ class BlobSharing:
         handles = (blobs, second_handle)
         tag = blobs.create(KEY, b"start")
         for _ in range(ROUNDS):
-            won = winners(lambda who, tag=tag: handles[who % 2].replace(KEY, b"%d" % who, tag))  # type: ignore[misc]
+            won = winners(partial(replace_as, handles, tag))
             assert len(won) == 1
             assert content(blobs) == b"%d" % won[0], "the value is not the winner's"
             blob = blobs.read(KEY, 100)
@@ -78,8 +89,7 @@ class BlobSharing:
         for number in range(ROUNDS):
             key = f"manifests/manifest-{number + 1:06}.json"
             seen = seen_during(
-                lambda key=key: blobs.create(key, whole),  # type: ignore[misc]
-                lambda key=key: content(second_handle, key),  # type: ignore[misc]
+                partial(blobs.create, key, whole), partial(content, second_handle, key)
             )
             assert seen <= {None, whole}
 
@@ -103,13 +113,13 @@ class BlobSharing:
         values = [bytes([number]) * (100_000 + number) for number in range(ROUNDS + 1)]
         tag = blobs.create(KEY, values[0])
         for old, new in zip(values, values[1:], strict=False):
-            done: list[Tag] = []
             seen = seen_during(
-                lambda new=new, tag=tag, done=done: done.append(blobs.replace(KEY, new, tag)),  # type: ignore[misc]
-                lambda: content(second_handle),
+                partial(blobs.replace, KEY, new, tag), partial(content, second_handle)
             )
             assert seen <= {old, new}
-            [tag] = done
+            blob = blobs.read(KEY, len(new))
+            assert blob is not None
+            tag = blob.tag
 
     def test_two_handles_see_each_others_writes(self, blobs: Blobs, second_handle: Blobs) -> None:
         tag = blobs.create(KEY, b"one")

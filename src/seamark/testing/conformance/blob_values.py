@@ -58,10 +58,6 @@ class BlobValues:
     def test_a_missing_value_has_no_stream(self, blobs: Blobs) -> None:
         assert blobs.stream(STATE, PIECE) is None
 
-    def test_a_folder_is_not_a_value(self, blobs: Blobs) -> None:
-        blobs.create("checkpoints/checkpoint_000001/state.bin", b"state")
-        assert blobs.read("checkpoints/checkpoint_000001/state.bin/manifest.json", LIMIT) is None
-
     def test_a_value_beyond_the_limit_is_damage(self, blobs: Blobs) -> None:
         blobs.create(KEY, b"0123456789")
         with pytest.raises(DamageError):

@@ -1,0 +1,237 @@
+"""A store with two writers against a model, by the hundred thousand steps (I1 to I6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.store.interleaving import Kind, Place
+from tests.store.world import Damage, State, World
+
+STEPS = 50
+
+writers = st.integers(0, 1)
+states: st.SearchStrategy[State] = st.sampled_from(
+    ["none", "inline", "sidecar", "mixed", "staged", "large"]
+)
+damages: st.SearchStrategy[Damage] = st.sampled_from(["flip", "truncate", "delete"])
+bits = st.integers(0, 1 << 14)
+picks = st.integers(0, 30)
+names = st.sampled_from(["a", "b"])
+spans: st.SearchStrategy[float | None] = st.sampled_from([None, 3600.0, -1.0])
+keeps = st.integers(1, 4)
+rules: st.SearchStrategy[tuple[int | None, float | None]] = st.sampled_from(
+    [(1, None), (2, None), (4, None), (None, 3600.0), (None, 1e10), (2, 3600.0)]
+)
+
+Racer = Literal["save", "explicit", "update", "claim", "prune", "pin", "stage", "clean"]
+Visitor = Literal[
+    "save", "same", "update", "claim", "prune", "pin", "unpin", "take over", "visit", "supersede"
+]
+
+
+class TwoWriters(RuleBasedStateMachine):
+    """Two handles on one store; either may be claimed, fenced, or paused in the middle."""
+
+    kind: ClassVar[Kind] = "object"
+    root: ClassVar[Callable[[], str]]
+    steps: ClassVar[int] = 0
+
+    @initialize()
+    def open(self) -> None:
+        self.world = World(Place(self.kind, type(self).root()))
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.close()
+
+    @invariant()
+    def everything_holds(self) -> None:
+        type(self).steps += 1
+        self.world.check()
+
+    # the ids that a step may be about
+
+    def _known(self, pick: int) -> int:
+        ids = sorted(self.world.model.records)
+        return ids[-1 - pick % len(ids)] if ids else 1
+
+    def _above(self) -> int:
+        """Higher than anything there is."""
+        return self.world.observer.next_id()
+
+    def _parent(self, pick: int | None) -> int | None:
+        known = self.world.model.listed()
+        return known[pick % len(known)].checkpoint_id if pick is not None and known else None
+
+    @rule(who=writers, state=states, parent=st.none() | st.integers(0, 3))
+    def save(self, who: int, state: State, parent: int | None) -> None:
+        self.world.save(who, None, state, self._parent(parent))
+
+    @rule(who=writers, state=states, offset=st.integers(-8, 3))
+    def save_explicitly(self, who: int, state: State, offset: int) -> None:
+        self.world.save(who, max(1, self._above() + offset), state, None)
+
+    @rule(who=writers, pick=picks, word=st.integers(0, 3))
+    def update(self, who: int, pick: int, word: int) -> None:
+        self.world.update(who, self._known(pick), word)
+
+    @rule(who=writers)
+    def claim(self, who: int) -> None:
+        self.world.claim(who)
+
+    @rule(who=writers)
+    def release(self, who: int) -> None:
+        self.world.release(who)
+
+    @rule(who=writers, by=rules)
+    def prune(self, who: int, by: tuple[int | None, float | None]) -> None:
+        self.world.prune(who, *by)
+
+    @rule(who=writers, name=names, pick=picks, lasting=spans)
+    def pin(self, who: int, name: str, pick: int, lasting: float | None) -> None:
+        self.world.pin(who, name, self._known(pick), lasting)
+
+    @rule(who=writers, name=names)
+    def unpin(self, who: int, name: str) -> None:
+        self.world.unpin(who, name)
+
+    @precondition(lambda self: any(w.generation for w in self.world.writers))
+    @rule(who=writers, first=picks, last=picks)
+    def supersede(self, who: int, first: int, last: int) -> None:
+        low, high = sorted((self._known(first % 4), self._known(last % 4)))
+        self.world.supersede(who, low, high)
+
+    @rule(who=writers, min_age=st.sampled_from([0.0, 3600.0]))
+    def clean_up(self, who: int, min_age: float) -> None:
+        self.world.clean_up(who, min_age)
+
+    @rule(pick=picks, how=damages, bit=bits)
+    def damage_a_manifest(self, pick: int, how: Damage, bit: int) -> None:
+        self.world.damage_manifest(self._known(pick), how, bit)
+
+    @precondition(lambda self: self.world.model.tombstone is not None)
+    @rule(how=damages, bit=bits)
+    def damage_a_tombstone(self, how: Damage, bit: int) -> None:
+        self.world.damage_manifest(self.world.model.tombstone or 1, how, bit)
+
+    @rule(pick=picks, how=damages, bit=bits)
+    def damage_a_state(self, pick: int, how: Damage, bit: int) -> None:
+        self.world.damage_state(self._known(pick), how, bit)
+
+    @rule(how=damages, bit=bits)
+    def damage_the_pointer(self, how: Damage, bit: int) -> None:
+        self.world.damage_pointer(how, bit)
+
+    @rule(how=st.sampled_from(["flip", "truncate"]), bit=bits)
+    def damage_the_owner(self, how: Literal["flip", "truncate"], bit: int) -> None:
+        self.world.damage_owner(how, bit)
+
+    @rule(pick=picks)
+    def look(self, pick: int) -> None:
+        self.world.inspect(self._known(pick))
+
+    @rule(
+        who=writers,
+        at=st.integers(1, 14),
+        first=st.sampled_from(Racer.__args__),  # type: ignore[attr-defined]
+        second=st.sampled_from(Visitor.__args__),  # type: ignore[attr-defined]
+        pick=st.integers(0, 5),
+    )
+    def pause_and_go_on(
+        self, who: int, at: int, first: Racer, second: Visitor, pick: int
+    ) -> None:
+        """A writer is paused before one of its I/Os while the other one does what it likes."""
+        world, known, above = self.world, self._known(pick), self._above()
+        other = 1 - who
+        racers: dict[Racer, Callable[[], None]] = {
+            "save": lambda: world.save(who, None, "sidecar", self._parent(pick)),
+            "explicit": lambda: world.save(who, above + pick % 3, "inline", None),
+            "stage": lambda: world.save(who, above, "staged", None),
+            "update": lambda: world.update(who, known, pick),
+            "claim": lambda: world.claim(who),
+            "prune": lambda: world.prune(who, 1 + pick % 3, None),
+            "pin": lambda: world.pin(who, "a", known, None),
+            "clean": lambda: world.clean_up(who, 3600.0),
+        }
+        visitors: dict[Visitor, Callable[[], None]] = {
+            "save": lambda: world.save(other, None, "large", None),
+            "same": lambda: world.save(other, above, "sidecar", None),
+            "update": lambda: world.update(other, known, pick + 10),
+            "claim": lambda: world.claim(other),
+            "prune": lambda: world.prune(other, 1, None),
+            "pin": lambda: world.pin(other, "b", known, None),
+            "unpin": lambda: world.unpin(other, "a"),
+            "take over": lambda: world.take_over(other, leave=False),
+            "visit": lambda: world.take_over(other, leave=True),
+            "supersede": lambda: self._roll_back(other, known),
+        }
+        world.race(who, at, racers[first], visitors[second])
+
+    def _roll_back(self, who: int, first: int) -> None:
+        self.world.claim(who)
+        self.world.supersede(who, first, max(first, self._known(0)))
+
+
+def run_machine(kind: Kind, at_least: int, examples: int, lane: int, root: Callable[[], str]) -> int:
+    """Run until that many steps were made; how many it were."""
+    seed = int(os.environ.get("SEAMARK_SEED", "0"))
+    machine = type(f"TwoWriters_{kind}", (TwoWriters,), {"kind": kind, "root": staticmethod(root)})
+    options = settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    rounds = 0
+    while machine.steps < at_least:
+        used = seed + 1000 * lane + rounds
+        try:
+            run_state_machine_as_test(hypothesis.seed(used)(machine), settings=options)
+        except BaseException as error:
+            error.add_note(f"seed {used}: repeat with SEAMARK_SEED={seed} (lane {lane}, {rounds=})")
+            raise
+        rounds += 1
+    return int(machine.steps)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("lane", [1, 2])
+@pytest.mark.parametrize("kind", ["object", "locked"])
+def test_two_writers_in_memory_for_25_000_steps_each(
+    kind: Kind, lane: int, record_property: Callable[[str, object], None]
+) -> None:
+    steps = run_machine(kind, 25_000, 250, lane, str)
+    record_property("steps", steps)
+    assert steps >= 25_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_writers_on_a_disk_for_5_000_steps(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    folders = iter(range(1 << 30))
+    steps = run_machine("filesystem", 5_000, 50, 3, lambda: str(tmp_path / str(next(folders))))
+    record_property("steps", steps)
+    assert steps >= 5_000
