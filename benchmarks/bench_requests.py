@@ -47,13 +47,12 @@ def counted() -> Iterator[Requests]:
     """The requests that are made inside."""
     recording = Recording()
     requests = Requests()
-    original = object_store.obstore
     stand_in: Any = recording.wrap(obstore, "obstore")
-    setattr(object_store, "obstore", stand_in)  # noqa: B010 - a module is not meant to change
+    setattr(object_store, "obstore", stand_in)  # noqa: B010 - mypy minds the plain form
     try:
         yield requests
     finally:
-        setattr(object_store, "obstore", original)  # noqa: B010
+        setattr(object_store, "obstore", obstore)  # noqa: B010
         calls = (call for call in recording.calls if PROBE_PREFIX not in call.summary)
         requests.update(call.name for call in calls if call.name in REQUESTS)
 
@@ -143,7 +142,11 @@ def recovering(open_again: OpenStore, url: str, number: int) -> list[Row]:
         ("inline", lambda store, i: save(store, i, sidecar=False), 3),
         ("with a sidecar", lambda store, i: save(store, i, sidecar=True), 3),
         (f"{CHAIN} links, inline", lambda store, i: _chain(store, i, sidecar=False), 3 + 2 * CHAIN),
-        (f"{CHAIN} links, sidecars", lambda store, i: _chain(store, i, sidecar=True), 3 + 2 * CHAIN),
+        (
+            f"{CHAIN} links, sidecars",
+            lambda store, i: _chain(store, i, sidecar=True),
+            3 + 2 * CHAIN,
+        ),
     ]
     for what, add, limit in steps:
         with open_again(url) as store:
@@ -152,7 +155,9 @@ def recovering(open_again: OpenStore, url: str, number: int) -> list[Row]:
             with counted() as requests:
                 report = fresh.recover_latest_validated()
             assert report.chosen_id == fresh.list_ids()[-1]
-        rows.append(_row(f"recovery among {number}, newest {what}", requests, requests.reads, limit))
+        rows.append(
+            _row(f"recovery among {number}, newest {what}", requests, requests.reads, limit)
+        )
     return rows
 
 

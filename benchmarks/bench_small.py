@@ -11,8 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,11 +40,6 @@ def full() -> CheckpointManifest:
         source_offsets={f"source-{n}": position for n in range(PARTS)},
         operator_states={f"operator-{n}": OperatorCheckpoint.inline(STATE) for n in range(PARTS)},
     )
-
-
-def empty() -> CheckpointManifest:
-    """What LaminarDB writes when it is asked for a checkpoint."""
-    return CheckpointManifest.new(1, epoch=1)
 
 
 def write_plainly(root: Path, manifest: PlainManifest) -> None:
@@ -94,16 +90,14 @@ def plain_saves(root: Path, manifest: PlainManifest) -> Iterator[Callable[[], No
 
     def save() -> None:
         number = next(ids)
-        write_plainly(
-            root, msgspec.structs.replace(manifest, checkpoint_id=number, epoch=number)
-        )
+        write_plainly(root, msgspec.structs.replace(manifest, checkpoint_id=number, epoch=number))
 
     yield save
 
 
 @contextmanager
 def laminardb_saves(root: Path) -> Iterator[Callable[[], None]]:
-    """One manual checkpoint per call; those by the timer are far away."""
+    """One manual checkpoint per call, which is empty; those by the timer are far away."""
     config = laminardb.LaminarConfig(storage_dir=str(root), checkpoint_interval_ms=NEVER_MS)
     engine = laminardb.open("bench", config=config)
     engine.execute("CREATE SOURCE trades (symbol VARCHAR, price DOUBLE)")
@@ -118,46 +112,51 @@ def laminardb_saves(root: Path) -> Iterator[Callable[[], None]]:
         engine.shutdown()
 
 
-def several(save: Callable[[], None]) -> Callable[[], None]:
-    """Many saves are timed at once: one alone takes about as long as the noise."""
+def timed(
+    folder: Path, writer: Callable[[Path], AbstractContextManager[Callable[[], None]]]
+) -> Callable[[], float]:
+    """Time some saves into a new folder, after one of warm-up; seconds per save.
 
-    def run() -> None:
-        for _ in range(PER_ROUND):
+    What a create costs depends on where the file system puts a folder. New ones in each round, made
+    one right after the other, share that fate.
+    """
+    numbers = itertools.count()
+
+    def run() -> float:
+        with writer(folder / f"{next(numbers)}") as save:
             save()
+            started = time.perf_counter()
+            for _ in range(PER_ROUND):
+                save()
+            return (time.perf_counter() - started) / PER_ROUND
 
     return run
 
 
 def timing(folder: Path, rounds: int) -> list[Row]:
     """All writers in the same rounds on the same disk."""
-    with (
-        seamark_saves(folder / "full", full()) as ours_full,
-        seamark_saves(folder / "unclaimed", full(), claimed=False) as ours_unclaimed,
-        plain_saves(folder / "plain", plain_copy(full())) as plain_full,
-        seamark_saves(folder / "empty", empty()) as ours_empty,
-        laminardb_saves(folder / "laminardb") as theirs,
-    ):
-        cases = {
-            "full": several(ours_full),
-            "plain": several(plain_full),
-            "unclaimed": several(ours_unclaimed),
-            "empty": several(ours_empty),
-            "laminardb": several(theirs),
-        }
-        times = interleaved(cases, rounds)
-    each = {name: [time / PER_ROUND for time in taken] for name, taken in times.items()}
-    plain = f"the same fsyncs and JSON ({in_milliseconds(each['plain'])})"
-    other = f"laminardb's checkpoint() ({in_milliseconds(each['laminardb'])})"
+    for name in WRITERS:
+        (folder / name).mkdir()
+    cases = {name: timed(folder / name, writer) for name, writer in WRITERS.items()}
+    times = interleaved(cases, rounds)
+    script = f"the same fsyncs and JSON ({in_milliseconds(times['script'])})"
+    other = f"laminardb's checkpoint() ({in_milliseconds(times['laminardb'])})"
     return [
-        Row("10 sources, 10 operators", plain, ratio(each["full"], each["plain"]), 1.6),
-        Row("the same, unclaimed", plain, ratio(each["unclaimed"], each["plain"]), 1.6),
-        Row("an empty manifest", other, ratio(each["empty"], each["laminardb"]), 1.0),
+        Row("10 sources, 10 operators", script, ratio(times["seamark"], times["script"]), 1.6),
+        Row("the same, unclaimed", script, ratio(times["unclaimed"], times["script"]), 1.6),
+        Row("an empty manifest", other, ratio(times["empty"], times["laminardb"]), 1.0),
     ]
 
 
+FULL: Final = full()
+PLAIN: Final = plain_copy(FULL)
+EMPTY: Final = CheckpointManifest.new(1, epoch=1)
+
 WRITERS: Final = {
-    "seamark": lambda root: seamark_saves(root, full()),
-    "script": lambda root: plain_saves(root, plain_copy(full())),
+    "seamark": lambda root: seamark_saves(root, FULL),
+    "script": lambda root: plain_saves(root, PLAIN),
+    "unclaimed": lambda root: seamark_saves(root, FULL, claimed=False),
+    "empty": lambda root: seamark_saves(root, EMPTY),
     "laminardb": laminardb_saves,
 }
 
@@ -181,7 +180,7 @@ def fsyncs_per_save(writer: str, folder: Path) -> float | None:
 
 def fsync_note(folder: Path) -> str:
     """How many fsyncs each writer really makes."""
-    counts = {writer: fsyncs_per_save(writer, folder) for writer in WRITERS}
+    counts = {name: fsyncs_per_save(name, folder) for name in ("seamark", "script", "laminardb")}
     said = ", ".join(f"{name} {count:g}" for name, count in counts.items() if count is not None)
     return f"fsyncs per save: {said}" if said else "fsyncs were not counted: strace is missing"
 

@@ -7,30 +7,33 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 
-ROUNDS = 15
+from harness import Row, in_milliseconds, interleaved, options, ratio, show
 
 
-def best_seconds(*arguments: str) -> float:
-    """Return the shortest run of several: the one that was disturbed least."""
-    best = float("inf")
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
+def python(*arguments: str) -> Callable[[], None]:
+    """A run of this interpreter, to its end."""
+
+    def run() -> None:
         subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
-        best = min(best, time.perf_counter() - started)
-    return best
+
+    return run
 
 
 def main() -> None:
-    """Print one line per case."""
-    nothing = best_seconds("-c", "pass")
-    print(f"start-up, as a ratio to a bare Python ({1000 * nothing:.0f} ms here)")
-    for name, arguments in {
-        "import seamark": ("-c", "import seamark"),
-        "seamark --help": ("-m", "seamark", "--help"),
-    }.items():
-        print(f"  {name:<16} {best_seconds(*arguments) / nothing:5.2f} ×")
+    """Print the table."""
+    given = options(__doc__)
+    rounds = 5 if given.quick else 15
+    cases = {
+        "a bare Python": python("-c", "pass"),
+        "import seamark": python("-c", "import seamark"),
+        "seamark --help": python("-m", "seamark", "--help"),
+    }
+    times = interleaved(cases, rounds)
+    bare = times.pop("a bare Python")
+    said = f"a bare Python ({in_milliseconds(bare)})"
+    show("start-up", [Row(name, said, ratio(taken, bare)) for name, taken in times.items()])
 
 
 if __name__ == "__main__":

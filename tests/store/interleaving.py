@@ -105,7 +105,6 @@ class LockedSeat(Seat):
                 yield
             finally:
                 self._depth -= 1
-        self._let_in()
 
     def hold(self, name: str) -> AbstractContextManager[object]:
         return self.base.hold(name)

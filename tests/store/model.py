@@ -67,6 +67,7 @@ class Model:
     """name → (id, whether it has not expired)"""
     boundary: int = 0
     pointer: int = 0
+    pointer_damaged: bool = False
     clock: int = 0
     """Grows with every operation that ended, so that an interrupted one can tell that it was."""
 
@@ -158,6 +159,6 @@ class Model:
         return not self.records and self.boundary == 0
 
     def next_id_above(self) -> int:
-        """Every id that was decided is at most this; one that vanished cannot be known of."""
+        """Every id that was decided is at most this; one that vanished without a trace is not."""
         used = [r.checkpoint_id for r in self.records.values() if r.disk is not None or r.pruned]
-        return max([self.boundary, *used])
+        return max([self.boundary, self.pointer, *used])

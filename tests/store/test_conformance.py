@@ -41,9 +41,7 @@ class OnDisk:
 
         def open_one(*, keep: int | None = None, vnode_count: int | None = None) -> CheckpointStore:
             blobs = FilesystemBlobs(str(tmp_path / "store"))
-            store = CheckpointStore(
-                blobs, FilesystemLayout(), keep=keep, vnode_count=vnode_count
-            )
+            store = CheckpointStore(blobs, FilesystemLayout(), keep=keep, vnode_count=vnode_count)
             opened.append(store)
             return store
 

@@ -111,7 +111,9 @@ class TwoWriters(RuleBasedStateMachine):
     def unpin(self, who: int, name: str) -> None:
         self.world.unpin(who, name)
 
-    @precondition(lambda self: any(w.generation for w in self.world.writers))
+    @precondition(
+        lambda self: self.world.model.records and any(w.generation for w in self.world.writers)
+    )
     @rule(who=writers, first=picks, last=picks)
     def supersede(self, who: int, first: int, last: int) -> None:
         low, high = sorted((self._known(first % 4), self._known(last % 4)))
@@ -185,7 +187,8 @@ class TwoWriters(RuleBasedStateMachine):
 
     def _roll_back(self, who: int, first: int) -> None:
         self.world.claim(who)
-        self.world.supersede(who, first, max(first, self._known(0)))
+        if first in self.world.model.records:
+            self.world.supersede(who, first, max(first, self._known(0)))
 
 
 def run_machine(kind: Kind, at_least: int, examples: int, lane: int, root: Callable[[], str]) -> int:

@@ -24,7 +24,7 @@ from seamark.errors import (
 from seamark.store.blobs import Blob
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.layout import OWNER_KEY
-from seamark.store.manifests import Tombstone, parse_manifest
+from seamark.store.manifests import Found, Tombstone, parse_manifest
 from seamark.store.owner import Owner, Standing, decode_owner, standing
 from tests.store.interleaving import Place, Seat
 from tests.store.model import AHEAD, HOURS_AGO, Model, Record
@@ -104,7 +104,10 @@ class World:
         except FencedError as error:
             if self._is_certain(since):
                 assert refusal, f"nobody was in the way of {chosen}, and yet: {error}"
-                assert not (asked and self._may_write(writer)), f"next_id() was refused: {error}"
+                at_fault = asked and self._may_write(writer) and chosen != writer.tombstone
+                assert not at_fault, f"next_id() was refused: {error}"
+            if chosen == writer.tombstone:
+                writer.tombstone = None  # damaged or lost; the next try must get past it
             self._ended()
             return
         if self._is_certain(since):
@@ -173,33 +176,33 @@ class World:
             return "manifest"
         return found if isinstance(found, Tombstone) else "manifest"
 
+    def _manifest_at(self, checkpoint_id: int) -> CheckpointManifest | None:
+        data = self.place.value(self.place.layout.manifest(checkpoint_id))
+        found = parse_manifest(Blob(data, None), checkpoint_id) if data is not None else None
+        return found.manifest if isinstance(found, Found) else None
+
     def _decided(self, writer: Writer, saved: CheckpointManifest, *, certain: bool) -> None:
-        checkpoint_id = saved.checkpoint_id
-        key = self.place.layout.manifest(checkpoint_id)
-        data = self.place.value(key)
-        before = self.model.records.get(checkpoint_id)
+        checkpoint_id, model = saved.checkpoint_id, self.model
+        before = model.records.get(checkpoint_id)
         if before is not None and before.pruned:
             assert not certain, f"{checkpoint_id} was pruned and is back (I5)"
             return  # a late write behind the boundary: check() sees that nobody takes it for one
         assert before is None or before.disk is None, f"{checkpoint_id} was decided twice (I4)"
-        assert data is not None
-        if not certain and data != self._bytes_of(saved):
-            return  # changed or removed by the other one since
+        there = self._manifest_at(checkpoint_id)
+        data = self.place.value(self.place.layout.manifest(checkpoint_id)) or b""
         record = Record(checkpoint_id, saved.generation, saved, data, data)
-        if saved.state_bytes is not None:
-            named = saved.extra.get("state_object")
-            record.state_key = str(named or self.place.layout.state(checkpoint_id))
-            record.state_disk = record.state = self.place.value(record.state_key)
-            lost = record.state is None or len(record.state) != saved.state_bytes
-            if lost and not self.model.counts(record):
-                record.state = b"gone"  # the one who took over has cleaned up
-            else:
-                assert not lost, f"{checkpoint_id} was decided without its state (I1)"
-        self.model.records[checkpoint_id] = record
-        if checkpoint_id <= self.model.boundary:
-            assert not certain
-            record.pruned = True
-        in_time = self.model.counts(record) and not record.pruned
+        model.records[checkpoint_id] = record
+        record.pruned = checkpoint_id <= model.boundary and there is None or self._is_pruned(record)
+        if certain:
+            assert there == saved
+        if record.pruned:
+            assert not certain, f"{checkpoint_id} was saved behind the boundary"
+        else:
+            assert there is not None, f"{checkpoint_id} was saved and is not there (I3)"
+            assert _fixed_part(there) == _fixed_part(saved)
+            record.manifest = there
+            self._note_state(record, saved)
+        in_time = model.counts(record) and not record.pruned
         if certain:
             assert in_time, f"{checkpoint_id} was saved and does not count (I3)"
             self._pointer_names_at_least(checkpoint_id)
@@ -207,17 +210,25 @@ class World:
             with pytest.raises(FencedError):  # the loser learns of it before it commits a sink (I4)
                 writer.store.check_claim()
 
-    @staticmethod
-    def _bytes_of(saved: CheckpointManifest) -> bytes:
-        from seamark.store.stamping import sealed_document
+    def _is_pruned(self, record: Record) -> bool:
+        return standing(self.owner(), record.checkpoint_id) is Standing.PRUNED
 
-        return sealed_document(saved)
+    def _note_state(self, record: Record, saved: CheckpointManifest) -> None:
+        if saved.state_bytes is None:
+            return
+        named = saved.extra.get("state_object")
+        record.state_key = str(named or self.place.layout.state(record.checkpoint_id))
+        record.state_disk = record.state = self.place.value(record.state_key)
+        if record.state is not None and len(record.state) == saved.state_bytes:
+            return
+        # only the one who took over may have cleaned up what does not count
+        assert not self.model.counts(record), f"{saved.checkpoint_id} has no state (I1)"
+        record.state = b"gone"
 
     def _pointer_names_at_least(self, checkpoint_id: int) -> None:
         data = self.place.value(self.place.layout.pointer)
         named = self.place.layout.decode_pointer(data or b"")
-        assert named is not None
-        assert named >= checkpoint_id
+        assert self.model.pointer_damaged or (named or 0) >= checkpoint_id
 
     def update(self, who: int, checkpoint_id: int, word: int) -> None:
         writer, model = self.writers[who], self.model
@@ -245,16 +256,17 @@ class World:
         else:
             if self._is_certain(since):
                 assert expected is None
+                assert self._manifest_at(checkpoint_id) == stored
+            record = model.records.get(checkpoint_id)
             assert record is not None
-            assert not record.pruned, f"an update brought {checkpoint_id} back (I5)"
             assert record.manifest is not None
-            same = {"sink_commit_statuses": {}, "sink_epochs": {}, "size_bytes": 0}
-            assert stored.with_extra(note=None).replace(**same) == record.manifest.with_extra(
-                note=None
-            ).replace(**same), "an update changed what was decided (I4)"
-            data = self.place.value(self.place.layout.manifest(checkpoint_id))
-            assert data is not None
-            record.manifest, record.data, record.disk = stored, data, data
+            now = self._manifest_at(checkpoint_id)
+            if now is None or record.pruned:
+                assert record.pruned and now is None, f"an update lost or revived {checkpoint_id}"
+            else:
+                assert _fixed_part(now) == _fixed_part(record.manifest), "it was decided (I4)"
+                data = self.place.value(self.place.layout.manifest(checkpoint_id)) or b""
+                record.manifest, record.data, record.disk = now, data, data
         self._ended()
 
     # owning
@@ -262,7 +274,6 @@ class World:
     def claim(self, who: int) -> None:
         writer, model = self.writers[who], self.model
         since = model.clock
-        old = model.tombstone
         writer.generation = writer.tombstone = None
         try:
             claim = writer.store.claim()
@@ -275,16 +286,19 @@ class World:
         certain = self._is_certain(since)
         if certain:
             assert claim.generation == model.generation + 1
-        record = model.records.get(claim.tombstone_id)
-        assert record is None or record.disk is None, "a tombstone is on a checkpoint (I4)"
+        record = model.records.pop(claim.tombstone_id, None)
+        if record is not None:
+            assert record.disk is None, "a tombstone is on a checkpoint (I4)"
+            assert record.checkpoint_id > model.pointer, "the id was lost, but not forgotten (I5)"
         assert claim.tombstone_id > model.boundary
         writer.generation, writer.tombstone = claim.generation, claim.tombstone_id
         model.generation = max(model.generation, claim.generation, self.owner().generation)
         model.released = self.owner().released
         model.fences.append((claim.tombstone_id, claim.generation))
         model.tombstone = claim.tombstone_id
-        if old is not None and old != claim.tombstone_id and isinstance(self._found(old), Tombstone):
-            model.voided.add(old)
+        for given_up in set(self.owner().voided) - model.voided:
+            assert isinstance(self._found(given_up), Tombstone), f"{given_up} was decided (I3)"
+            model.voided.add(given_up)
         self._ended()
 
     def release(self, who: int) -> None:
@@ -341,6 +355,7 @@ class World:
             if self._is_certain(since):
                 assert known
                 assert not (taken[1] and taken[0] != checkpoint_id)
+            record = model.records.get(checkpoint_id)
             assert record is not None
             assert not record.pruned, f"{checkpoint_id} was pinned when it was gone (I6)"
             model.pins[name] = (checkpoint_id, lasting is None or lasting > 0)
@@ -413,15 +428,7 @@ class World:
                 continue
             record = model.records.get(at)
             unreadable = record is not None and not record.is_readable
-            assert unreadable or isinstance(self._late(at), CheckpointManifest), f"{key} was left"
-
-    def _late(self, checkpoint_id: int) -> object:
-        """What a late writer left behind the boundary, if anything."""
-        data = self.place.value(self.place.layout.manifest(checkpoint_id))
-        if data is None:
-            return None
-        found = parse_manifest(Blob(data, None), checkpoint_id)
-        return None if isinstance(found, Tombstone) else found.manifest
+            assert unreadable or self._manifest_at(at), f"{key} was left"
 
     # damage
 
@@ -450,6 +457,7 @@ class World:
         if self.place.value(key) is not None:
             spoiled = self.spoil(key, how, bit)
             self.model.pointer = self.place.layout.decode_pointer(spoiled or b"") or 0
+            self.model.pointer_damaged = True
         self._ended()
 
     def damage_owner(self, how: Literal["flip", "truncate"], bit: int) -> None:
@@ -536,8 +544,8 @@ class World:
             assert contents.get(self.place.layout.manifest(at)) == record.disk, (
                 f"the manifest of {at} was changed or removed (I4, I6)"
             )
-            if record.state_key is None:
-                continue
+            if record.state_key is None or record.disk is None:
+                continue  # without its manifest a state is an orphan
             found = contents.get(record.state_key)
             if record.state_disk is None:
                 record.state_disk = found  # a loser may put its own where one was lost
@@ -578,3 +586,10 @@ class World:
                 assert report.fresh_start
             told = {at for at, _ in report.skipped}
             assert {r.checkpoint_id for r in model.listed()} <= told
+
+
+def _fixed_part(manifest: CheckpointManifest) -> CheckpointManifest:
+    """What nobody may change once it was decided."""
+    return manifest.with_extra(note=None).replace(
+        sink_commit_statuses={}, sink_epochs={}, size_bytes=0
+    )

@@ -116,6 +116,12 @@ class CheckpointManifest(_Named, frozen=True):
             check_number("parent_id", self.parent_id, 0, U64_MAX)
         if self.watermark is not None:
             check_number("watermark", self.watermark, I64_MIN, I64_MAX)
+        self._check_collections()
+        if not NAMED_FIELDS.isdisjoint(self.extra):
+            taken = sorted(NAMED_FIELDS & self.extra.keys())
+            raise InvalidInputError(f"extra fields may not repeat named ones: {taken}")
+
+    def _check_collections(self) -> None:
         for sink, epoch in self.sink_epochs.items():
             if epoch.__class__ is not int or not 0 <= epoch <= U64_MAX:
                 check_number(f"sink_epochs[{sink!r}]", epoch, 0, U64_MAX)
@@ -124,9 +130,6 @@ class CheckpointManifest(_Named, frozen=True):
                 check_number(f"source_watermarks[{source!r}]", mark, I64_MIN, I64_MAX)
         for position in self.per_core_wal_positions:
             check_number("per_core_wal_positions", position, 0, U64_MAX)
-        if not NAMED_FIELDS.isdisjoint(self.extra):
-            taken = sorted(NAMED_FIELDS & self.extra.keys())
-            raise InvalidInputError(f"extra fields may not repeat named ones: {taken}")
 
     def _check_numbers(self) -> None:
         check_number("version", self.version, 0, U32_MAX)
@@ -163,13 +166,13 @@ class CheckpointManifest(_Named, frozen=True):
         """Read a document of any known version; :class:`DamageError` when it is not one."""
         try:
             try:
-                named, extra = _split(msgspec.structs.astuple(_known_decoder.decode(data)))
+                values = _gathered(msgspec.structs.astuple(_known_decoder.decode(data)))
             except msgspec.ValidationError:
                 # an unknown member or a real mistake: the tolerant reader tells them apart
                 named = msgspec.structs.astuple(_named_decoder.decode(data))
                 members = msgspec.json.decode(data, type=dict[str, Any])
-                extra = {k: v for k, v in members.items() if k not in NAMED_FIELDS}
-            return cls(*named, extra)
+                values = (*named, {k: v for k, v in members.items() if k not in NAMED_FIELDS})
+            return cls(*values)
         except RecursionError:
             raise DamageError("corrupt manifest: nested too deeply") from None
         except (msgspec.DecodeError, ValueError) as error:
@@ -223,11 +226,11 @@ _Known = msgspec.defstruct(
 )
 
 
-def _split(known: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The named values, and those of our extra fields that the document had."""
+def _gathered(known: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of a :class:`CheckpointManifest`: of our own fields, those that were there."""
     count = len(NAMED_FIELDS)
     ours = zip(_EXTRA_ORDER, known[count:], strict=True)
-    return known[:count], {name: value for name, value in ours if value is not UNSET}
+    return (*known[:count], {name: value for name, value in ours if value is not UNSET})
 
 
 def _encode_status(value: object) -> object:

@@ -376,10 +376,12 @@ def _read_all(fd: int, size: int) -> bytes:
 
 def _write_all(fd: int, piece: Buffer) -> None:
     written = os.write(fd, piece)
-    if written < len(piece):
-        view = memoryview(piece)
-        while written < len(view):
-            written += os.write(fd, view[written:])
+    view = memoryview(piece)
+    while written < len(view):
+        more = os.write(fd, view[written:])
+        if more == 0:
+            raise OSError(errno.EIO, "the disk takes no more bytes and does not say why")
+        written += more
 
 
 def _sync_folder(folder: str) -> None:

@@ -112,10 +112,10 @@ class ObjectBlobs(Blobs):
     def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
         with self._telling("reading", key):
             try:
-                result = obstore.get(self._store, key)
+                chunks = obstore.get(self._store, key).stream(min_chunk_size=piece)
             except FileNotFoundError:
                 return None
-        return self._pieces(key, result.stream(min_chunk_size=piece))
+        return self._pieces(key, chunks)
 
     def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
         while True:

@@ -93,9 +93,7 @@ class BlobSharing:
             )
             assert seen <= {None, whole}
 
-    def test_a_reader_never_sees_part_of_a_stream(
-        self, blobs: Blobs, second_handle: Blobs
-    ) -> None:
+    def test_a_reader_never_sees_part_of_a_stream(self, blobs: Blobs, second_handle: Blobs) -> None:
         part = b"0123456789abcdef" * 8192
 
         def pieces() -> Iterator[bytes]:
@@ -141,9 +139,7 @@ class BlobSharing:
                 blobs.replace(KEY, b"two", tag)
         assert content(blobs) == b"two"
 
-    def test_a_mark_is_seen_as_long_as_it_is_held(
-        self, blobs: Blobs, second_handle: Blobs
-    ) -> None:
+    def test_a_mark_is_seen_as_long_as_it_is_held(self, blobs: Blobs, second_handle: Blobs) -> None:
         with blobs.hold("generation-1"):
             with blobs.hold("generation-2"):
                 blobs.forget_holds("generation-2")

@@ -225,7 +225,12 @@ class StoreClaims:
         store.close()
         flip(blobs, OWNER_KEY, 30)
         reader = open_handle()
-        for call in (reader.recover_latest_validated, reader.load_latest, reader.list, reader.claim):
+        for call in (
+            reader.recover_latest_validated,
+            reader.load_latest,
+            reader.list,
+            reader.claim,
+        ):
             with pytest.raises(DamageError):
                 call()
 

@@ -20,9 +20,7 @@ from seamark.testing.conformance.examples import (
 class StoreIds:
     """next_id, and everything that takes an id or a name."""
 
-    def test_the_next_id_is_one_more_than_all_that_were_used(
-        self, open_handle: OpenHandle
-    ) -> None:
+    def test_the_next_id_is_one_more_than_all_that_were_used(self, open_handle: OpenHandle) -> None:
         store = open_handle()
         assert store.next_id() == 1
         store.save(example(1))
@@ -50,6 +48,15 @@ class StoreIds:
     ) -> None:
         open_handle().save(example(1))
         blobs.create(layout.manifest(2), b"not json")
+        assert open_handle().next_id() == 3
+
+    def test_the_id_of_a_checkpoint_that_vanished_is_not_given_out_again(
+        self, open_handle: OpenHandle, blobs: Blobs, layout: Layout
+    ) -> None:
+        store = open_handle()
+        for number in (1, 2):
+            store.save(example(number))
+        blobs.delete([layout.manifest(2)])  # only the pointer still tells of it
         assert open_handle().next_id() == 3
 
     def test_a_zombie_that_saves_a_pruned_id_is_refused(self, open_handle: OpenHandle) -> None:
@@ -120,9 +127,7 @@ class StoreIds:
             store.update_manifest(example(1).replace(checkpoint_id=0))
         assert store.list_ids() == []
 
-    def test_names_that_could_leave_their_folder_are_refused(
-        self, open_handle: OpenHandle
-    ) -> None:
+    def test_names_that_could_leave_their_folder_are_refused(self, open_handle: OpenHandle) -> None:
         store = open_handle()
         store.save(example(1))
         for name in NAMES_THAT_LEAD_AWAY:

@@ -140,10 +140,14 @@ class StoreRecovery:
         for number in (1, 2):
             store.save_with_state(example(number), [b"state"])
         flip(blobs, layout.manifest(2), 40)
-        before = [entry for folder in ("checkpoints/", "manifests/") for entry in blobs.entries(folder)]
+        before = [
+            entry for folder in ("checkpoints/", "manifests/") for entry in blobs.entries(folder)
+        ]
         reader = open_handle()
         assert reader.recover_latest_validated() != reader.validate_checkpoint(2)
-        after = [entry for folder in ("checkpoints/", "manifests/") for entry in blobs.entries(folder)]
+        after = [
+            entry for folder in ("checkpoints/", "manifests/") for entry in blobs.entries(folder)
+        ]
         assert before == after
 
     def test_warnings_of_the_chosen_one_are_reported(

@@ -20,8 +20,15 @@ from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import OpenHandle, example, flip
 
-EXTERNAL = {"join": OperatorCheckpoint.in_sidecar(0, 5), "window": OperatorCheckpoint.in_sidecar(5, 4)}
-MIXED = {**EXTERNAL, "count": OperatorCheckpoint.inline(b"7"), "Agg": OperatorCheckpoint.inline(b"")}
+EXTERNAL = {
+    "join": OperatorCheckpoint.in_sidecar(0, 5),
+    "window": OperatorCheckpoint.in_sidecar(5, 4),
+}
+MIXED = {
+    **EXTERNAL,
+    "count": OperatorCheckpoint.inline(b"7"),
+    "Agg": OperatorCheckpoint.inline(b""),
+}
 SIDECAR = b"hellorest"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -70,7 +71,9 @@ class StoreUpdates:
 
     def test_extra_fields_are_added_and_unknown_ones_kept(self, open_handle: OpenHandle) -> None:
         store = open_handle()
-        store.save(example(1, extra={"of_tomorrow": {"deep": [1, None]}, "timings": {"write": 1.5}}))
+        store.save(
+            example(1, extra={"of_tomorrow": {"deep": [1, None]}, "timings": {"write": 1.5}})
+        )
         bare = loaded(store, 1).replace(extra={"timings": {"write": 1.5, "commit": 2.0}})
         store.update_manifest(bare)
         extra = loaded(open_handle(), 1).extra
@@ -92,6 +95,27 @@ class StoreUpdates:
         assert stored["source_offsets"]["trades"]["of_tomorrow"] == [1, 2]
         assert stored["operator_states"]["count"]["codec"] == "zstd"
         assert open_handle().validate_checkpoint(1).valid
+
+    def test_an_update_of_another_systems_checkpoint_keeps_its_state(
+        self, open_handle: OpenHandle, blobs: Blobs, layout: Layout
+    ) -> None:
+        external = {"join": OperatorCheckpoint.in_sidecar(0, 5)}
+        mixed = {**external, "count": OperatorCheckpoint.inline(b"7")}
+        sidecar_alone = hashlib.sha256(b"state").hexdigest()
+        for number, (operators, checksum) in enumerate(
+            [(external, None), (external, sidecar_alone), (mixed, None), (mixed, sidecar_alone)], 1
+        ):
+            foreign = example(number, operator_states=operators, state_checksum=checksum)
+            blobs.create(layout.manifest(number), foreign.to_json())
+            blobs.create(layout.state(number), b"state")
+            store = open_handle()
+            assert store.validate_checkpoint(number).valid, (number, "before")
+            store.update_manifest(loaded(store, number).replace(sink_commit_statuses=COMMITTED))
+            reader = open_handle()
+            assert reader.validate_checkpoint(number).valid, number
+            assert reader.load_state_data(number) == b"state", number
+            assert reader.cleanup_orphans(min_age=0) == 0, number
+            assert blobs.stat(layout.state(number)) is not None
 
     def test_nothing_else_may_change(self, open_handle: OpenHandle) -> None:
         store = open_handle()
