@@ -32,6 +32,8 @@ class Record:
     state: bytes | None = None
     state_disk: bytes | None = None
     pruned: bool = False
+    is_reborn: bool = False
+    """All traces of an earlier one had been lost; a handle may still remember that one."""
 
     @property
     def is_readable(self) -> bool:

@@ -101,8 +101,10 @@ class World:
                 writer.store.save_state_data(chosen, chunks or [])
                 chunks = None
             saved = writer.store.save_with_state(manifest, chunks)
-        except FencedError as error:
+        except (FencedError, RefusedError) as error:
+            # refused: somebody who took over has removed the staged state
             if self._is_certain(since):
+                assert isinstance(error, FencedError)
                 assert refusal, f"nobody was in the way of {chosen}, and yet: {error}"
                 at_fault = asked and self._may_write(writer) and chosen != writer.tombstone
                 assert not at_fault, f"next_id() was refused: {error}"
@@ -191,6 +193,7 @@ class World:
         there = self._manifest_at(checkpoint_id)
         data = self.place.value(self.place.layout.manifest(checkpoint_id)) or b""
         record = Record(checkpoint_id, saved.generation, saved, data, data)
+        record.is_reborn = before is not None
         model.records[checkpoint_id] = record
         record.pruned = checkpoint_id <= model.boundary and there is None or self._is_pruned(record)
         if certain:
@@ -249,6 +252,9 @@ class World:
             expected = DamageError
         try:
             stored = writer.store.update_manifest(changed)
+        except RefusedError:
+            assert record is not None
+            assert record.is_reborn
         except (FencedError, CheckpointNotFoundError, DamageError) as error:
             if self._is_certain(since):
                 assert expected is not None, error
@@ -447,7 +453,9 @@ class World:
 
     def damage_state(self, checkpoint_id: int, how: Damage, bit: int) -> None:
         record = self.model.records.get(checkpoint_id)
-        if record is None or record.pruned or record.state_disk is None or not record.state_key:
+        if record is None or record.pruned or record.disk is None or not record.state_key:
+            return
+        if self.place.value(record.state_key) is None:
             return
         record.state_disk = self.spoil(record.state_key, how, bit)
         self._ended()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -37,6 +38,9 @@ _PARTS_AT_A_TIME: Final = 4  # 32 MiB in memory
 _DELETES: Final = 1000
 _RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 
+_NO_BUCKET: Final = re.compile(
+    "NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
+)
 _HAPPENED_NOT: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError)
 
 
@@ -92,29 +96,29 @@ class ObjectBlobs(Blobs):
     # reading
 
     def read(self, key: str, limit: int) -> Blob | None:
-        with self._telling("reading", key):
-            try:
+        try:
+            with self._telling("reading", key):
                 result = obstore.get(self._store, key)
                 size = result.meta["size"]
                 if size > limit:
                     raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
                 return Blob(bytes(result.bytes()), _tag_of(result.meta))
-            except FileNotFoundError:
-                return None
+        except FileNotFoundError:
+            return None
 
     def stat(self, key: str) -> Entry | None:
-        with self._telling("looking at", key):
-            try:
+        try:
+            with self._telling("looking at", key):
                 return _entry(obstore.head(self._store, key))
-            except FileNotFoundError:
-                return None
+        except FileNotFoundError:
+            return None
 
     def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
-        with self._telling("reading", key):
-            try:
+        try:
+            with self._telling("reading", key):
                 chunks = obstore.get(self._store, key).stream(min_chunk_size=piece)
-            except FileNotFoundError:
-                return None
+        except FileNotFoundError:
+            return None
         return self._pieces(key, chunks)
 
     def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
@@ -144,6 +148,10 @@ class ObjectBlobs(Blobs):
             return self._put(key, data, "create" if self._conditional else "overwrite")
         except AlreadyExistsError:
             raise KeyExists(key) from None
+        except FileNotFoundError as error:
+            raise StoreUnavailableError(
+                f"writing {key} failed: {self._brief(error)}", where=self.url
+            ) from None
 
     def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
         with self._telling("writing", key, write=True):
@@ -172,14 +180,14 @@ class ObjectBlobs(Blobs):
     def delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), _DELETES):
             batch = list(keys[start : start + _DELETES])
-            with self._telling("removing", batch[0]):
-                try:
+            try:
+                with self._telling("removing", batch[0]):
                     obstore.delete(self._store, batch)
-                except FileNotFoundError:
-                    # Azure minds a missing one and may have stopped there
-                    for key in batch:
-                        with suppress(FileNotFoundError):
-                            obstore.delete(self._store, key)
+            except FileNotFoundError:
+                # Azure minds a missing one and may have stopped there
+                for key in batch:
+                    with suppress(FileNotFoundError), self._telling("removing", key):
+                        obstore.delete(self._store, key)
 
     def _put(self, key: str, data: bytes, mode: PutMode | Literal["overwrite"]) -> Tag:
         with self._telling("writing", key, write=True):
@@ -196,22 +204,33 @@ class ObjectBlobs(Blobs):
         """
         try:
             yield
-        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+        except (AlreadyExistsError, PreconditionError, DamageError, StoreUnavailableError):
             raise
+        except FileNotFoundError as error:
+            # a wrong bucket must not look like an empty store
+            if not _NO_BUCKET.search(str(error)):
+                raise
+            raise StoreUnavailableError(
+                f"{doing} {key} failed: the bucket or container does not exist",
+                where=self.url,
+                hint="Check the URL and the account, or create the bucket.",
+            ) from None
         except NotSupportedError as error:
             raise RefusedError(
-                f"{doing} {key}: the store does not support it: {self._redact(str(error))}",
+                f"{doing} {key}: the store does not support it: {self._brief(error)}",
                 where=self.url,
             ) from None
         except (BaseError, OSError) as error:
-            if isinstance(error, DamageError | StoreUnavailableError):
-                raise
             maybe = write and not isinstance(error, _HAPPENED_NOT)
             raise (OutcomeUnknownError if maybe else StoreUnavailableError)(
-                f"{doing} {key} failed: {self._redact(str(error))}",
+                f"{doing} {key} failed: {self._brief(error)}",
                 where=self.url,
                 hint=_ADVICE.get(type(error).__name__),
             ) from None
+
+    def _brief(self, error: Exception) -> str:
+        """The error's own words without its debug dump and without secrets."""
+        return self._redact(str(error).split("\n\nDebug source", 1)[0].strip())
 
 
 _ADVICE: Final = {

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 
 from seamark.store.blobs import Blobs, KeyExists, Tag, TagMismatch
 from seamark.testing.conformance.blob_values import KEY, STATE, content
@@ -110,7 +111,7 @@ class BlobSharing:
     ) -> None:
         values = [bytes([number]) * (100_000 + number) for number in range(ROUNDS + 1)]
         tag = blobs.create(KEY, values[0])
-        for old, new in zip(values, values[1:], strict=False):
+        for old, new in pairwise(values):
             seen = seen_during(
                 partial(blobs.replace, KEY, new, tag), partial(content, second_handle)
             )

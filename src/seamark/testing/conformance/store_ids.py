@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from seamark.errors import FencedError, InvalidInputError
@@ -120,7 +122,7 @@ class StoreIds:
                 lambda wrong=wrong: list(store.stream_state_data(wrong)),
             ):
                 with pytest.raises(InvalidInputError):
-                    call()  # type: ignore[no-untyped-call]
+                    call()
         with pytest.raises(InvalidInputError):
             store.save(example(1).replace(checkpoint_id=0))
         with pytest.raises(InvalidInputError):
@@ -131,7 +133,7 @@ class StoreIds:
         store = open_handle()
         store.save(example(1))
         for name in NAMES_THAT_LEAD_AWAY:
-            for fields in (
+            wrong: list[dict[str, Any]] = [
                 {"operator_states": {name: OperatorCheckpoint.inline(b"")}},
                 {"source_names": [name]},
                 {"source_offsets": {name: ConnectorCheckpoint()}, "source_names": []},
@@ -141,7 +143,8 @@ class StoreIds:
                 {"sink_commit_statuses": {name: SinkCommitStatus.pending()}},
                 {"table_offsets": {name: ConnectorCheckpoint()}},
                 {"inflight_data": {name: []}},
-            ):
+            ]
+            for fields in wrong:
                 with pytest.raises(InvalidInputError):
                     store.save(example(2, **fields))
             with pytest.raises(InvalidInputError):

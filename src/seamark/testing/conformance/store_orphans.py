@@ -1,4 +1,4 @@
-"""State that no manifest knows: ignored, cleaned up when old, and left alone while it may be used."""
+"""State that no manifest knows: ignored, cleaned up when old, left alone while it may be used."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import OperatorCheckpoint
-from seamark.store.blobs import Blobs
+from seamark.store.blobs import Blobs, Buffer
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import OpenHandle, example, flip
 
@@ -46,7 +46,7 @@ class StoreState:
     """save_with_state, save_state_data, load_state_data, stream_state_data."""
 
     def test_state_is_the_concatenation_of_its_chunks(self, open_handle: OpenHandle) -> None:
-        chunks = [b"one", bytearray(b"two"), memoryview(b"three"), b""]
+        chunks: list[Buffer] = [b"one", bytearray(b"two"), memoryview(b"three"), b""]
         open_handle().save_with_state(example(1), chunks)
         assert open_handle().load_state_data(1) == b"onetwothree"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from seamark.store import CheckpointStore
@@ -48,8 +46,8 @@ class StoreConformance(
         return ObjectLayout()
 
     @pytest.fixture
-    def open_handle(self, blobs: Blobs, layout: Layout) -> Iterator[OpenHandle]:
+    def open_handle(self, blobs: Blobs, layout: Layout) -> OpenHandle:
         def opened(*, keep: int | None = None, vnode_count: int | None = None) -> CheckpointStore:
             return CheckpointStore(blobs, layout, keep=keep, vnode_count=vnode_count)
 
-        yield opened
+        return opened

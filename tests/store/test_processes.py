@@ -1,0 +1,126 @@
+"""Real processes on a real disk: SIGKILL at random moments, and two writers at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from seamark.errors import FencedError
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
+from seamark.store import open_store
+
+SPAWN = multiprocessing.get_context("spawn")
+STATE = random.Random(1).randbytes(300_000)
+
+
+def save_forever(root: str, told: Connection) -> None:
+    store = open_store(root, keep=3)
+    store.claim()
+    told.send(("claimed", store.owner().generation))
+    while True:
+        checkpoint_id = store.next_id()
+        operators = {"op": OperatorCheckpoint.in_sidecar(0, len(STATE))}
+        manifest = CheckpointManifest.new(
+            checkpoint_id, epoch=checkpoint_id, operator_states=operators
+        )
+        try:
+            store.save_with_state(manifest, [STATE])
+        except FencedError:
+            told.send(("fenced", checkpoint_id))
+            return
+        told.send(("saved", checkpoint_id))
+
+
+def drain(told: Connection) -> list[tuple[str, int]]:
+    """All that a process has told, up to the last whole message before it died."""
+    messages = []
+    try:
+        while told.poll(0):
+            messages.append(told.recv())
+    except (EOFError, OSError):
+        pass
+    return messages
+
+
+def start(root: Path) -> tuple[multiprocessing.process.BaseProcess, Connection]:
+    mine, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=save_forever, args=(str(root), theirs), daemon=True)
+    process.start()
+    theirs.close()
+    assert mine.poll(30)
+    return process, mine
+
+
+def test_I3_no_acknowledged_checkpoint_is_lost_when_the_writer_is_killed(tmp_path: Path) -> None:
+    rng = random.Random(int(os.environ["SEAMARK_SEED"]))
+    newest = 0
+    for _ in range(6):
+        process, told = start(tmp_path / "store")
+        time.sleep(rng.uniform(0.0, 0.25))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        saved = [number for what, number in drain(told) if what == "saved"]
+        newest = max([newest, *saved])
+        store = open_store(tmp_path / "store")
+        report = store.recover_latest_validated()
+        assert (report.chosen_id or 0) >= newest
+        if report.chosen_id is not None:
+            assert store.load_state_data(report.chosen_id) == STATE
+            newest = report.chosen_id
+        assert report.skipped == []
+    assert newest > 0
+
+
+def test_I4_a_second_process_takes_over_and_the_first_one_is_told(tmp_path: Path) -> None:
+    first, told_first = start(tmp_path / "store")
+    second, told_second = start(tmp_path / "store")
+    first.join(30)
+    assert first.exitcode == 0
+    time.sleep(0.2)
+    second.kill()
+    second.join()
+    by_first, by_second = drain(told_first), drain(told_second)
+    assert by_first[-1][0] == "fenced"
+    saved_first = {number for what, number in by_first if what == "saved"}
+    saved_second = {number for what, number in by_second if what == "saved"}
+    assert saved_second
+    assert saved_first.isdisjoint(saved_second)
+    assert max(saved_first, default=0) < min(saved_second)
+
+
+def test_a_dead_owner_does_not_lock_out_a_writer_without_a_claim(tmp_path: Path) -> None:
+    process, told = start(tmp_path / "store")
+    assert told.poll(30)
+    outsider = open_store(tmp_path / "store")
+    with pytest.raises(FencedError, match="another writer"):
+        outsider.save(CheckpointManifest.new(10_000, epoch=1))
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    outsider.save(CheckpointManifest.new(10_000, epoch=1))
+    assert outsider.recover_latest_validated().chosen_id == 10_000
+
+
+def test_many_threads_share_one_handle(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with open_store(tmp_path / "store") as store, ThreadPoolExecutor(8) as pool:
+        store.claim()
+
+        def save(checkpoint_id: int) -> int:
+            manifest = CheckpointManifest.new(checkpoint_id, epoch=checkpoint_id)
+            store.save_with_state(manifest, [b"%d" % checkpoint_id])
+            return checkpoint_id
+
+        ids = sorted(pool.map(save, range(1, 41)))
+        assert store.list_ids() == ids
+        assert all(pool.map(lambda i: store.validate_checkpoint(i).valid, ids))
+
