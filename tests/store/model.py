@@ -68,6 +68,7 @@ class Model:
     pins: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """name → (id, whether it has not expired)"""
     boundary: int = 0
+    has_decided: bool = False
     pointer: int = 0
     pointer_damaged: bool = False
     clock: int = 0
@@ -125,7 +126,7 @@ class Model:
         usable = [r for r in listed if self.is_usable(r)][: last or 1]
         if not usable:
             return {r.checkpoint_id for r in listed}
-        pinned = {at for at, lasts in self.pins.values() if lasts}
+        pinned = self.pinned()
         kept = {
             r.checkpoint_id
             for r in listed
@@ -134,17 +135,19 @@ class Model:
             or (since_ms is not None and r.timestamp_ms >= since_ms)
             or r.checkpoint_id > usable[-1].checkpoint_id
         }
-        for r in listed:
-            if r.checkpoint_id in kept:
-                kept |= self._needed_by(r)
-        return kept
+        return self.with_parents(kept)
 
-    def _needed_by(self, record: Record) -> set[int]:
+    def pinned(self) -> set[int]:
+        return {at for at, lasts in self.pins.values() if lasts}
+
+    def with_parents(self, ids: set[int]) -> set[int]:
+        """These and whatever they build on, as far as it is there."""
         needed: set[int] = set()
-        for link in self._chain(record):
-            if link is None or link.pruned or link.disk is None:
-                break
-            needed.add(link.checkpoint_id)
+        for record in self.listed():
+            for link in self._chain(record) if record.checkpoint_id in ids else ():
+                if link is None or link.pruned or link.disk is None:
+                    break
+                needed.add(link.checkpoint_id)
         return needed
 
     def prune_to(self, kept: set[int]) -> set[int]:
@@ -158,7 +161,7 @@ class Model:
 
     def was_never_used(self) -> bool:
         """Whether nobody has ever decided anything, in time or too late."""
-        return not self.records and self.boundary == 0
+        return not self.records and not self.has_decided
 
     def next_id_above(self) -> int:
         """Every id that was decided is at most this; one that vanished without a trace is not."""

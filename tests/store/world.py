@@ -94,6 +94,8 @@ class World:
         since = model.clock
         asked = checkpoint_id is None
         chosen = writer.store.next_id() if checkpoint_id is None else checkpoint_id
+        if parent is not None and parent >= chosen:
+            parent = None
         manifest, chunks = self._draft(chosen, state, parent)
         refusal = self._refusal(writer, chosen, b"".join(chunks or ()))
         try:
@@ -101,10 +103,14 @@ class World:
                 writer.store.save_state_data(chosen, chunks or [])
                 chunks = None
             saved = writer.store.save_with_state(manifest, chunks)
-        except (FencedError, RefusedError) as error:
-            # refused: somebody who took over has removed the staged state
+        except (RefusedError, DamageError) as error:
+            # what it builds on is gone, or somebody who took over has removed the staged state
+            has_parent = parent is None or self._is_good_parent(parent)
+            assert not (self._is_certain(since) and has_parent), error
+            self._ended()
+            return
+        except FencedError as error:
             if self._is_certain(since):
-                assert isinstance(error, FencedError)
                 assert refusal, f"nobody was in the way of {chosen}, and yet: {error}"
                 at_fault = asked and self._may_write(writer) and chosen != writer.tombstone
                 assert not at_fault, f"next_id() was refused: {error}"
@@ -116,6 +122,10 @@ class World:
             assert not refusal, f"{chosen} was saved although {refusal}"
         self._decided(writer, saved, certain=self._is_certain(since))
         self._ended()
+
+    def _is_good_parent(self, parent: int) -> bool:
+        record = self.model.records.get(parent)
+        return record is not None and self.model.is_there(record) and record.is_readable
 
     def _draft(
         self, checkpoint_id: int, state: State, parent: int | None
@@ -193,7 +203,10 @@ class World:
         there = self._manifest_at(checkpoint_id)
         data = self.place.value(self.place.layout.manifest(checkpoint_id)) or b""
         record = Record(checkpoint_id, saved.generation, saved, data, data)
+        if checkpoint_id == writer.tombstone:
+            writer.tombstone = None
         record.is_reborn = before is not None
+        model.has_decided = True
         model.records[checkpoint_id] = record
         record.pruned = checkpoint_id <= model.boundary and there is None or self._is_pruned(record)
         if certain:
@@ -251,10 +264,11 @@ class World:
         elif not record.is_readable:
             expected = DamageError
         try:
+            if expected is None:
+                writer.store.load_by_id(checkpoint_id)  # to change what is there, not a memory
             stored = writer.store.update_manifest(changed)
-        except RefusedError:
-            assert record is not None
-            assert record.is_reborn
+        except RefusedError as error:
+            assert not self._is_certain(since) or (record and record.is_reborn), error
         except (FencedError, CheckpointNotFoundError, DamageError) as error:
             if self._is_certain(since):
                 assert expected is not None, error
@@ -397,8 +411,15 @@ class World:
             keys = {self.place.layout.manifest(i) for i in gone}
             assert not keys & self.place.contents().keys()
         else:
+            if self._depth and self._has_unknown():
+                # the paused one has decided and not been told yet: that one may be the newest
+                kept = model.with_parents(model.pinned())
             self._believe_boundary(kept)
         self._ended()
+
+    def _has_unknown(self) -> bool:
+        unknown = set(self.observer.list_ids()) - self.model.records.keys()
+        return any(self._found(i) == "manifest" for i in unknown)
 
     def _believe_boundary(self, needed: set[int]) -> None:
         """After a race: whatever the store says is gone is gone, but nothing that is needed is."""

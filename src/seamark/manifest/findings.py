@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from seamark.errors import DamageError
 from seamark.manifest.bounds import unsafe_name, unsafe_path
 
 if TYPE_CHECKING:
@@ -69,6 +70,22 @@ def _ranges(m: CheckpointManifest) -> Iterator[str]:
                 f"operator '{name}' refers to bytes {op.external_offset} to {end} "
                 f"of a state of {m.state_bytes} bytes"
             )
+
+
+def unrestorable(m: CheckpointManifest, state_bytes: int | None) -> Iterator[str]:
+    """Why nothing can be restored from a manifest whose sidecar has that many bytes."""
+    if m.epoch == 0 or m.checkpoint_id == 0:
+        yield "epoch or checkpoint_id is 0 - likely corrupted"
+    if m.is_incremental and not 0 < (m.parent_id or 0) < m.checkpoint_id:
+        yield "it is incremental without an older parent"
+    for name, op in m.operator_states.items():
+        try:
+            op.decode_inline()
+        except DamageError as error:
+            yield f"operator '{name}': {error.what}"
+        end = op.external_offset + op.external_length
+        if op.external and state_bytes is not None and end > state_bytes:
+            yield f"operator '{name}' refers to bytes outside of the state"
 
 
 def unsafe_names(m: CheckpointManifest) -> Iterator[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.manifest import NAMED_FIELDS, SELF_CHECKSUM, CheckpointManifest
+from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, SELF_CHECKSUM, CheckpointManifest
 from seamark.store.manifests import Found
-from seamark.store.ownership import default_writer
 from seamark.store.sealed import is_sealed, seal, unseal
+
+_V = TypeVar("_V")
 
 _MAY_CHANGE: Final = frozenset({"sink_commit_statuses", "sink_epochs"})
 _STAMPED: Final = frozenset({"state_checksum", "size_bytes"})
@@ -34,12 +35,47 @@ def amended(found: Found, update: CheckpointManifest) -> tuple[CheckpointManifes
     }
     members["sink_epochs"] = update.sink_epochs
     members.update({k: v for k, v in update.extra.items() if k not in _FIXED_EXTRA})
-    members.setdefault("writer", default_writer())  # from here on it is sealed, hence ours
     members["size_bytes"] = 0
     bare = msgspec.json.encode(members)
     members["size_bytes"] = (stored.state_bytes or 0) + len(bare)
     document = msgspec.json.encode(members)
-    return CheckpointManifest.from_json(document), seal(document)
+    # another system's manifest stays its own: a checksum would make it look like one of ours
+    data = seal(document) if stored.is_ours else document
+    return CheckpointManifest.from_json(document), data
+
+
+def rebased(
+    update: CheckpointManifest, base: CheckpointManifest, now: CheckpointManifest
+) -> CheckpointManifest | None:
+    """The update on top of what another writer has recorded since ``base`` was read.
+
+    None when both have changed the same sink or field in different ways.
+    """
+    statuses = _merged(
+        base.sink_commit_statuses, update.sink_commit_statuses, now.sink_commit_statuses
+    )
+    epochs = _merged(base.sink_epochs, update.sink_epochs, now.sink_epochs)
+    # an update need not repeat the extra fields that it leaves alone
+    extra = _merged(base.extra, {**base.extra, **update.extra}, now.extra)
+    if statuses is None or epochs is None or extra is None:
+        return None
+    return update.replace(sink_commit_statuses=statuses, sink_epochs=epochs, extra=extra)
+
+
+def _merged(
+    base: dict[str, _V], ours: dict[str, _V], theirs: dict[str, _V]
+) -> dict[str, _V] | None:
+    merged = dict(theirs)
+    for key in base.keys() | ours.keys():
+        if ours.get(key) == base.get(key):
+            continue
+        if theirs.get(key) not in (base.get(key), ours.get(key)):
+            return None
+        if key in ours:
+            merged[key] = ours[key]
+        else:
+            merged.pop(key, None)
+    return merged
 
 
 def _refuse_other_changes(stored: CheckpointManifest, update: CheckpointManifest) -> None:
@@ -50,10 +86,9 @@ def _refuse_other_changes(stored: CheckpointManifest, update: CheckpointManifest
     ]
     if update.state_checksum not in (None, stored.state_checksum):
         changed.append("state_checksum")
+    fixed = _FIXED_EXTRA if stored.is_ours else SEAMARK_FIELDS
     changed += sorted(
-        name
-        for name in _FIXED_EXTRA & update.extra.keys()
-        if update.extra[name] != stored.extra.get(name)
+        name for name in fixed & update.extra.keys() if update.extra[name] != stored.extra.get(name)
     )
     if changed:
         raise RefusedError(

@@ -89,9 +89,11 @@ class Blobs(ABC):
         """Write a new value, whole and durable, or raise :class:`KeyExists`."""
 
     @abstractmethod
-    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
         """Write a new value of any size, piece by piece; it appears whole or not at all.
 
+        The tag, or None where only :meth:`stat` can tell the version. The producer may use its
+        buffer again once the next piece was asked for.
         A backend whose :attr:`max_put` is None raises :class:`KeyExists` when the key is taken.
         The others cannot tell: give them a key that nobody else uses.
         """

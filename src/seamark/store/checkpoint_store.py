@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from seamark.errors import (
     DamageError,
@@ -32,7 +32,8 @@ from seamark.store.states import Written, checksum_prefix
 
 log = logging.getLogger(__name__)
 
-HOUR = 3600.0
+HOUR: Final = 3600.0
+_TRIES: Final = 8
 
 
 class CheckpointStore(StoreReader):
@@ -62,6 +63,7 @@ class CheckpointStore(StoreReader):
         checkpoint_id = manifest.checkpoint_id
         with self._lock:
             owner = self._writable(checkpoint_id)
+            self._require_parent(manifest, owner)
             written = None
             if chunks is not None:
                 written = self._write_state(manifest, chunks, owner)
@@ -99,25 +101,29 @@ class CheckpointStore(StoreReader):
         Nothing else can change, and nothing that is stored gets lost: checksums and fields that
         this version does not know stay. Returns the manifest as stored.
         """
-        checkpoint_id = check_id(manifest.checkpoint_id)
+        refuse_unsafe(manifest)
+        checkpoint_id = manifest.checkpoint_id
         with self._lock, self._blobs.exclusive():
             owner = self._writable(checkpoint_id, existing=True)
-            found = self._manifests.remembered(checkpoint_id)
-            for _ in range(2):
-                found = found or self._read(checkpoint_id, owner)
-                if found is None:
+            base = self._manifests.remembered(checkpoint_id) or self._read(checkpoint_id, owner)
+            now, update = base, manifest
+            for _ in range(_TRIES):
+                if base is None or now is None:
                     raise self._not_found(checkpoint_id)
-                merged, data = amendments.amended(found, manifest)
+                merged, data = amendments.amended(now, update)
                 try:
-                    self._manifests.replace(merged, data, found.tag)
+                    self._manifests.replace(merged, data, now.tag)
                     return merged
                 except TagMismatch:
-                    self._manifests.forget(checkpoint_id)
-                    found = None
+                    now = self._read(checkpoint_id, owner)
+                    rebased = now and amendments.rebased(manifest, base.manifest, now.manifest)
+                    if now is not None and rebased is None:
+                        break
+                    update = rebased or manifest
         raise FencedError(
-            f"checkpoint {checkpoint_id} is being changed by another writer",
+            f"checkpoint {checkpoint_id} was changed by another writer since it was read",
             where=self.url,
-            hint="Load it again and repeat the update.",
+            hint="Nothing was changed here. Load it again and repeat the update.",
         )
 
     # owning
@@ -226,6 +232,19 @@ class CheckpointStore(StoreReader):
                 hint="Save under next_id().",
             )
         return owner
+
+    def _require_parent(self, manifest: CheckpointManifest, owner: Owner) -> None:
+        """An incremental checkpoint is worth nothing without what it builds on."""
+        parent_id = manifest.parent_id
+        if not manifest.is_incremental or not parent_id or parent_id >= manifest.checkpoint_id:
+            return
+        if self._manifests.remembered(parent_id) or self._read(parent_id, owner):
+            return
+        raise RefusedError(
+            f"checkpoint {manifest.checkpoint_id} builds on {parent_id}, which is not there",
+            where=self.url,
+            hint="Save a full one.",
+        )
 
     def _write_state(
         self, manifest: CheckpointManifest, chunks: Iterable[Buffer], owner: Owner

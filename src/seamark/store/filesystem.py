@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
@@ -147,7 +148,7 @@ class FilesystemBlobs(Blobs):
         self.create_stream(key, [data])
         return data
 
-    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
         path = self._path(key)
         temporary = self._write_temporary(path, pieces)
         linked = False
@@ -212,6 +213,9 @@ class FilesystemBlobs(Blobs):
             try:
                 for piece in pieces:
                     _write_all(fd, piece)
+                # the kernel's clock ticks in milliseconds; ours makes each version tell apart
+                now = time.time_ns()
+                os.utime(temporary, ns=(now, now))
                 os.fsync(fd)
             except BaseException:
                 with suppress(OSError):

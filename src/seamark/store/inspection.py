@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.findings import unsafe_names
+from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.manifests import Manifests, Tombstone
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
 from seamark.store.states import States
@@ -61,9 +61,7 @@ class Inspector:
         for _ in range(LONGEST_CHAIN):
             if not child.is_incremental:
                 return None
-            parent_id = child.parent_id
-            if parent_id is None or not 0 < parent_id < child.checkpoint_id:
-                return f"checkpoint {child.checkpoint_id} is incremental without an older parent"
+            parent_id = child.parent_id or 0  # seen to be older when the child was examined
             if standing(owner, parent_id) is Standing.PRUNED:
                 return f"parent {parent_id} of checkpoint {child.checkpoint_id} was pruned"
             parent = self._examine_one(parent_id, owner, read_state)
@@ -97,18 +95,7 @@ class Inspector:
         return Examined(Kind.CHECKPOINT, manifest, ValidationResult.of(checkpoint_id, [], warnings))
 
     def _damage(self, manifest: CheckpointManifest, read_state: bool) -> list[str]:
-        damage: list[str] = []
-        if manifest.epoch == 0 or manifest.checkpoint_id == 0:
-            damage.append("epoch or checkpoint_id is 0 - likely corrupted")
-        damage += unsafe_names(manifest)
-        for name, op in manifest.operator_states.items():
-            try:
-                op.decode_inline()
-            except DamageError as error:
-                damage.append(f"operator '{name}': {error.what}")
-            end = op.external_offset + op.external_length
-            if op.external and manifest.state_bytes is not None and end > manifest.state_bytes:
-                damage.append(f"operator '{name}' refers to bytes outside of the state")
+        damage = [*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest)]
         if not damage and read_state and (problem := self._states.problem(manifest)):
             damage.append(problem)
         return damage

@@ -57,8 +57,8 @@ class MemoryBlobs(Blobs):
                 raise KeyExists(key)
             return self._set(key, bytes(data))
 
-    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
-        return self.create(key, b"".join(pieces))
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
+        return self.create(key, b"".join(bytes(piece) for piece in pieces))
 
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
         with self._lock:

@@ -153,7 +153,7 @@ class ObjectBlobs(Blobs):
                 f"writing {key} failed: {self._brief(error)}", where=self.url
             ) from None
 
-    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
         with self._telling("writing", key, write=True):
             result = obstore.put(
                 self._store,

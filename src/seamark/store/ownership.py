@@ -33,6 +33,7 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
+from seamark.manifest.bounds import U64_MAX
 from seamark.store.blobs import Blobs, Tag, TagMismatch
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Manifests, Tombstone, tombstone_bytes
@@ -204,7 +205,11 @@ class Ownership:
         return with_fence(now, tombstone_id, mine)
 
     def _newest_id(self, owner: Owner) -> int:
-        return max([owner.next_id - 1, owner.prune_boundary, *self._manifests.ids()])
+        named = self._manifests.read_pointer() or 0
+        newest = max([owner.next_id - 1, owner.prune_boundary, named, *self._manifests.ids()])
+        if newest >= U64_MAX:
+            raise RefusedError("all ids of this store are used up", where=self._blobs.url)
+        return newest
 
     def _fence(self, owner: Owner, writer: str) -> tuple[int, set[int]]:
         """Put the tombstone; its id, and the ids of older ones, which are void from now on."""

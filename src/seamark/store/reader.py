@@ -12,9 +12,10 @@ from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
     InvalidInputError,
+    RefusedError,
 )
 from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
-from seamark.manifest.bounds import U16_MAX, check_id, check_number
+from seamark.manifest.bounds import U16_MAX, U64_MAX, check_id, check_number
 from seamark.store import housekeeping, recovery
 from seamark.store.blobs import Blobs, Buffer
 from seamark.store.inspection import Inspector
@@ -147,7 +148,11 @@ class StoreReader:
         if ids and self._ownership.tombstone_tag(ids[-1]) is not None:
             ids.pop()  # held for this writer: the next save takes its place
         sidecars = [found for found, _ in self._states.entries().values()]
-        return 1 + max([owner.prune_boundary, owner.next_id - 1, *ids, *sidecars])
+        named = self._manifests.read_pointer() or 0
+        used = max([owner.prune_boundary, owner.next_id - 1, named, *ids, *sidecars])
+        if used >= U64_MAX:
+            raise RefusedError("all ids of this store are used up", where=self.url)
+        return used + 1
 
     def pins(self) -> dict[str, Pin]:
         """All pins by name, expired ones too."""

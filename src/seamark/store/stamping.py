@@ -7,9 +7,10 @@ from typing import Any
 from seamark.errors import InvalidInputError
 from seamark.manifest import SELF_CHECKSUM, CheckpointManifest
 from seamark.manifest.bounds import check_id
-from seamark.manifest.findings import unsafe_names
+from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for
 from seamark.store.layout import Layout
+from seamark.store.manifests import MANIFEST_VERSION
 from seamark.store.owner import Owner
 from seamark.store.ownership import Claim, default_writer
 from seamark.store.sealed import seal
@@ -23,6 +24,14 @@ def refuse_unsafe(manifest: CheckpointManifest) -> None:
         raise InvalidInputError(problem, hint="Names may not hold '/', '\\' or NUL, nor be '..'.")
     if SELF_CHECKSUM in manifest.extra:
         raise InvalidInputError(f"{SELF_CHECKSUM} is computed by the store")
+
+
+def refuse_unrecoverable(manifest: CheckpointManifest, state_bytes: int | None) -> None:
+    """Refuse what recovery would have to skip: better an error now than a gap later."""
+    if manifest.version != MANIFEST_VERSION:
+        raise InvalidInputError(f"manifests are written in version {MANIFEST_VERSION}")
+    if problem := next(unrestorable(manifest, state_bytes), None):
+        raise InvalidInputError(f"checkpoint {manifest.checkpoint_id}: {problem}")
 
 
 def stamped(
@@ -42,6 +51,7 @@ def stamped(
         extra.pop(name, None)
     if timeline := (claim.timeline if claim else owner.timeline):
         extra["timeline"] = timeline
+    refuse_unrecoverable(manifest, written.length if written else None)
     checksum = manifest.state_checksum
     if written is not None:
         extra["state_bytes"] = written.length

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from seamark.errors import DamageError, FencedError
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.findings import unrestorable
 from seamark.store.blobs import Blobs, Buffer, Entry, KeyExists, Tag
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
 from seamark.store.layout import Layout
@@ -152,8 +153,7 @@ class States:
         sidecar = has_sidecar(manifest)
         rule = rule_for(manifest, sidecar)
         if expected is None:
-            missing = sidecar and self._blobs.stat(self.key_of(manifest)) is None
-            return f"{_file(self.key_of(manifest))} not found" if missing else None
+            return self._size_problem(manifest) if sidecar else None
         if rule is None or rule is ChecksumRule.INLINE:
             found = inline_checksum(manifest)
             if found == expected:
@@ -161,6 +161,15 @@ class States:
             if manifest.is_ours:
                 return _mismatch(ChecksumRule.INLINE, "", expected, found)
         return self._sidecar_problem(manifest, expected, copy_to)
+
+    def _size_problem(self, manifest: CheckpointManifest) -> str | None:
+        """All that can be told of a sidecar without a checksum: that it is long enough."""
+        key = self.key_of(manifest)
+        entry = self._blobs.stat(key)
+        if entry is None:
+            return f"{_file(key)} not found"
+        short = next(unrestorable(manifest, entry.size), None)
+        return f"{short}: {_file(key)} has {entry.size} bytes" if short else None
 
     def _sidecar_problem(
         self, manifest: CheckpointManifest, expected: str, copy_to: io.BytesIO | None
@@ -181,6 +190,8 @@ class States:
         other = hashlib.sha256() if rule is ChecksumRule.MIXED and not manifest.is_ours else None
         plain = Hashing(stream, other) if other else stream
         length = digest_of(plain, hasher)
+        if short := next(unrestorable(manifest, length), None):
+            return f"{short}: {_file(key)} has {length} bytes"
         found = hasher.hexdigest()
         if found != expected and (other is None or other.hexdigest() != expected):
             return _mismatch(rule, key, expected, found)

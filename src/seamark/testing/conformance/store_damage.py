@@ -147,8 +147,9 @@ class StoreDamage:
         wrong: dict[str, CheckpointManifest] = {
             "epoch 0": example(2).replace(epoch=0),
             "no parent": example(2, is_incremental=True),
-            "parent of itself": child(2, parent_id=2),
-            "younger parent": child(2, parent_id=3),
+            "parent of itself": child(4, parent_id=4),
+            "younger parent": child(5, parent_id=6),
+            "missing parent": child(6, parent_id=3),
             "not base64": example(2, operator_states={"a": OperatorCheckpoint(state_b64="!")}),
         }
         for offset, length in ((0, 6), (5, 1), (2**64 - 1, 1)):
