@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, Tag
+from seamark.store.blobs import Blob, Blobs, Buffer, Entry, Stream, Tag
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
@@ -21,21 +21,24 @@ Kind = Literal["object", "locked", "filesystem"]
 
 
 class Seat(Blobs):
-    """Passes every call on and counts it. While a lock is held nobody else is let in."""
+    """Passes every call on and counts it.
 
-    def __init__(self, base: Blobs) -> None:
+    A visitor in the same thread cannot wait for a lock, so it is let in when none is held; one
+    that runs in a thread of its own (``waits``) is let in at any time.
+    """
+
+    def __init__(self, base: Blobs, *, waits: bool = False) -> None:
         self.base = base
         self.url = base.url
-        self.calls = 0
-        self.log: list[str] = []
+        self.locks_held = 0
+        self._calls = 0
         self._at = 0
         self._visitor: Callable[[], None] | None = None
-        self._depth = 0
+        self._waits = waits
 
     def arm(self, at: int, visitor: Callable[[], None]) -> None:
         """Let ``visitor`` in before the ``at``-th call from here on, or as soon after as it can."""
-        self.calls = 0
-        self.log = []
+        self._calls = 0
         self._at, self._visitor = at, visitor
 
     def disarm(self) -> bool:
@@ -43,43 +46,43 @@ class Seat(Blobs):
         waiting, self._visitor = self._visitor is not None, None
         return waiting
 
-    def _passing(self, what: str, key: str) -> Blobs:
-        self.calls += 1
-        self.log.append(f"{what} {key}")
-        self._let_in()
-        return self.base
-
-    def _let_in(self) -> None:
-        if self._visitor is not None and self._depth == 0 and self.calls >= self._at:
+    def _next(self) -> Blobs:
+        self._calls += 1
+        free = self._waits or not self.locks_held
+        if self._visitor is not None and free and self._calls >= self._at:
             visitor, self._visitor = self._visitor, None
             visitor()
+        return self.base
 
     def read(self, key: str, limit: int) -> Blob | None:
-        return self._passing("read", key).read(key, limit)
+        return self._next().read(key, limit)
 
     def stat(self, key: str) -> Entry | None:
-        return self._passing("stat", key).stat(key)
+        return self._next().stat(key)
 
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
-        return self._passing("stream", key).stream(key, piece)
+    def stream(self, key: str, piece: int) -> Stream | None:
+        return self._next().stream(key, piece)
+
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        return self._next().read_range(key, offset, length)
 
     def create(self, key: str, data: bytes) -> Tag:
-        return self._passing("create", key).create(key, data)
+        return self._next().create(key, data)
 
-    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag:
-        return self._passing("create_stream", key).create_stream(key, pieces)
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
+        return self._next().create_stream(key, pieces)
 
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
-        return self._passing("replace", key).replace(key, data, tag, durable=durable)
+        return self._next().replace(key, data, tag, durable=durable)
 
     def delete(self, keys: Sequence[str]) -> None:
-        self._passing("delete", " ".join(keys)).delete(keys)
+        self._next().delete(keys)
 
     def entries(self, prefix: str) -> list[Entry]:
-        return self._passing("entries", prefix).entries(prefix)
+        return self._next().entries(prefix)
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
-        return self._passing("folders_holding", prefix).folders_holding(prefix, name)
+        return self._next().folders_holding(prefix, name)
 
     def version_of(self, tag: Tag) -> Hashable:
         return self.base.version_of(tag)
@@ -100,11 +103,11 @@ class LockedSeat(Seat):
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         with self.base.exclusive():
-            self._depth += 1
+            self.locks_held += 1
             try:
                 yield
             finally:
-                self._depth -= 1
+                self.locks_held -= 1
 
     def hold(self, name: str) -> AbstractContextManager[object]:
         return self.base.hold(name)
@@ -133,9 +136,10 @@ class Place:
     def _base(self) -> Blobs:
         return FilesystemBlobs(self._root) if self.kind == "filesystem" else self._memory
 
-    def seat(self) -> Seat:
+    def seat(self, *, waits: bool = False) -> Seat:
         """A new view for one writer; on a disk it has locks of its own."""
-        return ObjectSeat(self._base()) if self.kind == "object" else LockedSeat(self._base())
+        seat = ObjectSeat if self.kind == "object" else LockedSeat
+        return seat(self._base(), waits=waits)
 
     def store(self, seat: Blobs | None = None) -> CheckpointStore:
         """A handle, on a seat or on the bytes themselves."""

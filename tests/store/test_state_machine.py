@@ -116,8 +116,7 @@ class TwoWriters(RuleBasedStateMachine):
     )
     @rule(who=writers, first=picks, last=picks)
     def supersede(self, who: int, first: int, last: int) -> None:
-        low, high = sorted((self._known(first % 4), self._known(last % 4)))
-        self.world.supersede(who, low, high)
+        self._supersede(who, first, last)
 
     @rule(who=writers, min_age=st.sampled_from([0.0, 3600.0]))
     def clean_up(self, who: int, min_age: float) -> None:
@@ -155,9 +154,7 @@ class TwoWriters(RuleBasedStateMachine):
         second=st.sampled_from(Visitor.__args__),  # type: ignore[attr-defined]
         pick=st.integers(0, 5),
     )
-    def pause_and_go_on(
-        self, who: int, at: int, first: Racer, second: Visitor, pick: int
-    ) -> None:
+    def pause_and_go_on(self, who: int, at: int, first: Racer, second: Visitor, pick: int) -> None:
         """A writer is paused before one of its I/Os while the other one does what it likes."""
         world, known, above = self.world, self._known(pick), self._above()
         other = 1 - who
@@ -181,20 +178,31 @@ class TwoWriters(RuleBasedStateMachine):
             "unpin": lambda: world.unpin(other, "a"),
             "take over": lambda: world.take_over(other, leave=False),
             "visit": lambda: world.take_over(other, leave=True),
-            "supersede": lambda: self._roll_back(other, known),
+            "supersede": lambda: self._roll_back(other, pick),
         }
         world.race(who, at, racers[first], visitors[second])
 
+    def _supersede(self, who: int, first: int, last: int) -> None:
+        there = [r.checkpoint_id for r in self.world.model.listed() if r.manifest is not None][:4]
+        if there:
+            low, high = sorted((there[first % len(there)], there[last % len(there)]))
+            self.world.supersede(who, low, high)
+
     def _roll_back(self, who: int, first: int) -> None:
         self.world.claim(who)
-        if first in self.world.model.records:
-            self.world.supersede(who, first, max(first, self._known(0)))
+        self._supersede(who, first, 0)
 
 
-def run_machine(kind: Kind, at_least: int, examples: int, lane: int, root: Callable[[], str]) -> int:
+def run_machine(
+    kind: Kind, at_least: int, examples: int, lane: int, root: Callable[[], str]
+) -> int:
     """Run until that many steps were made; how many it were."""
     seed = int(os.environ.get("SEAMARK_SEED", "0"))
-    machine = type(f"TwoWriters_{kind}", (TwoWriters,), {"kind": kind, "root": staticmethod(root)})
+
+    class Machine(TwoWriters):
+        pass
+
+    Machine.kind, Machine.root, Machine.steps = kind, staticmethod(root), 0
     options = settings(
         max_examples=examples,
         stateful_step_count=STEPS,
@@ -206,15 +214,15 @@ def run_machine(kind: Kind, at_least: int, examples: int, lane: int, root: Calla
         suppress_health_check=list(HealthCheck),
     )
     rounds = 0
-    while machine.steps < at_least:
+    while Machine.steps < at_least:
         used = seed + 1000 * lane + rounds
         try:
-            run_state_machine_as_test(hypothesis.seed(used)(machine), settings=options)
+            run_state_machine_as_test(hypothesis.seed(used)(Machine), settings=options)
         except BaseException as error:
             error.add_note(f"seed {used}: repeat with SEAMARK_SEED={seed} (lane {lane}, {rounds=})")
             raise
         rounds += 1
-    return int(machine.steps)
+    return Machine.steps
 
 
 @pytest.mark.slow

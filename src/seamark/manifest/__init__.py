@@ -16,8 +16,9 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from seamark.errors import DamageError, InvalidInputError
+from seamark.errors import InvalidInputError
 from seamark.manifest.bounds import I64_MAX, I64_MIN, U16_MAX, U32_MAX, U64_MAX, check_number
+from seamark.manifest.documents import DocumentReader, encode_document
 from seamark.manifest.parts import (
     ConnectorCheckpoint,
     InFlightRecord,
@@ -155,28 +156,12 @@ class CheckpointManifest(_Named, frozen=True):
 
     def to_json(self) -> bytes:
         """The document as stored, without a checksum of its own."""
-        whole = _encoder.encode(self)
-        extra = _encoder.encode(self.extra)
-        # `extra` is the last member: cut it off and put its own members in its place
-        named = whole[: len(whole) - len(extra) - len(b',"extra":}')]
-        return named + b"}" if not self.extra else b"%b,%b" % (named, extra[1:])
+        return encode_document(_encoder, self)
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read a document of any known version; :class:`DamageError` when it is not one."""
-        try:
-            try:
-                values = _gathered(msgspec.structs.astuple(_known_decoder.decode(data)))
-            except msgspec.ValidationError:
-                # an unknown member or a real mistake: the tolerant reader tells them apart
-                named = msgspec.structs.astuple(_named_decoder.decode(data))
-                members = msgspec.json.decode(data, type=dict[str, Any])
-                values = (*named, {k: v for k, v in members.items() if k not in NAMED_FIELDS})
-            return cls(*values)
-        except RecursionError:
-            raise DamageError("corrupt manifest: nested too deeply") from None
-        except (msgspec.DecodeError, ValueError) as error:
-            raise DamageError(f"corrupt manifest: {error}") from None
+        return _reader.read(cls, data)
 
     @property
     def is_ours(self) -> bool:
@@ -212,27 +197,6 @@ class CheckpointManifest(_Named, frozen=True):
         return manifest_findings(self, expected_vnode_count)
 
 
-UNSET: Final = msgspec.UNSET
-_EXTRA_ORDER: Final = tuple(sorted(SEAMARK_FIELDS))
-
-# Our own extra fields are members here so that a document of ours is read in one pass; a member
-# that is not known at all makes the strict decoder give up, and only then a second pass is paid.
-_Known = msgspec.defstruct(
-    "_Known",
-    [(name, Any | msgspec.UnsetType, UNSET) for name in _EXTRA_ORDER],
-    bases=(_Named,),
-    frozen=True,
-    forbid_unknown_fields=True,
-)
-
-
-def _gathered(known: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values of a :class:`CheckpointManifest`: of our own fields, those that were there."""
-    count = len(NAMED_FIELDS)
-    ours = zip(_EXTRA_ORDER, known[count:], strict=True)
-    return (*known[:count], {name: value for name, value in ours if value is not UNSET})
-
-
 def _encode_status(value: object) -> object:
     if isinstance(value, SinkCommitStatus):
         return value.to_builtins()
@@ -246,5 +210,4 @@ def _decode_status(kind: type, value: object) -> object:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_encode_status)
-_named_decoder = msgspec.json.Decoder(_Named, dec_hook=_decode_status)
-_known_decoder = msgspec.json.Decoder(_Known, dec_hook=_decode_status)
+_reader = DocumentReader("manifest", _Named, SEAMARK_FIELDS, _decode_status)

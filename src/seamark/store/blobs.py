@@ -42,6 +42,17 @@ class Entry(NamedTuple):
     """Changes when the value is written again."""
 
 
+class Stream:
+    """A value in pieces, and which version of it they are."""
+
+    def __init__(self, pieces: Iterator[Buffer], version: Hashable) -> None:
+        self._pieces = pieces
+        self.version = version
+
+    def __iter__(self) -> Iterator[Buffer]:
+        return self._pieces
+
+
 class KeyExists(Exception):
     """A create lost: the key is taken."""
 
@@ -77,12 +88,16 @@ class Blobs(ABC):
         """Size and time of a value without reading it, or None when there is none."""
 
     @abstractmethod
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
+    def stream(self, key: str, piece: int) -> Stream | None:
         """The value in pieces, or None when there is none.
 
         A piece stays as it is until the one after the next is asked for, so that a caller can
         work on one piece while the next one is read.
         """
+
+    @abstractmethod
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        """Some bytes of a value, or None when there is none. Fewer where the value ends."""
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> Tag:

@@ -16,13 +16,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
-from seamark.errors import DamageError, OutcomeUnknownError, StoreUnavailableError
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Tag, TagMismatch
+from seamark.errors import DamageError
+from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Stream, Tag, TagMismatch
+from seamark.store.os_errors import telling
 
 TEMPORARY: Final = "tmp/"
 _LOCK: Final = "locks/writers.lock"
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_FOLDERS_REMEMBERED: Final = 1000
+_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class FilesystemBlobs(Blobs):
@@ -34,33 +36,28 @@ class FilesystemBlobs(Blobs):
         self.url = os.path.abspath(root)
         self._turn = threading.RLock()
         self._durable: set[str] = set()
-        self._newest_folder = ""
         self._depth = 0
 
     # reading
 
     def read(self, key: str, limit: int) -> Blob | None:
         path = self._path(key)
-        with _telling("reading", path):
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                if error.errno in _ABSENT:
-                    return None
-                raise
+        with telling("reading", path):
+            fd = _open_to_read(path)
+            if fd is None:
+                return None
             try:
                 size = os.fstat(fd).st_size
                 if size > limit:
                     raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
-                data = _read_all(fd, size)
+                data = _read_all(fd, size + 1)
             finally:
                 os.close(fd)
-        # a value is its own tag: comparing it costs less than hashing it
-        return Blob(data, data)
+        return Blob(data, data)  # a value is its own tag
 
     def stat(self, key: str) -> Entry | None:
         path = self._path(key)
-        with _telling("looking at", path):
+        with telling("looking at", path):
             try:
                 found = os.stat(path)
             except OSError as error:
@@ -69,25 +66,34 @@ class FilesystemBlobs(Blobs):
                 raise
         return _entry(key, found)
 
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
+    def stream(self, key: str, piece: int) -> Stream | None:
         path = self._path(key)
-        with _telling("reading", path):
+        with telling("reading", path):
+            fd = _open_to_read(path)
+            if fd is None:
+                return None
+            found = os.fstat(fd)
+        pieces = self._pieces(fd, path, min(piece, max(found.st_size, 1)))
+        return Stream(pieces, _version(found))
+
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        path = self._path(key)
+        with telling("reading", path):
+            fd = _open_to_read(path)
+            if fd is None:
+                return None
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                if error.errno in _ABSENT:
-                    return None
-                raise
-        return self._pieces(fd, path, piece)
+                os.lseek(fd, offset, os.SEEK_SET)
+                return _read_all(fd, length)
+            finally:
+                os.close(fd)
 
     def _pieces(self, fd: int, path: str, piece: int) -> Iterator[Buffer]:
         try:
-            with _telling("reading", path):
-                size = os.fstat(fd).st_size
-            buffers = [memoryview(bytearray(min(piece, max(size, 1)))) for _ in range(2)]
+            buffers = [memoryview(bytearray(piece)) for _ in range(2)]
             turn = 0
             while True:
-                with _telling("reading", path):
+                with telling("reading", path):
                     count = os.readv(fd, [buffers[turn]])
                 if count == 0:
                     return
@@ -99,7 +105,7 @@ class FilesystemBlobs(Blobs):
     def entries(self, prefix: str) -> list[Entry]:
         found: list[Entry] = []
         folder = self._path(prefix.rstrip("/")) if prefix else self.url
-        with _telling("listing", folder):
+        with telling("listing", folder):
             self._walk(folder, prefix, found)
         return sorted(found)
 
@@ -121,7 +127,7 @@ class FilesystemBlobs(Blobs):
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         folder = self._path(prefix.rstrip("/"))
         found: list[str] = []
-        with _telling("listing", folder):
+        with telling("listing", folder):
             try:
                 names = os.listdir(folder)
             except OSError as error:
@@ -153,7 +159,7 @@ class FilesystemBlobs(Blobs):
         temporary = self._write_temporary(path, pieces)
         linked = False
         try:
-            with _telling("creating", path, unknown_outcome=lambda: linked):
+            with telling("creating", path, unknown_outcome=lambda: linked):
                 try:
                     os.link(temporary, path)
                 except FileExistsError:
@@ -178,7 +184,7 @@ class FilesystemBlobs(Blobs):
             temporary = self._write_temporary(path, [data])
             renamed = False
             try:
-                with _telling("replacing", path, unknown_outcome=lambda: renamed):
+                with telling("replacing", path, unknown_outcome=lambda: renamed):
                     os.replace(temporary, path)
                     renamed = True
                     if durable:
@@ -192,21 +198,28 @@ class FilesystemBlobs(Blobs):
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             path = self._path(key)
-            with _telling("removing", path):
+            with telling("removing", path):
                 try:
                     os.unlink(path)
                 except OSError as error:
                     if error.errno not in _ABSENT:
                         raise
         for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
-            if folder.startswith(f"{self.url}/checkpoints/"):
-                self._durable.discard(folder)
-                with suppress(OSError):  # not empty, or gone already
-                    os.rmdir(folder)
+            self._remove_if_empty(folder)
+
+    def _remove_if_empty(self, folder: str) -> None:
+        # the folders of the first level stay: somebody may be about to use them
+        while os.path.dirname(os.path.dirname(folder)).startswith(self.url):
+            self._durable.discard(folder)
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return  # not empty, or gone already
+            folder = os.path.dirname(folder)
 
     def _write_temporary(self, path: str, pieces: Iterable[Buffer]) -> str:
         temporary = self._path(f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}")
-        with _telling("writing", temporary):
+        with telling("writing", temporary):
             self._make_folder(os.path.dirname(temporary))
             self._make_folder(os.path.dirname(path))
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -241,10 +254,8 @@ class FilesystemBlobs(Blobs):
             with suppress(FileExistsError):
                 os.mkdir(folder, 0o755)
             _sync_folder(above)
-        if above.endswith("/checkpoints"):
-            # one folder per checkpoint: remember the one being written, not all there ever were
-            self._durable -= {self._newest_folder}
-            self._newest_folder = folder
+        if len(self._durable) >= _FOLDERS_REMEMBERED:
+            self._durable.clear()
         self._durable.add(folder)
 
     def _make_root(self) -> None:
@@ -294,7 +305,7 @@ class FilesystemBlobs(Blobs):
 
     def is_held(self, name: str) -> bool | None:
         path = self._path(f"locks/{name}.lock")
-        with _telling("looking at", path):
+        with telling("looking at", path):
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
@@ -312,7 +323,7 @@ class FilesystemBlobs(Blobs):
     def open_lock(self, key: str) -> int:
         """A descriptor of the lock file ``key``, which is made when it is not there."""
         path = self._path(key)
-        with _telling("locking", path):
+        with telling("locking", path):
             self._make_folder(os.path.dirname(path))
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
@@ -330,52 +341,38 @@ class _Lock:
 
     def __enter__(self) -> None:
         self._fd = self._blobs.open_lock(self._key)
-        with _telling("locking", self._key):
+        with telling("locking", self._key):
             fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
 
-@contextmanager
-def _telling(doing: str, path: str, unknown_outcome: object = None) -> Iterator[None]:
-    """Turn an OSError into one of ours that names the file and what was being done."""
-    try:
-        yield
-    except (StoreUnavailableError, DamageError):
-        raise
-    except IsADirectoryError:
-        raise DamageError(f"{path} is a directory where a file should be") from None
-    except OSError as error:
-        unknown = callable(unknown_outcome) and unknown_outcome()
-        kind = OutcomeUnknownError if unknown else StoreUnavailableError
-        raise kind(
-            f"{doing} {path} failed: {error.strerror or error}",
-            hint=_ADVICE.get(error.errno or 0),
-        ) from error
-
-
-_ADVICE = {
-    errno.ENOSPC: "The disk is full: free some space and try again; nothing stored was harmed.",
-    errno.EDQUOT: "The quota is used up: free some space and try again; nothing stored was harmed.",
-    errno.EACCES: "Check the permissions of the store's directory.",
-    errno.EROFS: "The file system is mounted read-only.",
-}
+def _version(found: os.stat_result) -> tuple[int, int, int]:
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def _entry(key: str, found: os.stat_result) -> Entry:
-    version = (found.st_ino, found.st_mtime_ns, found.st_size)
-    return Entry(key, found.st_size, found.st_mtime_ns / 1e9, version)
+    return Entry(key, found.st_size, found.st_mtime_ns / 1e9, _version(found))
 
 
-def _read_all(fd: int, size: int) -> bytes:
-    data = os.read(fd, size + 1)
-    if len(data) >= size:
-        return data
+def _open_to_read(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise
+
+
+def _read_all(fd: int, most: int) -> bytes:
+    """Up to ``most`` bytes, in as many reads as it takes."""
+    data = os.read(fd, most)
     parts = [data]
-    while data := os.read(fd, 1 << 20):
+    while data and (most := most - len(data)) > 0:
+        data = os.read(fd, most)
         parts.append(data)
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _write_all(fd: int, piece: Buffer) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from seamark.errors import DamageError
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Tag, TagMismatch
+from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Stream, Tag, TagMismatch
 
 _named: dict[str, MemoryBlobs] = {}
 _named_lock = threading.Lock()
@@ -44,12 +44,17 @@ class MemoryBlobs(Blobs):
         value = self._values.get(key)
         return Entry(key, len(value[0]), value[2], value[1]) if value else None
 
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
+    def stream(self, key: str, piece: int) -> Stream | None:
         value = self._values.get(key)
         if value is None:
             return None
         view = memoryview(value[0])
-        return (view[start : start + piece] for start in range(0, len(view), piece))
+        pieces = (view[start : start + piece] for start in range(0, len(view), piece))
+        return Stream(pieces, value[1])
+
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        value = self._values.get(key)
+        return value[0][offset : offset + length] if value else None
 
     def create(self, key: str, data: bytes) -> Tag:
         with self._lock:

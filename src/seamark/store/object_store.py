@@ -26,7 +26,7 @@ from seamark.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Tag, TagMismatch
+from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Stream, Tag, TagMismatch
 from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -113,13 +113,24 @@ class ObjectBlobs(Blobs):
         except FileNotFoundError:
             return None
 
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
+    def stream(self, key: str, piece: int) -> Stream | None:
         try:
             with self._telling("reading", key):
-                chunks = obstore.get(self._store, key).stream(min_chunk_size=piece)
+                result = obstore.get(self._store, key)
+                version = _version(result.meta["e_tag"])
+                chunks = result.stream(min_chunk_size=piece)
         except FileNotFoundError:
             return None
-        return self._pieces(key, chunks)
+        return Stream(self._pieces(key, chunks), version)
+
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        if length == 0:
+            return b"" if self.stat(key) is not None else None
+        try:
+            with self._telling("reading", key):
+                return bytes(obstore.get_range(self._store, key, start=offset, length=length))
+        except FileNotFoundError:
+            return None
 
     def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
         while True:

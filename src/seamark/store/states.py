@@ -12,11 +12,11 @@ from typing import NamedTuple
 from seamark.errors import DamageError, FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable
-from seamark.store.blobs import Blobs, Buffer, Entry, KeyExists, Tag
+from seamark.store.blobs import Blobs, Buffer, Entry, KeyExists, Stream, Tag
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
 from seamark.store.layout import Layout
 from seamark.store.settle import Taken, create_once
-from seamark.store.streams import PIECE, Hashing, digest_of, pieces_of
+from seamark.store.streams import PIECE, Hashing, digest_of, hashed_while_read, pieces_of
 
 
 class Written(NamedTuple):
@@ -113,7 +113,7 @@ class States:
         named = manifest.extra.get("state_object")
         return named if isinstance(named, str) else self._layout.state(manifest.checkpoint_id)
 
-    def stream(self, key: str) -> Iterator[Buffer] | None:
+    def stream(self, key: str) -> Stream | None:
         """The bytes of a sidecar in pieces, unverified; None when there is none."""
         return self._blobs.stream(key, PIECE)
 
@@ -140,9 +140,9 @@ class States:
         if stream is None:
             raise DamageError(f"{_file(key)} referenced by checksum but not found")
         assert rule is not None
-        hashing = Hashing(stream, sidecar_hasher(manifest, rule))
-        yield from hashing
-        if manifest.state_checksum and (found := hashing.hexdigest()) != manifest.state_checksum:
+        hasher = sidecar_hasher(manifest, rule)
+        yield from hashed_while_read(stream, hasher)
+        if manifest.state_checksum and (found := hasher.hexdigest()) != manifest.state_checksum:
             raise DamageError(_mismatch(rule, key, manifest.state_checksum, found))
 
     def problem(
@@ -175,20 +175,20 @@ class States:
         self, manifest: CheckpointManifest, expected: str, copy_to: io.BytesIO | None
     ) -> str | None:
         key = self.key_of(manifest)
-        entry = self._blobs.stat(key) if copy_to is None else None
-        if entry and self._verified.get(key) == (entry.version, expected):
+        if copy_to is None and self._is_verified(key, expected):
             return None
         stream = self._blobs.stream(key, PIECE)
         if stream is None:
             return f"{_file(key)} referenced by checksum but not found"
+        version, pieces = stream.version, iter(stream)
         if copy_to is not None:
-            stream = _copying(stream, copy_to)
+            pieces = _copying(pieces, copy_to)
         rule = rule_for(manifest, has_sidecar=True)
         assert rule is not None
         hasher = sidecar_hasher(manifest, rule)
         # another version of the reference hashed the sidecar alone, also beside inline state
         other = hashlib.sha256() if rule is ChecksumRule.MIXED and not manifest.is_ours else None
-        plain = Hashing(stream, other) if other else stream
+        plain = Hashing(pieces, other) if other else pieces
         length = digest_of(plain, hasher)
         if short := next(unrestorable(manifest, length), None):
             return f"{short}: {_file(key)} has {length} bytes"
@@ -197,9 +197,16 @@ class States:
             return _mismatch(rule, key, expected, found)
         if manifest.state_bytes is not None and manifest.state_bytes != length:
             return f"{_file(key)} has {length} bytes, the manifest says {manifest.state_bytes}"
-        if entry:
-            self._verified[key] = (entry.version, expected)
+        self._verified[key] = (version, expected)
         return None
+
+    def _is_verified(self, key: str, expected: str) -> bool:
+        """Whether this handle has verified or written exactly the version that is there."""
+        known = self._verified.get(key)
+        if known is None or known[1] != expected:
+            return False
+        entry = self._blobs.stat(key)
+        return entry is not None and entry.version == known[0]
 
     def entries(self) -> dict[str, tuple[int, Entry]]:
         """Every sidecar in the store: key → (id, listing row)."""

@@ -49,16 +49,23 @@ class Hashing:
         return self._hasher.hexdigest()
 
 
-def digest_of(pieces: Iterable[Buffer], hasher: hashlib._Hash) -> int:
-    """Feed every piece to the hasher, reading the next one meanwhile; the number of bytes."""
-    length = 0
+def hashed_while_read(pieces: Iterable[Buffer], hasher: hashlib._Hash) -> Iterator[Buffer]:
+    """Pass pieces on; each is hashed while the next one is read.
+
+    For the pieces of a backend only, which stay as they are until the one after the next is asked
+    for; a producer that reuses one buffer needs :class:`Hashing`.
+    """
     with ThreadPoolExecutor(1, "seamark-hash") as pool:
         running: Future[None] | None = None
         for piece in pieces:
-            length += len(piece)
             if running is not None:
                 running.result()
             running = pool.submit(hasher.update, piece)
+            yield piece
         if running is not None:
             running.result()
-    return length
+
+
+def digest_of(pieces: Iterable[Buffer], hasher: hashlib._Hash) -> int:
+    """Feed every piece of a backend to the hasher; the number of bytes."""
+    return sum(len(piece) for piece in hashed_while_read(pieces, hasher))

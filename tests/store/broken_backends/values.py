@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from seamark.store.blobs import Blob, Buffer, Entry, Tag
+from seamark.store.blobs import Blob, Buffer, Entry, Stream, Tag
 from seamark.store.memory import MemoryBlobs
 from tests.store.broken_backends.registry import breaks
 
@@ -64,27 +64,46 @@ class StatInMilliseconds(MemoryBlobs):
 
 @breaks("a_missing_value_has_no_stream")
 class MissingStreamsAsEmpty(MemoryBlobs):
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
-        return super().stream(key, piece) or iter(())
+    def stream(self, key: str, piece: int) -> Stream | None:
+        return super().stream(key, piece) or Stream(iter(()), 0)
 
 
 @breaks("a_stream_gives_the_same_bytes_for_every_size")
 class StreamLosesTheLastPiece(MemoryBlobs):
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
-        pieces = super().stream(key, piece)
-        return pieces and (part for part in pieces if len(part) == piece)
+    def stream(self, key: str, piece: int) -> Stream | None:
+        whole = super().stream(key, piece)
+        return whole and Stream((part for part in whole if len(part) == piece), whole.version)
 
 
 @breaks("a_piece_stays_as_it_is_until_the_one_after_the_next")
 class StreamReusesOneBuffer(MemoryBlobs):
-    def stream(self, key: str, piece: int) -> Iterator[Buffer] | None:
-        pieces = super().stream(key, piece)
-        return pieces and self._in_one_buffer(pieces, bytearray(piece))
+    def stream(self, key: str, piece: int) -> Stream | None:
+        whole = super().stream(key, piece)
+        return whole and Stream(self._in_one_buffer(whole, bytearray(piece)), whole.version)
 
-    def _in_one_buffer(self, pieces: Iterator[Buffer], buffer: bytearray) -> Iterator[Buffer]:
+    def _in_one_buffer(self, pieces: Iterable[Buffer], buffer: bytearray) -> Iterator[Buffer]:
         for part in pieces:
             buffer[: len(part)] = part
             yield memoryview(buffer)[: len(part)]
+
+
+@breaks("a_stream_tells_its_version")
+class StreamOfNoVersion(MemoryBlobs):
+    def stream(self, key: str, piece: int) -> Stream | None:
+        whole = super().stream(key, piece)
+        return whole and Stream(iter(whole), None)
+
+
+@breaks("a_range_is_exactly_that_range")
+class RangeIsOneTooLong(MemoryBlobs):
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        return super().read_range(key, offset, length + 1)
+
+
+@breaks("a_missing_value_has_no_range")
+class MissingHasARange(MemoryBlobs):
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        return super().read_range(key, offset, length) or b""
 
 
 @breaks("a_created_stream_is_read_back")

@@ -55,6 +55,25 @@ class BlobValues:
         assert blobs.read(KEY, LIMIT) is None
         assert blobs.stat(KEY) is None
 
+    def test_a_stream_tells_its_version(self, blobs: Blobs) -> None:
+        blobs.create("a", b"first")
+        stream, entry = blobs.stream("a", 16), blobs.stat("a")
+        assert stream is not None
+        assert entry is not None
+        assert stream.version == entry.version
+        list(stream)
+
+    def test_a_range_is_exactly_that_range(self, blobs: Blobs) -> None:
+        data = bytes(range(200))
+        blobs.create("a", data)
+        for offset, length in ((0, 1), (0, 200), (17, 100), (199, 1), (5, 0)):
+            assert blobs.read_range("a", offset, length) == data[offset : offset + length]
+        assert blobs.read_range("a", 190, 100) == data[190:]
+
+    def test_a_missing_value_has_no_range(self, blobs: Blobs) -> None:
+        assert blobs.read_range("a", 0, 10) is None
+        assert blobs.read_range("a", 0, 0) is None
+
     def test_a_missing_value_has_no_stream(self, blobs: Blobs) -> None:
         assert blobs.stream(STATE, PIECE) is None
 
