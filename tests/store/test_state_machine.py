@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import hypothesis
 import pytest
@@ -34,15 +34,16 @@ bits = st.integers(0, 1 << 14)
 picks = st.integers(0, 30)
 names = st.sampled_from(["a", "b"])
 spans: st.SearchStrategy[float | None] = st.sampled_from([None, 3600.0, -1.0])
-keeps = st.integers(1, 4)
 rules: st.SearchStrategy[tuple[int | None, float | None]] = st.sampled_from(
     [(1, None), (2, None), (4, None), (None, 3600.0), (None, 1e10), (2, 3600.0)]
 )
 
-Racer = Literal["save", "explicit", "update", "claim", "prune", "pin", "stage", "clean"]
+few = st.integers(0, 5)
+
 Visitor = Literal[
-    "save", "same", "update", "claim", "prune", "pin", "unpin", "take over", "visit", "supersede"
+    "save", "same", "update", "claim", "prune", "pin", "unpin", "take over", "visit", "roll back"
 ]
+visitors: st.SearchStrategy[Visitor] = st.sampled_from(get_args(Visitor))
 
 
 class TwoWriters(RuleBasedStateMachine):
@@ -52,9 +53,13 @@ class TwoWriters(RuleBasedStateMachine):
     root: ClassVar[Callable[[], str]]
     steps: ClassVar[int] = 0
 
-    @initialize()
-    def open(self) -> None:
+    @initialize(count=st.integers(0, 5), owned=st.booleans())
+    def open(self, count: int, owned: bool) -> None:
         self.world = World(Place(self.kind, type(self).root()))
+        if owned:
+            self.world.claim(0)
+        for number in range(count):
+            self.world.save(0, None, "inline", 1 if number == 2 else None)
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -147,40 +152,54 @@ class TwoWriters(RuleBasedStateMachine):
     def look(self, pick: int) -> None:
         self.world.inspect(self._known(pick))
 
-    @rule(
-        who=writers,
-        at=st.integers(1, 14),
-        first=st.sampled_from(Racer.__args__),  # type: ignore[attr-defined]
-        second=st.sampled_from(Visitor.__args__),  # type: ignore[attr-defined]
-        pick=st.integers(0, 5),
-    )
-    def pause_and_go_on(self, who: int, at: int, first: Racer, second: Visitor, pick: int) -> None:
+    @rule(who=writers)
+    def stage(self, who: int) -> None:
+        self.world.stage(who)
+
+    @rule(who=writers, at=st.integers(1, 9), second=visitors, pick=few)
+    def pause_a_save(self, who: int, at: int, second: Visitor, pick: int) -> None:
         """A writer is paused before one of its I/Os while the other one does what it likes."""
+        world, above = self.world, self._above()
+        first: list[Callable[[], None]] = [
+            lambda: world.save(who, None, "sidecar", self._parent(pick)),
+            lambda: world.save(who, above + pick // 3, "inline", None),
+            lambda: world.save(who, None, "staged", None),
+        ]
+        world.race(who, at, first[pick % 3], self._visit(1 - who, second, pick))
+
+    @rule(who=writers, at=st.integers(3, 9), second=visitors, pick=few)
+    def pause_a_prune(self, who: int, at: int, second: Visitor, pick: int) -> None:
+        visit = self._visit(1 - who, second, pick)
+        self.world.race(who, at, lambda: self.world.prune(who, 1 + pick % 3, None), visit)
+
+    @rule(who=writers, at=st.integers(1, 12), second=visitors, pick=few)
+    def pause_something_else(self, who: int, at: int, second: Visitor, pick: int) -> None:
+        world, known = self.world, self._known(pick)
+        first: list[Callable[[], None]] = [
+            lambda: world.claim(who),
+            lambda: world.update(who, known, pick),
+            lambda: world.pin(who, "a", known, None),
+            lambda: world.clean_up(who, 3600.0),
+            lambda: world.stage(who),
+            lambda: world.claim(who),
+        ]
+        world.race(who, at, first[pick % 6], self._visit(1 - who, second, pick))
+
+    def _visit(self, who: int, what: Visitor, pick: int) -> Callable[[], None]:
         world, known, above = self.world, self._known(pick), self._above()
-        other = 1 - who
-        racers: dict[Racer, Callable[[], None]] = {
-            "save": lambda: world.save(who, None, "sidecar", self._parent(pick)),
-            "explicit": lambda: world.save(who, above + pick % 3, "inline", None),
-            "stage": lambda: world.save(who, above, "staged", None),
-            "update": lambda: world.update(who, known, pick),
+        visits: dict[Visitor, Callable[[], None]] = {
+            "save": lambda: world.save(who, None, "large", None),
+            "same": lambda: world.save(who, above, "sidecar", None),
+            "update": lambda: world.update(who, known, pick + 10),
             "claim": lambda: world.claim(who),
-            "prune": lambda: world.prune(who, 1 + pick % 3, None),
-            "pin": lambda: world.pin(who, "a", known, None),
-            "clean": lambda: world.clean_up(who, 3600.0),
+            "prune": lambda: world.prune(who, 1, None),
+            "pin": lambda: world.pin(who, "b", known, None),
+            "unpin": lambda: world.unpin(who, "a"),
+            "take over": lambda: world.take_over(who, leave=False),
+            "visit": lambda: world.take_over(who, leave=True),
+            "roll back": lambda: self._roll_back(who, pick),
         }
-        visitors: dict[Visitor, Callable[[], None]] = {
-            "save": lambda: world.save(other, None, "large", None),
-            "same": lambda: world.save(other, above, "sidecar", None),
-            "update": lambda: world.update(other, known, pick + 10),
-            "claim": lambda: world.claim(other),
-            "prune": lambda: world.prune(other, 1, None),
-            "pin": lambda: world.pin(other, "b", known, None),
-            "unpin": lambda: world.unpin(other, "a"),
-            "take over": lambda: world.take_over(other, leave=False),
-            "visit": lambda: world.take_over(other, leave=True),
-            "supersede": lambda: self._roll_back(other, pick),
-        }
-        world.race(who, at, racers[first], visitors[second])
+        return visits[what]
 
     def _supersede(self, who: int, first: int, last: int) -> None:
         there = [r.checkpoint_id for r in self.world.model.listed() if r.manifest is not None][:4]

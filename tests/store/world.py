@@ -41,6 +41,7 @@ class Writer:
     seat: Seat
     generation: int | None = None
     tombstone: int | None = None
+    staged: tuple[int, bytes] | None = None
 
 
 class World:
@@ -90,39 +91,58 @@ class World:
 
     # saving
 
+    def stage(self, who: int) -> None:
+        """Write a sidecar; the manifest follows later, or never."""
+        writer = self.writers[who]
+        self._unique += 1
+        state = b"staged %d" % self._unique
+        try:
+            at = writer.store.next_id()
+            writer.store.save_state_data(at, [state])
+        except FencedError as error:
+            assert self._depth or not self._may_write(writer), error
+        else:
+            writer.staged = (at, state)
+        self._ended()
+
     def save(self, who: int, checkpoint_id: int | None, state: State, parent: int | None) -> None:
         """``checkpoint_id`` None asks ``next_id()``, as a pipeline does."""
         writer, model = self.writers[who], self.model
         since = model.clock
-        asked = checkpoint_id is None
+        staged, writer.staged = (
+            (writer.staged, None) if state == "staged" else (None, writer.staged)
+        )
+        asked = checkpoint_id is None and staged is None
+        if staged is not None:
+            checkpoint_id = staged[0]
         chosen = writer.store.next_id() if checkpoint_id is None else checkpoint_id
         if parent is not None and parent >= chosen:
             parent = None
         manifest, chunks = self._draft(chosen, state, parent)
-        refusal = self._refusal(writer, chosen, b"".join(chunks or ()))
+        if staged is not None:
+            chunks = [staged[1]]
+        expected = None if chunks is None else b"".join(chunks)
+        refusal = self._refusal(writer, chosen, expected or b"")
         try:
-            if state == "staged":
+            if state == "staged" and staged is None:
                 writer.store.save_state_data(chosen, chunks or [])
-                chunks = None
-            saved = writer.store.save_with_state(manifest, chunks)
+            saved = writer.store.save_with_state(manifest, None if state == "staged" else chunks)
         except (RefusedError, DamageError) as error:
-            # what it builds on is gone, or somebody who took over has removed the staged state
+            # what it builds on is gone, or somebody has removed or replaced the staged state
             has_parent = parent is None or self._is_good_parent(parent)
-            assert not (self._is_certain(since) and has_parent), error
-            self._ended()
-            return
+            assert not (self._is_certain(since) and has_parent and staged is None), error
         except FencedError as error:
-            if self._is_certain(since):
+            if self._is_certain(since) and staged is None:
                 assert refusal, f"nobody was in the way of {chosen}, and yet: {error}"
                 at_fault = asked and self._may_write(writer) and chosen != writer.tombstone
                 assert not at_fault, f"next_id() was refused: {error}"
             if chosen == writer.tombstone:
                 writer.tombstone = None  # damaged or lost; the next try must get past it
-            self._ended()
-            return
-        if self._is_certain(since):
-            assert not refusal, f"{chosen} was saved although {refusal}"
-        self._decided(writer, saved, certain=self._is_certain(since))
+        else:
+            certain = self._is_certain(since)
+            if certain and staged is None:
+                assert not refusal, f"{chosen} was saved although {refusal}"
+            self._decided(writer, saved, expected, certain=certain)
         self._ended()
 
     def _is_good_parent(self, parent: int) -> bool:
@@ -195,7 +215,14 @@ class World:
         found = parse_manifest(Blob(data, None), checkpoint_id) if data is not None else None
         return found.manifest if isinstance(found, Found) else None
 
-    def _decided(self, writer: Writer, saved: CheckpointManifest, *, certain: bool) -> None:
+    def _decided(
+        self,
+        writer: Writer,
+        saved: CheckpointManifest,
+        state: bytes | None,
+        *,
+        certain: bool,
+    ) -> None:
         checkpoint_id, model = saved.checkpoint_id, self.model
         before = model.records.get(checkpoint_id)
         if before is not None and before.pruned:
@@ -219,25 +246,27 @@ class World:
             assert there is not None, f"{checkpoint_id} was saved and is not there (I3)"
             assert _fixed_part(there) == _fixed_part(saved)
             record.manifest = there
-            self._note_state(record, saved)
+            self._note_state(record, saved, state)
         in_time = model.counts(record) and not record.pruned
         if certain:
             assert in_time, f"{checkpoint_id} was saved and does not count (I3)"
             self._pointer_names_at_least(checkpoint_id)
-        elif not in_time and writer.generation is not None:
+        elif not in_time:
+            assert self.place.kind == "object", f"{checkpoint_id} was saved under the lock (I4)"
+        if not in_time and writer.generation is not None:
             with pytest.raises(FencedError):  # the loser learns of it before it commits a sink (I4)
                 writer.store.check_claim()
 
     def _is_pruned(self, record: Record) -> bool:
         return standing(self.owner(), record.checkpoint_id) is Standing.PRUNED
 
-    def _note_state(self, record: Record, saved: CheckpointManifest) -> None:
+    def _note_state(self, record: Record, saved: CheckpointManifest, state: bytes | None) -> None:
         if saved.state_bytes is None:
             return
         named = saved.extra.get("state_object")
         record.state_key = str(named or self.place.layout.state(record.checkpoint_id))
         record.state_disk = record.state = self.place.value(record.state_key)
-        if record.state is not None and len(record.state) == saved.state_bytes:
+        if record.state is not None and record.state == state:
             return
         # only the one who took over may have cleaned up what does not count
         assert not self.model.counts(record), f"{saved.checkpoint_id} has no state (I1)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from seamark.errors import InvalidInputError
@@ -14,6 +14,9 @@ from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
 from seamark.store.memory import MemoryBlobs
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _REMOTE: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"})
@@ -40,6 +43,27 @@ def open_store(
         os.fspath(url), dict(storage_options or {}), conditional=require_conditional_writes
     )
     return CheckpointStore(blobs, layout, keep=keep, vnode_count=vnode_count)
+
+
+def open_blobs(
+    where: Blobs | ObjectStore | str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+) -> Blobs:
+    """The backend at a path or URL, under an obstore store, or the one that is given.
+
+    A directory that is given as obstore's ``LocalStore`` is opened by our own backend, which
+    makes durable what it writes.
+    """
+    if isinstance(where, Blobs):
+        return where
+    if isinstance(where, str | os.PathLike):
+        return _backend(os.fspath(where), dict(storage_options or {}), conditional=True)[0]
+    from seamark.store.object_store import ObjectBlobs
+
+    folder = getattr(where, "prefix", None) if type(where).__name__ == "LocalStore" else None
+    if folder is not None:
+        return FilesystemBlobs(os.fspath(folder))
+    return ObjectBlobs(where, type(where).__name__)
 
 
 def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[Blobs, Layout]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import os
 from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
@@ -16,7 +15,14 @@ from seamark.store.blobs import Blobs, Buffer, Entry, KeyExists, Stream, Tag
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
 from seamark.store.layout import Layout
 from seamark.store.settle import Taken, create_once
-from seamark.store.streams import PIECE, Hashing, digest_of, hashed_while_read, pieces_of
+from seamark.store.streams import (
+    PIECE,
+    Hashing,
+    digest_of,
+    hashed_while_read,
+    pieces_of,
+    small_or_stream,
+)
 
 
 class Written(NamedTuple):
@@ -50,16 +56,11 @@ class States:
         limit = self._blobs.max_put
         if limit is None:
             return self._write_stream(key, pieces, prefix)
-        head: list[Buffer] = []
-        size = 0
-        for piece in pieces:
-            head.append(bytes(piece))
-            size += len(piece)
-            if size > limit:
-                token = os.urandom(8).hex()
-                key = self._layout.state_in_parts(checkpoint_id, generation, token)
-                return self._write_stream(key, itertools.chain(head, pieces), prefix)
-        data = b"".join(head)
+        data = small_or_stream(pieces, limit)
+        if not isinstance(data, bytes):
+            token = os.urandom(8).hex()
+            key = self._layout.state_in_parts(checkpoint_id, generation, token)
+            return self._write_stream(key, data, prefix)
         try:
             tag = create_once(self._blobs, key, data, max(len(data), limit))
         except Taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
@@ -22,6 +23,18 @@ def pieces_of(chunks: Iterable[Buffer]) -> Iterator[memoryview]:
         view = memoryview(chunk).cast("B")
         for start in range(0, len(view), PIECE):
             yield view[start : start + PIECE]
+
+
+def small_or_stream(pieces: Iterator[Buffer], limit: int) -> bytes | Iterator[Buffer]:
+    """All the bytes when they are at most ``limit``, else the pieces again from the beginning."""
+    head: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        head.append(bytes(piece))
+        size += len(piece)
+        if size > limit:
+            return itertools.chain(head, pieces)
+    return b"".join(head)
 
 
 class Hashing:

@@ -1,0 +1,115 @@
+"""Chains of snapshots and deltas: pure decisions over manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from seamark.errors import DamageError
+from seamark.state.layout import CheckpointId, CheckpointManifestV2, PartitionSnapshotEntry
+
+LONGEST_CHAIN: Final = 10
+"""How many deltas may follow a snapshot, and how many parents a checkpoint may have."""
+
+Place = tuple[str, int]
+"""Operator and partition."""
+
+
+class Link(NamedTuple):
+    """One object of a chain: the checkpoint in whose folder it is, and its entry."""
+
+    origin: CheckpointId
+    entry: PartitionSnapshotEntry
+
+
+Chain = tuple[Link, ...]
+"""A snapshot and the deltas after it, oldest first."""
+
+
+def lineage(
+    manifests: Mapping[CheckpointId, CheckpointManifestV2], newest: CheckpointId
+) -> list[CheckpointManifestV2]:
+    """A checkpoint and its parents, newest first; :class:`DamageError` names a missing link."""
+    line: list[CheckpointManifestV2] = []
+    wanted: CheckpointId | None = newest
+    while wanted is not None:
+        manifest = manifests.get(wanted)
+        if manifest is None:
+            child = f", which {line[-1].checkpoint_id} builds on," if line else ""
+            raise DamageError(f"state checkpoint {wanted}{child} is missing")
+        line.append(manifest)
+        wanted = manifest.parent_id
+        if wanted is not None and wanted >= manifest.checkpoint_id:
+            raise DamageError(
+                f"state checkpoint {manifest.checkpoint_id} names {wanted} as its parent, "
+                "which is not older: the chain is cyclic"
+            )
+    return line
+
+
+def resolve(line: Iterable[CheckpointManifestV2]) -> dict[Place, Chain]:
+    """What each partition consists of at the newest checkpoint of a lineage (newest first)."""
+    open_chains: dict[Place, list[Link]] = {}
+    closed: dict[Place, Chain] = {}
+    for manifest in line:
+        for place, links in _links(manifest).items():
+            if place in closed:
+                continue
+            chain = links + open_chains.pop(place, [])
+            if chain[0].entry.is_delta:
+                open_chains[place] = chain
+            else:
+                closed[place] = tuple(chain)
+    for (operator, partition), chain in open_chains.items():
+        raise DamageError(
+            f"operator '{operator}' partition {partition}: the delta of {chain[0].origin} "
+            "has no snapshot below it"
+        )
+    return closed
+
+
+def _links(manifest: CheckpointManifestV2) -> dict[Place, list[Link]]:
+    """The objects that one manifest names, by partition, checked to be in order."""
+    found: dict[Place, list[Link]] = {}
+    for operator, state in manifest.operators.items():
+        for entry in state.partitions:
+            origin = manifest.checkpoint_id if entry.origin is msgspec.UNSET else entry.origin
+            links = found.setdefault((operator, entry.partition_id), [])
+            if links and not entry.is_delta:
+                raise DamageError(
+                    f"state checkpoint {manifest.checkpoint_id}: operator '{operator}' partition "
+                    f"{entry.partition_id} has a snapshot after other objects"
+                )
+            links.append(Link(origin, entry))
+    return found
+
+
+def needs_snapshot(chain: Chain | None, longest: int = LONGEST_CHAIN) -> bool:
+    """Whether the next state of a partition must be a snapshot and not one more delta.
+
+    It must when there is none to build on, when the chain is as long as it may get, and when the
+    deltas outweigh the snapshot: reading them back would cost more than they saved.
+    """
+    if not chain:
+        return True
+    deltas = chain[1:]
+    return len(deltas) >= longest or sum(d.entry.size_bytes for d in deltas) > max(
+        chain[0].entry.size_bytes, 1
+    )
+
+
+def is_due_for_rebase(line: list[CheckpointManifestV2], longest: int = LONGEST_CHAIN) -> bool:
+    """Whether the next checkpoint must name everything itself instead of naming a parent."""
+    return len(line) > longest
+
+
+def as_seen_from(checkpoint_id: CheckpointId, chain: Chain) -> list[PartitionSnapshotEntry]:
+    """Entries that refer to a chain's objects, wherever they were written, without copying them."""
+    return [
+        msgspec.structs.replace(
+            link.entry, origin=msgspec.UNSET if link.origin == checkpoint_id else link.origin
+        )
+        for link in chain
+    ]

@@ -1,0 +1,145 @@
+"""The LCB1 batch: many small blobs in one object.
+
+Versions 1 and 2 are LaminarDB's: all entries in one LZ4 block. All integers are little-endian::
+
+    v1  "LCB1" | version u32 | entry_count u32 | uncompressed_size u32           | body
+    v2  "LCB1" | version u32 | entry_count u32 | uncompressed_size u32 | crc32c  | body
+    body = uncompressed length u32 | LZ4 block of { key_len u32 | key | data_len u32 | data }
+
+The CRC32C is over the body as stored. Version 3, in :mod:`seamark.state.pack`, is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+import google_crc32c
+import lz4.block
+
+from seamark.errors import DamageError, InvalidInputError
+
+MAGIC: Final = b"LCB1"
+BATCH_LIMIT: Final = 1 << 30
+"""No batch may claim to unpack to more."""
+
+_HEADER: Final = struct.Struct("<4sIII")
+_CRC: Final = struct.Struct("<I")
+_LENGTH: Final = struct.Struct("<I")
+_SMALLEST_ENTRY: Final = 2 * _LENGTH.size
+_U32_MAX: Final = 2**32 - 1
+
+
+def encode_batch(entries: Iterable[tuple[str, bytes]], version: int = 2) -> bytes:
+    """One object from (key, data) pairs; keys are unique and keep their order."""
+    if version == 3:
+        from seamark.state.pack import PackBuilder
+
+        builder = PackBuilder()
+        for key, data in entries:
+            builder.add(key, data)
+        return b"".join(builder.finish())
+    if version not in (1, 2):
+        raise InvalidInputError(f"batches are written in version 1, 2 or 3, not {version}")
+    parts: list[bytes] = []
+    seen: set[str] = set()
+    for key, data in entries:
+        if key in seen:
+            raise InvalidInputError(f"the key {key!r} is in the batch twice")
+        seen.add(key)
+        name = key.encode()
+        parts += (_LENGTH.pack(len(name)), name, _LENGTH.pack(len(data)), data)
+    plain = b"".join(parts)
+    if len(plain) > min(BATCH_LIMIT, _U32_MAX):
+        raise InvalidInputError(f"a batch holds at most {BATCH_LIMIT} bytes, not {len(plain)}")
+    body = lz4.block.compress(plain, store_size=True)
+    header = _HEADER.pack(MAGIC, version, len(seen), len(plain))
+    crc = _CRC.pack(google_crc32c.value(body)) if version == 2 else b""
+    return b"".join((header, crc, body))
+
+
+def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, bytes]]:
+    """The (key, data) pairs of a batch of any version; :class:`DamageError` when it is not one.
+
+    Nothing is allocated for what a batch merely claims: sizes and counts are held against its
+    real length first.
+    """
+    version = batch_version(data)
+    if version == 3:
+        from seamark.state.pack import decode_pack
+
+        return decode_pack(data, limit=limit)
+    _, _, count, claimed = _HEADER.unpack_from(data)
+    body = memoryview(data)[_HEADER.size :]
+    if version == 2:
+        (expected,) = _CRC.unpack_from(body)
+        body = body[_CRC.size :]
+        actual = google_crc32c.value(bytes(body))
+        if actual != expected:
+            raise DamageError(
+                f"batch CRC32C mismatch: expected {expected:#010x}, actual {actual:#010x}"
+            )
+    return _entries(_inflated(body, claimed, limit), count)
+
+
+def batch_version(data: bytes) -> int:
+    """The version of a batch, once it is seen to be one that can be read."""
+    if len(data) < _HEADER.size + _CRC.size:
+        raise DamageError("batch too short for header")
+    magic, version = struct.unpack_from("<4sI", data)
+    if magic != MAGIC:
+        raise DamageError("invalid batch magic")
+    if version not in (1, 2, 3):
+        raise DamageError(f"unsupported batch version {version}")
+    return int(version)
+
+
+def check_claim(claimed: int, stored: int, limit: int, what: str) -> None:
+    """Refuse a size that a block of ``stored`` bytes cannot unpack to, or that is too large."""
+    # one byte of an LZ4 block stands for at most 255
+    if claimed > limit or claimed > 255 * stored:
+        raise DamageError(f"{what} claims {claimed} bytes, which {stored} stored ones cannot hold")
+
+
+def _inflated(body: memoryview, claimed: int, limit: int) -> bytes:
+    if len(body) < _LENGTH.size:
+        raise DamageError("batch too short for its body")
+    (size,) = _LENGTH.unpack_from(body)
+    if size != claimed:
+        raise DamageError(f"batch header says {claimed} bytes, its body says {size}")
+    check_claim(size, len(body) - _LENGTH.size, limit, "the batch")
+    try:
+        return bytes(lz4.block.decompress(body[_LENGTH.size :], uncompressed_size=size))
+    except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
+        raise DamageError(f"LZ4 decompression failed: {error}") from None
+
+
+def _entries(plain: bytes, count: int) -> list[tuple[str, bytes]]:
+    if count * _SMALLEST_ENTRY > len(plain):
+        raise DamageError(f"batch claims {count} entries in {len(plain)} bytes")
+    found: dict[str, bytes] = {}
+    at = 0
+    for _ in range(count):
+        name, at = _field(plain, at, "key")
+        data, at = _field(plain, at, "data")
+        try:
+            key = name.decode()
+        except UnicodeDecodeError:
+            raise DamageError(f"batch key {name!r} is not UTF-8") from None
+        if key in found:
+            raise DamageError(f"batch has the key {key!r} twice")
+        found[key] = data
+    if at != len(plain):
+        raise DamageError(f"batch has {len(plain) - at} bytes after its last entry")
+    return list(found.items())
+
+
+def _field(plain: bytes, at: int, what: str) -> tuple[bytes, int]:
+    if at + _LENGTH.size > len(plain):
+        raise DamageError(f"truncated batch entry ({what} length)")
+    (length,) = _LENGTH.unpack_from(plain, at)
+    at += _LENGTH.size
+    if at + length > len(plain):
+        raise DamageError(f"truncated batch entry ({what}{'' if what == 'data' else ' data'})")
+    return plain[at : at + length], at + length

@@ -1,0 +1,183 @@
+"""LCB1 version 3: one block per entry and an index at the end, so that one entry can be read alone.
+
+All integers are little-endian::
+
+    "LCB1" | version u32 = 3 | blocks, one after the other | index | trailer
+    index   = { key_len u32 | key | offset u64 | length u64 | size u64 | codec u8 | sha256 32 }
+    trailer = index_offset u64 | index_length u64 | entry_count u32 | crc32c u32 | "LCB3"
+
+``offset`` and ``length`` are where the block is, ``size`` is what it unpacks to. Codec 0 is stored
+as it is, 1 is an LZ4 block. SHA-256 is over the unpacked data, CRC32C over header, index and the
+trailer before it. Blocks lie end to end without gaps. A reader of versions 1 and 2 answers
+'unsupported batch version 3'.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import google_crc32c
+import lz4.block
+
+from seamark.errors import DamageError, InvalidInputError
+from seamark.state.lcb1 import BATCH_LIMIT, MAGIC, batch_version, check_claim
+
+STORED: Final = 0
+LZ4: Final = 1
+
+_HEADER: Final = struct.Struct("<4sI")
+_KEY: Final = struct.Struct("<I")
+_PLACE: Final = struct.Struct("<QQQB32s")
+_TRAILER: Final = struct.Struct("<QQII4s")
+_END: Final = b"LCB3"
+_CHECKED_TRAILER: Final = _TRAILER.size - len(_END) - 4
+_SMALLEST_ENTRY: Final = _KEY.size + _PLACE.size
+
+_compress: Callable[..., bytes] = lz4.block.compress
+
+
+class PackedEntry(NamedTuple):
+    """Where an entry is in its pack, and what its bytes must be."""
+
+    key: str
+    offset: int
+    length: int
+    size: int
+    codec: int
+    sha256: bytes
+
+
+class PackBuilder:
+    """Collects entries for one pack. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = [_HEADER.pack(MAGIC, 3)]
+        self._index: dict[str, bytes] = {}
+        self.size = _HEADER.size
+        """How many bytes the blocks take so far."""
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, key: str, data: bytes) -> PackedEntry:
+        """Compress and hash one entry; where it will be."""
+        if key in self._index:
+            raise InvalidInputError(f"the key {key!r} is in the pack twice")
+        digest = sha256(data).digest()
+        block, codec = _compress(data, store_size=False), LZ4
+        if len(block) >= len(data):
+            block, codec = bytes(data), STORED
+        offset, length = self.size, len(block)
+        self._index[key] = _PLACE.pack(offset, length, len(data), codec, digest)
+        self._blocks.append(block)
+        self.size = offset + length
+        return PackedEntry(key, offset, length, len(data), codec, digest)
+
+    def finish(self) -> list[bytes]:
+        """The whole pack, in parts to be written one after the other."""
+        named = ((key.encode(), place) for key, place in self._index.items())
+        index = b"".join(
+            part for name, place in named for part in (_KEY.pack(len(name)), name, place)
+        )
+        start = struct.pack("<QQI", self.size, len(index), len(self._index))
+        crc = google_crc32c.value(self._blocks[0] + index + start)
+        return [*self._blocks, index, start, struct.pack("<I4s", crc, _END)]
+
+
+def read_trailer(tail: bytes, pack_size: int) -> tuple[int, int, int]:
+    """(offset, length, entries) of the index, by the last bytes of a pack."""
+    if pack_size < _HEADER.size + _TRAILER.size or len(tail) < _TRAILER.size:
+        raise DamageError("pack too short for its trailer")
+    offset, length, count, _, end = _TRAILER.unpack_from(tail, len(tail) - _TRAILER.size)
+    if end != _END:
+        raise DamageError("pack has no trailer: it is cut off or not a pack")
+    if offset < _HEADER.size or offset + length + _TRAILER.size != pack_size:
+        raise DamageError("pack index lies outside of the pack")
+    if count * _SMALLEST_ENTRY > length:
+        raise DamageError(f"pack claims {count} entries in an index of {length} bytes")
+    return offset, length, count
+
+
+def read_index(tail: bytes, pack_size: int, *, limit: int = BATCH_LIMIT) -> list[PackedEntry]:
+    """All entries of a pack, by its last bytes: index and trailer, or more."""
+    offset, length, count = read_trailer(tail, pack_size)
+    start = len(tail) - _TRAILER.size - length
+    if start < 0:
+        raise DamageError("pack index is not complete")
+    index = tail[start : start + length]
+    trailer = tail[start + length :]
+    checked = _HEADER.pack(MAGIC, 3) + index + trailer[:_CHECKED_TRAILER]
+    (expected,) = struct.unpack_from("<I", trailer, _CHECKED_TRAILER)
+    if (actual := google_crc32c.value(checked)) != expected:
+        raise DamageError(f"pack index CRC32C mismatch: {expected:#010x}, {actual:#010x}")
+    return _parse_index(index, count, offset, limit)
+
+
+def _parse_index(index: bytes, count: int, end: int, limit: int) -> list[PackedEntry]:
+    entries: dict[str, PackedEntry] = {}
+    at, expected_offset = 0, _HEADER.size
+    for _ in range(count):
+        if at + _SMALLEST_ENTRY > len(index):
+            raise DamageError("truncated pack index")
+        (key_length,) = _KEY.unpack_from(index, at)
+        at += _KEY.size
+        if at + key_length + _PLACE.size > len(index):
+            raise DamageError("truncated pack index")
+        name = index[at : at + key_length]
+        at += key_length
+        offset, length, size, codec, digest = _PLACE.unpack_from(index, at)
+        at += _PLACE.size
+        try:
+            key = name.decode()
+        except UnicodeDecodeError:
+            raise DamageError(f"pack key {name!r} is not UTF-8") from None
+        if key in entries:
+            raise DamageError(f"pack has the key {key!r} twice")
+        if offset != expected_offset or offset + length > end:
+            raise DamageError(f"pack entry {key!r} is out of place")
+        expected_offset = offset + length
+        entry = PackedEntry(key, offset, length, size, codec, digest)
+        _check_entry(entry, limit)
+        entries[key] = entry
+    if at != len(index) or expected_offset != end:
+        raise DamageError("pack has bytes that its index does not know")
+    return list(entries.values())
+
+
+def _check_entry(entry: PackedEntry, limit: int) -> None:
+    if entry.codec == LZ4:
+        check_claim(entry.size, entry.length, limit, f"pack entry {entry.key!r}")
+    elif entry.codec != STORED or entry.size != entry.length:
+        raise DamageError(f"pack entry {entry.key!r} has an unknown codec or a wrong size")
+
+
+def unpack_entry(block: bytes, entry: PackedEntry, *, limit: int = BATCH_LIMIT) -> bytes:
+    """The data of one block, verified by its SHA-256."""
+    _check_entry(entry, limit)
+    if len(block) != entry.length:
+        raise DamageError(f"pack entry {entry.key!r} is cut off")
+    data = block
+    if entry.codec == LZ4:
+        try:
+            data = bytes(lz4.block.decompress(block, uncompressed_size=entry.size))
+        except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
+            raise DamageError(f"LZ4 decompression of {entry.key!r} failed: {error}") from None
+    if len(data) != entry.size or sha256(data).digest() != entry.sha256:
+        raise DamageError(f"pack entry {entry.key!r}: SHA-256 differs")
+    return data
+
+
+def decode_pack(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, bytes]]:
+    """Every entry of a whole pack, verified."""
+    if batch_version(data) != 3:
+        raise DamageError("not a pack of version 3")
+    entries = read_index(data, len(data), limit=limit)
+    if sum(entry.size for entry in entries) > limit:
+        raise DamageError(f"the pack claims more than {limit} bytes")
+    return [
+        (entry.key, unpack_entry(data[entry.offset : entry.offset + entry.length], entry))
+        for entry in entries
+    ]

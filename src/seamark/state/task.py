@@ -1,0 +1,267 @@
+"""Writing the states of one task: the part of a checkpoint that one thread or process brings.
+
+Small states are packed, large ones get an object of their own. A task ends in a receipt, a small
+value that goes back to whoever writes the manifest. Until that is written, nothing a task did
+counts, and a task that dies leaves only objects that nobody refers to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.manifest.bounds import U32_MAX, check_name, check_number
+from seamark.state.layout import (
+    CheckpointId,
+    CheckpointPaths,
+    PartitionSnapshotEntry,
+    decode_ids,
+    encode_ids,
+    state_path,
+)
+from seamark.state.pack import PackBuilder
+from seamark.store.blobs import Blobs, Buffer
+from seamark.store.settle import Taken, create_once
+from seamark.store.streams import PIECE, pieces_of, small_or_stream
+
+PACK_BELOW: Final = 1 << 20
+"""States smaller than this are packed."""
+PACK_BYTES: Final = 16 << 20
+"""A pack is written when its blocks have reached this."""
+
+
+class TaskReceipt(msgspec.Struct, frozen=True):
+    """What a task has written: enough to put it into a manifest. Travels as JSON."""
+
+    checkpoint_id: CheckpointId
+    task: str
+    entries: list[tuple[str, PartitionSnapshotEntry]]
+
+    def to_json(self) -> bytes:
+        """The receipt as bytes, for a pipe, a queue or a file."""
+        return msgspec.json.encode(self, enc_hook=encode_ids)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """A receipt that came as bytes."""
+        try:
+            return msgspec.json.decode(data, type=cls, dec_hook=decode_ids)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise InvalidInputError(f"not a receipt: {error}") from None
+
+
+class StateTask:
+    """Takes states from any thread, uploads them side by side, and gives a receipt at the end."""
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        paths: CheckpointPaths,
+        checkpoint_id: CheckpointId,
+        name: str,
+        *,
+        parallelism: int = 4,
+        pack_below: int = PACK_BELOW,
+        pack_bytes: int = PACK_BYTES,
+    ) -> None:
+        check_number("parallelism", parallelism, 1, 1024)
+        self.checkpoint_id = checkpoint_id
+        self.name = check_name(name, "task name")
+        self._blobs = blobs
+        self._folder = paths.checkpoint_dir(checkpoint_id)
+        self._pack_below = pack_below
+        self._pack_bytes = pack_bytes
+        self._token = os.urandom(4).hex()
+        self._packs = 0
+        self._pack = PackBuilder()
+        self._packed: list[tuple[str, int, bool, tuple[int, int, int], int, str]] = []
+        self._entries: list[tuple[str, PartitionSnapshotEntry]] = []
+        self._taken: set[tuple[str, int]] = set()
+        self._operators: set[str] = set()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(parallelism, "seamark-state")
+        self._free = threading.Semaphore(2 * parallelism)  # what waits in memory is bounded
+        self._uploads: list[Future[None]] = []
+        self._done = False
+
+    def put(
+        self,
+        operator: str,
+        partition: int,
+        state: Buffer | Iterable[Buffer],
+        *,
+        is_delta: bool = False,
+    ) -> None:
+        """Bring the state of one partition: all of it, or the changes since the parent.
+
+        Bytes may be uploaded after this returns, so do not change them. An iterable is consumed
+        here and never held as a whole.
+        """
+        place = (operator, partition)
+        with self._lock:
+            if self._done:
+                raise InvalidInputError(f"the task {self.name!r} is finished")
+            if place in self._taken:
+                raise InvalidInputError(
+                    f"operator {operator!r} partition {partition} was put already"
+                )
+            if operator not in self._operators:
+                self._operators.add(check_name(operator, "operator name"))
+            if partition.__class__ is not int or not 0 <= partition <= U32_MAX:
+                check_number("partition", partition, 0, U32_MAX)
+            self._taken.add(place)
+            if isinstance(state, bytes) and len(state) < self._pack_below:
+                self._put_into_pack(operator, partition, state, is_delta)
+                return
+        if isinstance(state, bytes | bytearray | memoryview):
+            chunks = [state]
+            self._submit(lambda: self._write_alone(operator, partition, chunks, is_delta))
+        else:
+            self._write_alone(operator, partition, state, is_delta)
+
+    def _put_into_pack(self, operator: str, partition: int, state: bytes, is_delta: bool) -> None:
+        kind = "d" if is_delta else "s"
+        entry = self._pack.add(f"{operator}/{partition}/{kind}", state)
+        block = (entry.offset, entry.length, entry.codec)
+        self._packed.append((operator, partition, is_delta, block, len(state), entry.sha256.hex()))
+        if self._pack.size >= self._pack_bytes:
+            self._send_pack()
+
+    def _send_pack(self) -> None:
+        """Upload the pack that is full and begin a new one. Called with the lock held."""
+        if not len(self._pack):
+            return
+        pack, packed = self._pack, self._packed
+        self._pack, self._packed = PackBuilder(), []
+        self._packs += 1
+        path = f"packs/{self.name}-{self._token}-{self._packs}.lcb"
+        for operator, partition, is_delta, block, size, digest in packed:
+            entry = PartitionSnapshotEntry(partition, is_delta, path, size, digest, pack=block)
+            self._entries.append((operator, entry))
+        self._submit(lambda: self._write_pack(path, pack))
+
+    def _write_pack(self, path: str, pack: PackBuilder) -> None:
+        parts = pack.finish()
+        key = self._folder + path
+        limit = self._blobs.max_put
+        if limit is not None and sum(map(len, parts)) <= limit:
+            data = b"".join(parts)
+            create_once(self._blobs, key, data, len(data))
+        else:
+            self._blobs.create_stream(key, parts)
+
+    def _write_alone(
+        self, operator: str, partition: int, state: Iterable[Buffer], is_delta: bool
+    ) -> None:
+        """Write an object of its own: under its plain name, or beside it when that is taken.
+
+        It is when a task is tried again after a first try that died; what that left is not
+        touched, it may still be on its way.
+        """
+        plain = state_path(operator, partition, is_delta=is_delta)
+        beside = state_path(operator, partition, is_delta=is_delta, token=self._token)
+        hasher = hashlib.sha256()
+        pieces = pieces_of(state)
+        if self._blobs.max_put is None:
+            taken = self._blobs.stat(self._folder + plain) is not None
+            path = beside if taken else plain
+            counted = _Counted(pieces, hasher)
+            self._blobs.create_stream(self._folder + path, counted)
+            size = counted.size
+        else:
+            path, size = self._write_object(plain, beside, pieces, hasher)
+        entry = PartitionSnapshotEntry(partition, is_delta, path, size, hasher.hexdigest())
+        with self._lock:
+            self._entries.append((operator, entry))
+
+    def _write_object(
+        self, plain: str, beside: str, pieces: Iterator[Buffer], hasher: hashlib._Hash
+    ) -> tuple[str, int]:
+        data = small_or_stream(pieces, self._blobs.max_put or 0)
+        if not isinstance(data, bytes):
+            # parts cannot be create-only, so they get a name that nobody else can have
+            counted = _Counted(data, hasher)
+            self._blobs.create_stream(self._folder + beside, counted)
+            return beside, counted.size
+        hasher.update(data)
+        for path in (plain, beside):
+            try:
+                create_once(self._blobs, self._folder + path, data, max(len(data), 1) + PIECE)
+                return path, len(data)
+            except (Taken, DamageError):
+                continue  # another try's object is there, with other bytes or more of them
+        raise RefusedError(f"{plain} and {beside} are both taken", where=self._blobs.url)
+
+    def _submit(self, upload: Callable[[], None]) -> None:
+        """Hand an upload to the pool; waits while too many are on their way."""
+        self._raise_failure()
+        self._free.acquire()
+
+        def run() -> None:
+            try:
+                upload()
+            finally:
+                self._free.release()
+
+        self._uploads.append(self._pool.submit(run))
+
+    def _raise_failure(self) -> None:
+        waiting = []
+        for upload in self._uploads:
+            if upload.done():
+                upload.result()
+            else:
+                waiting.append(upload)
+        self._uploads = waiting
+
+    def finish(self) -> TaskReceipt:
+        """Wait until everything is durable; the receipt for the manifest."""
+        with self._lock:
+            self._send_pack()
+            self._done = True
+        try:
+            for upload in self._uploads:
+                upload.result()
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+        return TaskReceipt(self.checkpoint_id, self.name, self._entries)
+
+    def abandon(self) -> None:
+        """Stop without a receipt. What was uploaded is nobody's, and is cleaned up in time."""
+        self._done = True
+        self._pool.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._done:
+            self.abandon()
+
+
+class _Counted:
+    """Passes pieces on, hashed and counted, in the thread that uploads them."""
+
+    def __init__(self, pieces: Iterable[Buffer], hasher: hashlib._Hash) -> None:
+        self._pieces = pieces
+        self._hasher = hasher
+        self.size = 0
+
+    def __iter__(self) -> Iterator[Buffer]:
+        for piece in self._pieces:
+            self._hasher.update(piece)
+            self.size += len(piece)
+            yield piece
