@@ -155,7 +155,7 @@ class Model:
         gone = {r.checkpoint_id for r in self.listed()} - kept
         self.boundary = max([self.boundary, *gone])
         for r in self.records.values():
-            if r.checkpoint_id <= self.boundary and r.checkpoint_id not in kept:
+            if gone and r.checkpoint_id <= self.boundary and r.checkpoint_id not in kept:
                 r.pruned = True
         return gone
 

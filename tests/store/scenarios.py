@@ -163,8 +163,12 @@ def _close(store: CheckpointStore, facts: Facts) -> None:
     store.close()
 
 
+def _with_orphan(open_store: Open, facts: Facts) -> CheckpointStore:
+    open_store().save_state_data(9, [b"orphan"])
+    return _three_claimed(open_store, facts)
+
+
 def _clean(store: CheckpointStore, facts: Facts) -> None:
-    store.save_state_data(9, [b"orphan"])
     assert store.cleanup_orphans(min_age=0) == 1
 
 
@@ -182,7 +186,7 @@ SCENARIOS = [
     Scenario("a pin and a prune", _three, _pin_and_prune),
     Scenario("a supersession", _three_claimed, _supersede),
     Scenario("a release", _three_claimed, _close),
-    Scenario("a clean-up", _three_claimed, _clean),
+    Scenario("a clean-up", _with_orphan, _clean),
 ]
 
 

@@ -18,11 +18,12 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from seamark.store import CheckpointStore, filesystem, object_store
+from seamark.store import CheckpointStore, object_store
 from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
+from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording
 from tests.store.scenarios import SCENARIOS, Facts, Scenario, violations
 
@@ -43,22 +44,18 @@ def open_local(root: str = "/store") -> CheckpointStore:
 def test_I1_to_I8_hold_after_a_death_at_any_io_on_a_disk(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mount(disk: object, locks: object) -> None:
-        monkeypatch.setattr(filesystem, "os", disk)
-        monkeypatch.setattr(filesystem, "fcntl", locks)
-
     def run(crash_at: int | None) -> tuple[Recording, SimulatedDisk, Facts]:
         disk, facts = SimulatedDisk(), Facts()
-        mount(disk, disk.fcntl)
+        mount(monkeypatch, disk, disk.fcntl)
         store = scenario.prepare(open_local, facts)
         recording = Recording(crash_at=crash_at, when=when)
-        mount(recording.wrap(disk), recording.wrap(disk.fcntl))
+        mount(monkeypatch, recording.wrap(disk), recording.wrap(disk.fcntl))
         die(lambda: scenario.act(store, facts))
         return recording, disk, facts
 
     recording, disk, facts = run(None)
     for what, after in images(disk, seed=0):
-        mount(after, after.fcntl)
+        mount(monkeypatch, after, after.fcntl)
         found = list(violations(open_local, facts))
         assert not found, f"finished, then {what}: {found}\n{after.tree()}"
     total = len(recording.calls)
@@ -69,7 +66,7 @@ def test_I1_to_I8_hold_after_a_death_at_any_io_on_a_disk(
         assert recording.crashed, f"{scenario.name}: no crash at I/O {crash_at} of {total}"
         deaths += 1
         for what, after in images(disk, crash_at):
-            mount(after, after.fcntl)
+            mount(monkeypatch, after, after.fcntl)
             found = list(violations(open_local, facts))
             assert not found, f"died {when} {recording.calls[-1]}, {what}: {found}\n{after.tree()}"
     assert deaths == total
@@ -125,15 +122,12 @@ def test_I1_to_I8_hold_after_a_death_at_any_io_on_the_real_file_system(
 ) -> None:
     def run(crash_at: int | None) -> tuple[Recording, Callable[[], CheckpointStore], Facts]:
         root, facts = str(tmp_path / f"store-{crash_at}"), Facts()
-        monkeypatch.setattr(filesystem, "os", os)
-        monkeypatch.setattr(filesystem, "fcntl", fcntl)
+        mount(monkeypatch, os, fcntl)
         store = scenario.prepare(lambda: open_local(root), facts)
         recording = Recording(crash_at=crash_at, when="after")
-        monkeypatch.setattr(filesystem, "os", recording.wrap(os))
-        monkeypatch.setattr(filesystem, "fcntl", recording.wrap(fcntl))
+        mount(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
         die(lambda: scenario.act(store, facts))
-        monkeypatch.setattr(filesystem, "os", os)
-        monkeypatch.setattr(filesystem, "fcntl", fcntl)
+        mount(monkeypatch, os, fcntl)
         close_files_below(root)  # a dead process keeps no lock
         return recording, lambda: open_local(root), facts
 

@@ -18,12 +18,13 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.store import CheckpointStore, filesystem, object_store, settle
+from seamark.store import CheckpointStore, object_store, settle
 from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.faults import Fault
+from seamark.testing.mounting import mount
 from seamark.testing.recording import Recording
 from tests.store.scenarios import SCENARIOS, Facts, Scenario, full, save, violations
 
@@ -58,8 +59,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> SimulatedDisk:
     disk = SimulatedDisk()
-    monkeypatch.setattr(filesystem, "os", disk)
-    monkeypatch.setattr(filesystem, "fcntl", disk.fcntl)
+    mount(monkeypatch, disk, disk.fcntl)
     return disk
 
 
@@ -186,7 +186,7 @@ def test_I8_an_io_error_on_a_disk_is_not_damage(
     for checkpoint_id in (1, 2):
         save(open_local(), facts, checkpoint_id)
     broken = Recording(faults=[Fault("fail_before", r"^open .*000002/manifest", count=None)])
-    monkeypatch.setattr(filesystem, "os", broken.wrap(disk))
+    mount(monkeypatch, broken.wrap(disk), disk.fcntl)
     with pytest.raises(StoreUnavailableError, match="000002/manifest.json"):
         open_local().recover_latest_validated()
     with pytest.raises(StoreUnavailableError):
@@ -215,17 +215,16 @@ def test_I1_to_I8_hold_when_the_disk_is_full_from_any_io_on(
 ) -> None:
     def run(skip: int | None) -> tuple[SimulatedDisk, Facts, int]:
         disk, facts = SimulatedDisk(), Facts()
-        monkeypatch.setattr(filesystem, "os", disk)
-        monkeypatch.setattr(filesystem, "fcntl", disk.fcntl)
+        mount(monkeypatch, disk, disk.fcntl)
         store = scenario.prepare(open_local, facts)
         faults = [Fault("disk_full", "", count=None, skip=skip)] if skip is not None else []
         recording = Recording(faults=faults)
-        monkeypatch.setattr(filesystem, "os", recording.wrap(disk))
+        mount(monkeypatch, recording.wrap(disk), disk.fcntl)
         try:
             scenario.act(store, facts)
         except StoreUnavailableError as error:
             assert "full" in str(error) or isinstance(error, OutcomeUnknownError)
-        monkeypatch.setattr(filesystem, "os", disk)
+        mount(monkeypatch, disk, disk.fcntl)
         return disk, facts, sum(call.needs_space for call in recording.calls)
 
     _, _, needing_space = run(None)
@@ -237,9 +236,9 @@ def test_I1_to_I8_hold_when_the_disk_is_full_from_any_io_on(
 
 def test_short_writes_are_continued(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     short = Recording(faults=[Fault("short_write", "^write", count=5)])
-    monkeypatch.setattr(filesystem, "os", short.wrap(disk))
+    mount(monkeypatch, short.wrap(disk), disk.fcntl)
     save(open_local(), Facts(), 1)
-    monkeypatch.setattr(filesystem, "os", disk)
+    mount(monkeypatch, disk, disk.fcntl)
     assert open_local().validate_checkpoint(1).valid
 
 

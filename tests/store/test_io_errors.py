@@ -8,7 +8,7 @@ import pytest
 
 from seamark.errors import RefusedError, StoreUnavailableError
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blob, Entry, Tag
+from seamark.store.blobs import Blob, Entry, Stream, Tag
 from seamark.store.layout import ObjectLayout
 from seamark.store.memory import MemoryBlobs
 from seamark.testing.conformance.examples import example, flip
@@ -30,6 +30,10 @@ class Failing(MemoryBlobs):
     def stat(self, key: str) -> Entry | None:
         self._check(key)
         return super().stat(key)
+
+    def stream(self, key: str, piece: int) -> Stream | None:
+        self._check(key)
+        return super().stream(key, piece)
 
     def entries(self, prefix: str) -> list[Entry]:
         self._check(prefix)

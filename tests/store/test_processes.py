@@ -123,4 +123,3 @@ def test_many_threads_share_one_handle(tmp_path: Path) -> None:
         ids = sorted(pool.map(save, range(1, 41)))
         assert store.list_ids() == ids
         assert all(pool.map(lambda i: store.validate_checkpoint(i).valid, ids))
-

@@ -162,7 +162,7 @@ class TwoWriters(RuleBasedStateMachine):
         world, above = self.world, self._above()
         first: list[Callable[[], None]] = [
             lambda: world.save(who, None, "sidecar", self._parent(pick)),
-            lambda: world.save(who, above + pick // 3, "inline", None),
+            lambda: world.save(who, above + pick // 3, "sidecar", None),
             lambda: world.save(who, None, "staged", None),
         ]
         world.race(who, at, first[pick % 3], self._visit(1 - who, second, pick))

@@ -93,14 +93,14 @@ class World:
 
     def stage(self, who: int) -> None:
         """Write a sidecar; the manifest follows later, or never."""
-        writer = self.writers[who]
+        writer, since = self.writers[who], self.model.clock
         self._unique += 1
         state = b"staged %d" % self._unique
         try:
             at = writer.store.next_id()
             writer.store.save_state_data(at, [state])
         except FencedError as error:
-            assert self._depth or not self._may_write(writer), error
+            assert not (self._is_certain(since) and self._may_write(writer)), error
         else:
             writer.staged = (at, state)
         self._ended()
@@ -118,9 +118,7 @@ class World:
         chosen = writer.store.next_id() if checkpoint_id is None else checkpoint_id
         if parent is not None and parent >= chosen:
             parent = None
-        manifest, chunks = self._draft(chosen, state, parent)
-        if staged is not None:
-            chunks = [staged[1]]
+        manifest, chunks = self._draft(chosen, state, parent, staged and staged[1])
         expected = None if chunks is None else b"".join(chunks)
         refusal = self._refusal(writer, chosen, expected or b"")
         try:
@@ -150,7 +148,7 @@ class World:
         return record is not None and self.model.is_there(record) and record.is_readable
 
     def _draft(
-        self, checkpoint_id: int, state: State, parent: int | None
+        self, checkpoint_id: int, state: State, parent: int | None, staged: bytes | None = None
     ) -> tuple[CheckpointManifest, list[bytes] | None]:
         self._unique += 1
         text = b"%d of %d" % (self._unique, checkpoint_id)
@@ -159,8 +157,8 @@ class World:
         if state in ("inline", "mixed"):
             operators["inside"] = OperatorCheckpoint.inline(text)
         if state in ("sidecar", "mixed", "staged", "large"):
-            chunks = [text, b"." * (100 if state == "large" else 1)]
-            operators["outside"] = OperatorCheckpoint.in_sidecar(0, len(text))
+            chunks = [staged or text + b"." * (100 if state == "large" else 1)]
+            operators["outside"] = OperatorCheckpoint.in_sidecar(0, len(chunks[0]))
         manifest = CheckpointManifest.new(
             checkpoint_id,
             epoch=self._unique,

@@ -126,7 +126,8 @@ def _recover(checkpoints: Path, proof: Proof, console: Console) -> None:
     # a save that was decided before the kill counts as one that happened
     proof.saves_acknowledged = max(proof.saves_acknowledged, chosen)
     console.print(f"\n[bold]Recovery[/bold]{report.elapsed * 1000:>60.1f} ms")
-    console.print(f"  chosen      checkpoint {chosen} · verified (SHA-256), state as it should be")
+    state = "state as it should be" if right else "[red]state is WRONG[/red]"
+    console.print(f"  chosen      checkpoint {chosen} · verified (SHA-256), {state}")
     if manifest and not manifest.sink_commit_statuses["bars"].is_committed:
         console.print("  to finish   sink bars: decided, not committed when the process died")
     console.print()

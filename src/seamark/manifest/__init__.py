@@ -49,7 +49,7 @@ SEAMARK_FIELDS: Final = frozenset(
         "timeline",  # the unbroken history that it belongs to
         "state_bytes",  # length of the sidecar
         "state_object",  # key of a sidecar that was streamed in parts
-        "supersedes",  # [first, last] ids that a rollback took out of use
+        "supersedes",  # [[first, last], …] ids that rollbacks took out of use
         "sink_committables",  # what each sink needs to finish or undo the epoch
         "timings",  # seconds per phase
         "next_watermark",  # what the following epoch will run with
@@ -150,7 +150,10 @@ class CheckpointManifest(_Named, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
     def with_extra(self, **changes: Any) -> Self:
-        """A copy with extra fields added or changed; None removes one."""
+        """A copy with extra fields added or changed; None leaves one out.
+
+        An update of a stored manifest leaves alone what it does not name.
+        """
         merged = {k: v for k, v in {**self.extra, **changes}.items() if v is not None}
         return self.replace(extra=merged)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import timedelta
 from typing import Final
 
 from seamark.errors import InvalidInputError
@@ -21,9 +23,20 @@ def check_id(value: int, what: str = "checkpoint id") -> int:
 
 def check_name(name: str, what: str = "name") -> str:
     """``name`` when it can be part of a path without leaving its folder."""
+    check_text(name, what)
     if problem := unsafe_name(name):
         raise InvalidInputError(f"{what} {name!r} {problem}")
     return name
+
+
+def check_text(text: str, what: str) -> str:
+    """``text`` when it is one that can be stored."""
+    try:
+        if not isinstance(text, str) or not text.encode():
+            raise InvalidInputError(f"{what} must be a text that is not empty, not {text!r}")
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{what} {text!r} is not valid Unicode") from None
+    return text
 
 
 def unsafe_name(name: str) -> str | None:
@@ -42,6 +55,16 @@ def unsafe_path(path: str) -> str | None:
     if any(unsafe_name(part) for part in path.rstrip("/").split("/")):
         return "could leave its directory"
     return None
+
+
+def check_span(what: str, span: float | timedelta) -> float:
+    """A time span in seconds, when it is one: a number that is finite and not negative."""
+    value = span.total_seconds() if isinstance(span, timedelta) else span
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInputError(f"{what} must be seconds or a timedelta, not {span!r}")
+    if not math.isfinite(value) or value < 0:
+        raise InvalidInputError(f"{what} cannot be {value}")
+    return float(value)
 
 
 _SEPARATORS: Final = re.compile(r"[/\\\x00]")

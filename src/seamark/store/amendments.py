@@ -41,7 +41,7 @@ def amended(found: Found, update: CheckpointManifest) -> tuple[CheckpointManifes
     document = msgspec.json.encode(members)
     # another system's manifest stays its own: a checksum would make it look like one of ours
     data = seal(document) if stored.is_ours else document
-    return CheckpointManifest.from_json(document), data
+    return CheckpointManifest.from_json(data), data
 
 
 def rebased(
@@ -56,10 +56,28 @@ def rebased(
     )
     epochs = _merged(base.sink_epochs, update.sink_epochs, now.sink_epochs)
     # an update need not repeat the extra fields that it leaves alone
-    extra = _merged(base.extra, {**base.extra, **update.extra}, now.extra)
+    extra = _merged(*map(_open_extra, (base.extra, {**base.extra, **update.extra}, now.extra)))
     if statuses is None or epochs is None or extra is None:
         return None
     return update.replace(sink_commit_statuses=statuses, sink_epochs=epochs, extra=extra)
+
+
+def version_of(manifest: CheckpointManifest) -> str | None:
+    """Which stored version a manifest was made from, as far as it says."""
+    version = manifest.extra.get(SELF_CHECKSUM)
+    return version if isinstance(version, str) else None
+
+
+def takes_back(update: CheckpointManifest, now: CheckpointManifest) -> bool:
+    """Whether the update would undo the commit of a sink."""
+    return any(
+        status.is_committed and not update.sink_commit_statuses.get(sink, status).is_committed
+        for sink, status in now.sink_commit_statuses.items()
+    )
+
+
+def _open_extra(extra: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in extra.items() if name not in _FIXED_EXTRA}
 
 
 def _merged(
@@ -86,7 +104,7 @@ def _refuse_other_changes(stored: CheckpointManifest, update: CheckpointManifest
     ]
     if update.state_checksum not in (None, stored.state_checksum):
         changed.append("state_checksum")
-    fixed = _FIXED_EXTRA if stored.is_ours else SEAMARK_FIELDS
+    fixed = (_FIXED_EXTRA if stored.is_ours else SEAMARK_FIELDS) - {SELF_CHECKSUM}
     changed += sorted(
         name for name in fixed & update.extra.keys() if update.extra[name] != stored.extra.get(name)
     )

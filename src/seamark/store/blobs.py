@@ -132,6 +132,9 @@ class Blobs(ABC):
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         """Names of the folders directly in ``prefix`` that hold a value called ``name``."""
 
+    def make_durable(self, key: str) -> None:  # noqa: B027 - most backends have done so
+        """Be sure that a value which can be read survives a power cut."""
+
     def version_of(self, tag: Tag) -> Hashable:
         """The :attr:`Entry.version` of what was just written, or None when only stat knows."""
         return None

@@ -17,17 +17,25 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.bounds import check_id, check_name
+from seamark.manifest.bounds import check_id, check_name, check_span
 from seamark.store import amendments, housekeeping
 from seamark.store.blobs import Blob, Buffer, Tag, TagMismatch
 from seamark.store.inspection import Kind
-from seamark.store.manifests import Tombstone, parse_manifest
-from seamark.store.owner import Owner, Pin, with_pin, without_pin
+from seamark.store.manifests import Found, Tombstone, parse_manifest
+from seamark.store.owner import (
+    Owner,
+    Pin,
+    Standing,
+    arrived_too_late,
+    standing,
+    with_pin,
+    without_pin,
+)
 from seamark.store.ownership import Claim
-from seamark.store.reader import StoreReader, seconds
+from seamark.store.reader import StoreReader
 from seamark.store.retention import Retention
 from seamark.store.settle import Taken
-from seamark.store.stamping import refuse_unsafe, sealed_document, stamped
+from seamark.store.stamping import refuse_unsafe, sealed, stamped
 from seamark.store.states import Written, checksum_prefix
 
 log = logging.getLogger(__name__)
@@ -67,10 +75,11 @@ class CheckpointStore(StoreReader):
             written = None
             if chunks is not None:
                 written = self._write_state(manifest, chunks, owner)
-            elif manifest.has_external_state:
+            elif manifest.has_external_state or checkpoint_id in self._own_states:
                 written = self._existing_state(manifest)
-            saved = stamped(manifest, owner, self._ownership.claim_held, written, self._layout)
-            data = sealed_document(saved)
+            saved, data = sealed(
+                stamped(manifest, owner, self._ownership.claim_held, written, self._layout)
+            )
             with self._blobs.exclusive():
                 if self._blobs.max_put is None:
                     # a local check is cheap, so nothing slips in between it and the decision
@@ -105,11 +114,17 @@ class CheckpointStore(StoreReader):
         checkpoint_id = manifest.checkpoint_id
         with self._lock, self._blobs.exclusive():
             owner = self._writable(checkpoint_id, existing=True)
-            base = self._manifests.remembered(checkpoint_id) or self._read(checkpoint_id, owner)
+            known = self._manifests.remembered(checkpoint_id)
+            base = known or self._read(checkpoint_id, owner)
+            blind = known is None and amendments.version_of(manifest) is None
             now, update = base, manifest
             for _ in range(_TRIES):
                 if base is None or now is None:
                     raise self._not_found(checkpoint_id)
+                if self._is_outdated(manifest, base):
+                    break
+                if blind and amendments.takes_back(update, now.manifest):
+                    break  # nothing tells that the caller has seen the commit
                 merged, data = amendments.amended(now, update)
                 try:
                     self._manifests.replace(merged, data, now.tag)
@@ -125,6 +140,11 @@ class CheckpointStore(StoreReader):
             where=self.url,
             hint="Nothing was changed here. Load it again and repeat the update.",
         )
+
+    def _is_outdated(self, update: CheckpointManifest, base: Found) -> bool:
+        """Whether the update was made from another version than the one that is known here."""
+        version = amendments.version_of(update)
+        return version not in (None, amendments.version_of(base.manifest))
 
     # owning
 
@@ -142,6 +162,10 @@ class CheckpointStore(StoreReader):
         if check_id(first_id) > check_id(last_id):
             raise InvalidInputError(f"the range {first_id} to {last_id} is empty")
         with self._lock:
+            if last_id >= self.next_id():
+                raise InvalidInputError(
+                    f"checkpoint {last_id} does not exist yet, so it cannot be superseded"
+                )
             return self._ownership.supersede(first_id, last_id)
 
     def rebuild_owner(self) -> Owner:
@@ -158,12 +182,14 @@ class CheckpointStore(StoreReader):
         """Keep a checkpoint and all it needs, under a name, until unpinned or expired."""
         check_name(name, "pin")
         owner = self._reading().read()
-        seen = self._inspector.examine(check_id(checkpoint_id), owner, read_state=False)
+        seen = self._inspector.examine(check_id(checkpoint_id), owner, read_state="never")
         if seen.kind not in (Kind.CHECKPOINT, Kind.DAMAGED):
             raise self._not_found(checkpoint_id)
         now_ms = time.time_ns() // 1_000_000
-        lasting = seconds(expires_in)
-        pin = Pin(checkpoint_id, now_ms, None if lasting is None else now_ms + int(lasting * 1000))
+        expires_at = None
+        if expires_in is not None:
+            expires_at = now_ms + int(check_span("the time until a pin expires", expires_in) * 1000)
+        pin = Pin(checkpoint_id, now_ms, expires_at)
         with self._lock:
             self._ownership.probe()
             self._ownership.amend(lambda now: with_pin(now, name, pin))
@@ -180,9 +206,9 @@ class CheckpointStore(StoreReader):
         """Remove checkpoints, but not the newest ``keep`` valid ones, those younger than
         ``within``, pinned ones, or anything that one of these needs. How many were removed.
         """
-        rule = Retention(last=keep, within=seconds(within))
-        with self._lock, self._blobs.exclusive():
-            self._reading().require_writable()
+        rule = Retention(last=keep, within=within)
+        with self._lock:
+            self._reading()
             return housekeeping.prune(self._parts, rule)
 
     def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> int:
@@ -190,12 +216,11 @@ class CheckpointStore(StoreReader):
 
         The age protects a save in flight; 0 is for a store that nobody else writes to.
         """
-        age = seconds(min_age) or 0.0
-        if age < 0:
-            raise InvalidInputError(f"an age cannot be negative: {age}")
+        age = check_span("the age of an orphan", min_age)
+        own = {written.key for written in self._own_states.values()}
         with self._lock, self._blobs.exclusive():
             self._reading()
-            return housekeeping.cleanup_orphans(self._parts, age)
+            return housekeeping.cleanup_orphans(self._parts, age, own)
 
     def close(self) -> None:
         """Give back the claim, if there is one, and everything else that is held."""
@@ -224,6 +249,10 @@ class CheckpointStore(StoreReader):
     def _writable(self, checkpoint_id: int, *, existing: bool = False) -> Owner:
         owner = self._reading().require_writable()
         self._ownership.probe()
+        if not existing and standing(owner, checkpoint_id) is Standing.SUPERSEDED:
+            raise FencedError(
+                f"id {checkpoint_id} has been superseded", where=self.url, hint="Use next_id()."
+            )
         if not existing and checkpoint_id <= owner.prune_boundary:
             raise FencedError(
                 f"id {checkpoint_id} has been used and pruned; ids up to {owner.prune_boundary}"
@@ -238,7 +267,8 @@ class CheckpointStore(StoreReader):
         parent_id = manifest.parent_id
         if not manifest.is_incremental or not parent_id or parent_id >= manifest.checkpoint_id:
             return
-        if self._manifests.remembered(parent_id) or self._read(parent_id, owner):
+        gone = standing(owner, parent_id) is Standing.PRUNED
+        if not gone and (self._manifests.remembered(parent_id) or self._read(parent_id, owner)):
             return
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} builds on {parent_id}, which is not there",
@@ -280,7 +310,7 @@ class CheckpointStore(StoreReader):
         checkpoint_id = manifest.checkpoint_id
         own = self._own_states.get(checkpoint_id)
         key = own.key if own else self._layout.state(checkpoint_id)
-        if own and not manifest.has_inline_state:
+        if own and not manifest.has_inline_state and self._blobs.stat(key) is not None:
             return own
         written = self._states.describe(key, prefix=checksum_prefix(manifest))
         if written is None:
@@ -304,6 +334,7 @@ class CheckpointStore(StoreReader):
                 self._manifests.replace(manifest, data, tag)
                 self._ownership.tombstone_used()
         except (Taken, TagMismatch):
+            self._ownership.tombstone_used()  # or it is damaged; either way it is of no use now
             raise FencedError(
                 f"checkpoint {checkpoint_id} was decided by another writer",
                 where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
@@ -311,16 +342,19 @@ class CheckpointStore(StoreReader):
             ) from None
 
     def _own_tombstone(self, blob: Blob, checkpoint_id: int, owner: Owner) -> Tag:
-        """The tag of a tombstone that this handle may replace; :class:`Taken` for all else.
+        """The tag of something that this handle may replace; :class:`Taken` for all else.
 
-        It may when the tombstone is of the generation under which it writes: its own claim, or
-        one that was given back without having been used.
+        It may when it is a tombstone of the generation under which it writes (its own claim, or
+        one that was given back unused), and when it came too late from a writer that was fenced.
         """
         try:
             found = parse_manifest(blob, checkpoint_id)
         except DamageError:
             raise Taken(blob) from None
-        if isinstance(found, Tombstone) and found.generation == owner.generation:
+        if isinstance(found, Tombstone):
+            if found.generation == owner.generation:
+                return found.tag
+        elif self._ownership.claim_held and arrived_too_late(owner, found.manifest):
             return found.tag
         raise Taken(blob)
 
@@ -328,7 +362,6 @@ class CheckpointStore(StoreReader):
         if self._keep is None:
             return
         try:
-            with self._blobs.exclusive():
-                housekeeping.prune(self._parts, self._keep)
+            housekeeping.prune(self._parts, self._keep)
         except SeamarkError as error:
             log.warning("the checkpoint is saved, but pruning failed: %s", error)

@@ -8,7 +8,6 @@ that survives a power cut never hangs in the air.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 import time
@@ -16,14 +15,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Stream, Tag, TagMismatch
 from seamark.store.os_errors import telling
+from seamark.store.posix import (
+    ABSENT,
+    FileLock,
+    entry_of,
+    is_locked,
+    open_to_read,
+    read_all,
+    sync_folder,
+    version_of_file,
+    write_all,
+)
 
 TEMPORARY: Final = "tmp/"
 _LOCK: Final = "locks/writers.lock"
 _FOLDERS_REMEMBERED: Final = 1000
-_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -43,14 +52,14 @@ class FilesystemBlobs(Blobs):
     def read(self, key: str, limit: int) -> Blob | None:
         path = self._path(key)
         with telling("reading", path):
-            fd = _open_to_read(path)
+            fd = open_to_read(path)
             if fd is None:
                 return None
             try:
                 size = os.fstat(fd).st_size
                 if size > limit:
                     raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
-                data = _read_all(fd, size + 1)
+                data = read_all(fd, size + 1)
             finally:
                 os.close(fd)
         return Blob(data, data)  # a value is its own tag
@@ -61,30 +70,30 @@ class FilesystemBlobs(Blobs):
             try:
                 found = os.stat(path)
             except OSError as error:
-                if error.errno in _ABSENT:
+                if error.errno in ABSENT:
                     return None
                 raise
-        return _entry(key, found)
+        return entry_of(key, found)
 
     def stream(self, key: str, piece: int) -> Stream | None:
         path = self._path(key)
         with telling("reading", path):
-            fd = _open_to_read(path)
+            fd = open_to_read(path)
             if fd is None:
                 return None
             found = os.fstat(fd)
         pieces = self._pieces(fd, path, min(piece, max(found.st_size, 1)))
-        return Stream(pieces, _version(found))
+        return Stream(pieces, version_of_file(found))
 
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
         path = self._path(key)
         with telling("reading", path):
-            fd = _open_to_read(path)
+            fd = open_to_read(path)
             if fd is None:
                 return None
             try:
                 os.lseek(fd, offset, os.SEEK_SET)
-                return _read_all(fd, length)
+                return read_all(fd, length)
             finally:
                 os.close(fd)
 
@@ -113,7 +122,7 @@ class FilesystemBlobs(Blobs):
         try:
             entries = os.scandir(folder)
         except OSError as error:
-            if error.errno in _ABSENT:
+            if error.errno in ABSENT:
                 return
             raise
         with entries:
@@ -122,16 +131,17 @@ class FilesystemBlobs(Blobs):
                     self._walk(entry.path, f"{prefix}{entry.name}/", found)
                     continue
                 with suppress(FileNotFoundError):  # removed while we looked
-                    found.append(_entry(prefix + entry.name, entry.stat()))
+                    found.append(entry_of(prefix + entry.name, entry.stat()))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
+        self._check_root()
         folder = self._path(prefix.rstrip("/"))
         found: list[str] = []
         with telling("listing", folder):
             try:
                 names = os.listdir(folder)
             except OSError as error:
-                if error.errno in _ABSENT:
+                if error.errno in ABSENT:
                     return []
                 raise
             for entry in names:
@@ -144,7 +154,7 @@ class FilesystemBlobs(Blobs):
                     os.stat(path)
                     found.append(entry)
                 except OSError as error:
-                    if error.errno not in _ABSENT:
+                    if error.errno not in ABSENT:
                         raise
         return found
 
@@ -169,7 +179,7 @@ class FilesystemBlobs(Blobs):
                         raise
                     self._rename_unless_there(temporary, path, key)
                 linked = True
-                _sync_folder(os.path.dirname(path))
+                sync_folder(os.path.dirname(path))
         finally:
             with suppress(OSError):
                 os.unlink(temporary)
@@ -188,12 +198,24 @@ class FilesystemBlobs(Blobs):
                     os.replace(temporary, path)
                     renamed = True
                     if durable:
-                        _sync_folder(os.path.dirname(path))
+                        sync_folder(os.path.dirname(path))
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary)
                 raise
         return data
+
+    def make_durable(self, key: str) -> None:
+        path = self._path(key)
+        with telling("syncing", path):
+            self._durable.discard(os.path.dirname(path))
+            self._make_folder(os.path.dirname(path))
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            sync_folder(os.path.dirname(path))
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -202,7 +224,8 @@ class FilesystemBlobs(Blobs):
                 try:
                     os.unlink(path)
                 except OSError as error:
-                    if error.errno not in _ABSENT:
+                    # a directory in a value's place is damage, and stays to be looked at
+                    if error.errno not in (*ABSENT, errno.EISDIR):
                         raise
         for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
             self._remove_if_empty(folder)
@@ -223,19 +246,21 @@ class FilesystemBlobs(Blobs):
             self._make_folder(os.path.dirname(temporary))
             self._make_folder(os.path.dirname(path))
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            try:
-                for piece in pieces:
-                    _write_all(fd, piece)
+        try:
+            for piece in pieces:  # an error of the producer is its own, not the store's
+                with telling("writing", temporary):
+                    write_all(fd, piece)
+            with telling("writing", temporary):
                 # the kernel's clock ticks in milliseconds; ours makes each version tell apart
                 now = time.time_ns()
                 os.utime(temporary, ns=(now, now))
                 os.fsync(fd)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary)
-                raise
-            finally:
-                os.close(fd)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        finally:
+            os.close(fd)
         return temporary
 
     def _make_folder(self, folder: str) -> None:
@@ -253,7 +278,7 @@ class FilesystemBlobs(Blobs):
             self._make_folder(above)
             with suppress(FileExistsError):
                 os.mkdir(folder, 0o755)
-            _sync_folder(above)
+            sync_folder(above)
         if len(self._durable) >= _FOLDERS_REMEMBERED:
             self._durable.clear()
         self._durable.add(folder)
@@ -268,7 +293,7 @@ class FilesystemBlobs(Blobs):
                 with suppress(FileExistsError):
                     os.mkdir(folder, 0o755)
             try:
-                _sync_folder(os.path.dirname(folder))
+                sync_folder(os.path.dirname(folder))
             except OSError:
                 if made:
                     raise  # a folder of somebody else's that we may not read is not our business
@@ -288,7 +313,7 @@ class FilesystemBlobs(Blobs):
             if self._depth:
                 yield
                 return
-            with _Lock(self, _LOCK):
+            with self._lock(_LOCK):
                 self._depth += 1
                 try:
                     yield
@@ -296,7 +321,7 @@ class FilesystemBlobs(Blobs):
                     self._depth -= 1
 
     def hold(self, name: str) -> AbstractContextManager[object]:
-        return _Lock(self, f"locks/{name}.lock")
+        return self._lock(f"locks/{name}.lock")
 
     def forget_holds(self, but: str) -> None:
         for entry in self.entries("locks/"):
@@ -306,88 +331,18 @@ class FilesystemBlobs(Blobs):
     def is_held(self, name: str) -> bool | None:
         path = self._path(f"locks/{name}.lock")
         with telling("looking at", path):
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError as error:
-                if error.errno in _ABSENT:
-                    return False
-                raise
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            finally:
-                os.close(fd)
-        return False
+            return is_locked(path)
 
-    def open_lock(self, key: str) -> int:
-        """A descriptor of the lock file ``key``, which is made when it is not there."""
+    def _lock(self, key: str) -> FileLock:
         path = self._path(key)
         with telling("locking", path):
             self._make_folder(os.path.dirname(path))
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return FileLock(path)
+
+    def _check_root(self) -> None:
+        """A file where the store should be must not look like an empty store."""
+        if os.path.exists(self.url) and not os.path.isdir(self.url):
+            raise StoreUnavailableError(f"{self.url} is not a directory", hint="Check the path.")
 
     def _path(self, key: str) -> str:
         return f"{self.url}/{key}"
-
-
-class _Lock:
-    """An exclusive lock on a file from entering to leaving; the system frees it for a dead one."""
-
-    def __init__(self, blobs: FilesystemBlobs, key: str) -> None:
-        self._blobs = blobs
-        self._key = key
-        self._fd = -1
-
-    def __enter__(self) -> None:
-        self._fd = self._blobs.open_lock(self._key)
-        with telling("locking", self._key):
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-
-def _version(found: os.stat_result) -> tuple[int, int, int]:
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
-
-
-def _entry(key: str, found: os.stat_result) -> Entry:
-    return Entry(key, found.st_size, found.st_mtime_ns / 1e9, _version(found))
-
-
-def _open_to_read(path: str) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise
-
-
-def _read_all(fd: int, most: int) -> bytes:
-    """Up to ``most`` bytes, in as many reads as it takes."""
-    data = os.read(fd, most)
-    parts = [data]
-    while data and (most := most - len(data)) > 0:
-        data = os.read(fd, most)
-        parts.append(data)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _write_all(fd: int, piece: Buffer) -> None:
-    written = os.write(fd, piece)
-    view = memoryview(piece)
-    while written < len(view):
-        more = os.write(fd, view[written:])
-        if more == 0:
-            raise OSError(errno.EIO, "the disk takes no more bytes and does not say why")
-        written += more
-
-
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

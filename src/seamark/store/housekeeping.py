@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
+from seamark.errors import FencedError
 from seamark.store.blobs import Blobs
 from seamark.store.filesystem import TEMPORARY
-from seamark.store.inspection import Inspector, Kind
+from seamark.store.inspection import Inspector, Kind, ReadState
 from seamark.store.layout import PROBE_PREFIX, Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Standing, live_pins, standing
@@ -48,6 +51,12 @@ def prune(parts: Parts, rule: Retention) -> int:
     doomed: list[int] = []
 
     def moved(now: Owner) -> Owner:
+        if (now.generation, now.writer) != (owner.generation, owner.writer):
+            raise FencedError(
+                "another writer took the store over while it was being pruned",
+                where=parts.blobs.url,
+                hint="Nothing was removed.",
+            )
         verdicts = _verdicts(candidates, now, rule)
         doomed[:] = sorted(v.checkpoint_id for v in verdicts if not v.keep)
         if not doomed:
@@ -64,9 +73,10 @@ def prune(parts: Parts, rule: Retention) -> int:
             next_id=max(now.next_id, boundary + 1),
         )
 
+    changed = owner
     if any(not v.keep for v in _verdicts(candidates, owner, rule)):
-        owner = parts.ownership.amend(moved)
-    _sweep(parts, owner)
+        changed = parts.ownership.amend(moved)
+    _sweep(parts, changed)
     return len(doomed)
 
 
@@ -76,8 +86,8 @@ def _survey(parts: Parts, owner: Owner, rule: Retention) -> list[Candidate]:
     found: list[Candidate] = []
     valid = 0
     for checkpoint_id in reversed(ids):
-        deep = valid < (rule.last or 1)
-        seen = parts.inspector.examine(checkpoint_id, owner, read_state=deep)
+        depth: ReadState = "once" if valid < (rule.last or 1) else "never"
+        seen = parts.inspector.examine(checkpoint_id, owner, read_state=depth)
         if seen.kind in (Kind.TOMBSTONE, Kind.NOTHING):
             continue
         superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
@@ -104,7 +114,11 @@ def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> lis
     pins: dict[int, list[str]] = defaultdict(list)
     for name, pin in live_pins(owner, now_ms).items():
         pins[pin.checkpoint_id].append(name)
-    return plan_retention(candidates, rule, pins=pins, now_ms=now_ms)
+    current = [  # what has been rolled back since the survey no longer counts
+        replace(c, superseded=standing(owner, c.checkpoint_id) is Standing.SUPERSEDED)
+        for c in candidates
+    ]
+    return plan_retention(current, rule, pins=pins, now_ms=now_ms)
 
 
 def _any_in(ids: set[int], limits: tuple[int, int]) -> bool:
@@ -121,17 +135,20 @@ def _sweep(parts: Parts, owner: Owner) -> None:
     parts.blobs.delete([parts.layout.manifest(i) for i in gone])
     for i in gone:
         parts.manifests.forget(i)
-    parts.blobs.delete(
-        [
-            key
-            for key, (i, _) in parts.states.entries().items()
-            if standing(owner, i) is Standing.PRUNED
-        ]
-    )
+    sidecars = [
+        key
+        for key, (i, _) in parts.states.entries().items()
+        if standing(owner, i) is Standing.PRUNED
+    ]
+    parts.blobs.delete(sidecars)
+    parts.states.forget(sidecars)
 
 
-def cleanup_orphans(parts: Parts, min_age: float) -> int:
-    """Remove sidecars without a manifest, unfinished files and probes, when they are old enough."""
+def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
+    """Remove sidecars without a manifest, unfinished files and probes, when they are old enough.
+
+    ``own`` are sidecars that the caller has written and is about to use.
+    """
     parts.ownership.require_writable()
     oldest = time.time() - min_age
     # sidecars before manifests: one that is decided in between is then seen as decided
@@ -145,7 +162,11 @@ def cleanup_orphans(parts: Parts, min_age: float) -> int:
         if entry.modified <= oldest
     ]
     in_use = _sidecars_in_use(parts, sorted(set(sidecars.values())))
-    orphans = [key for key, i in sidecars.items() if in_use.get(i, "") not in (key, None)]
+    orphans = [
+        key
+        for key, i in sidecars.items()
+        if in_use.get(i, "") not in (key, None) and key not in own
+    ]
     parts.blobs.delete([*orphans, *leftovers])
     return len(orphans) + len(leftovers)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.manifests import Manifests, Tombstone
-from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.owner import Owner, Standing, arrived_too_late, check_covers, standing
 from seamark.store.states import States
 from seamark.store.validation import ValidationResult
 
 LONGEST_CHAIN: Final = 1000
+
+ReadState = Literal["always", "once", "never"]
 
 
 class Kind(Enum):
@@ -42,8 +44,14 @@ class Inspector:
         self._states = states
         self._vnode_count = vnode_count
 
-    def examine(self, checkpoint_id: int, owner: Owner, *, read_state: bool = True) -> Examined:
-        """Everything that can be wrong with a checkpoint, its parents included."""
+    def examine(
+        self, checkpoint_id: int, owner: Owner, *, read_state: ReadState = "always"
+    ) -> Examined:
+        """Everything that can be wrong with a checkpoint, its parents included.
+
+        ``read_state="once"`` believes state that this handle has verified or written before, as
+        long as the file has not been written since.
+        """
         own = self._examine_one(checkpoint_id, owner, read_state)
         if own.kind is not Kind.CHECKPOINT or own.manifest is None:
             return own
@@ -55,7 +63,7 @@ class Inspector:
         return Examined(Kind.DAMAGED, own.manifest, result)
 
     def _broken_link(
-        self, manifest: CheckpointManifest, owner: Owner, read_state: bool
+        self, manifest: CheckpointManifest, owner: Owner, read_state: ReadState
     ) -> str | None:
         child = manifest
         for _ in range(LONGEST_CHAIN):
@@ -71,7 +79,7 @@ class Inspector:
             child = parent.manifest
         return f"its chain of parents has more than {LONGEST_CHAIN} links"
 
-    def _examine_one(self, checkpoint_id: int, owner: Owner, read_state: bool) -> Examined:
+    def _examine_one(self, checkpoint_id: int, owner: Owner, read_state: ReadState) -> Examined:
         try:
             found = self._manifests.read(checkpoint_id)
         except DamageError as error:
@@ -83,6 +91,7 @@ class Inspector:
             text = [f"checkpoint {checkpoint_id} was never decided: its id was given up"]
             return Examined(Kind.TOMBSTONE, None, ValidationResult.of(checkpoint_id, text, []))
         manifest = found.manifest
+        check_covers(owner, manifest.generation, checkpoint_id)
         if arrived_too_late(owner, manifest):
             text = [
                 f"written by generation {manifest.generation} after another writer had taken over"
@@ -94,10 +103,15 @@ class Inspector:
             return _damaged(checkpoint_id, manifest, damage, warnings)
         return Examined(Kind.CHECKPOINT, manifest, ValidationResult.of(checkpoint_id, [], warnings))
 
-    def _damage(self, manifest: CheckpointManifest, read_state: bool) -> list[str]:
+    def _damage(self, manifest: CheckpointManifest, read_state: ReadState) -> list[str]:
         damage = [*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest)]
-        if not damage and read_state and (problem := self._states.problem(manifest)):
-            damage.append(problem)
+        if not damage and read_state != "never":
+            try:
+                problem = self._states.problem(manifest, believe=read_state == "once")
+            except DamageError as error:
+                problem = error.what
+            if problem:
+                damage.append(problem)
         return damage
 
     def _warnings(self, manifest: CheckpointManifest) -> list[str]:

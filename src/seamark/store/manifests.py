@@ -24,6 +24,7 @@ MANIFEST_LIMIT: Final = 64 << 20
 POINTER_LIMIT: Final = 1 << 16
 MANIFEST_VERSION: Final = 1
 _REMEMBERED: Final = 16
+_PLAUSIBLE_GAP: Final = 1_000_000
 
 
 class Found(NamedTuple):
@@ -58,8 +59,9 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
     sealed = is_sealed(data)
     document = unseal(data) if sealed else data
     if sealed and document.startswith(b'{"tombstone":'):
-        return Tombstone(msgspec.json.decode(document, type=_TombstoneDocument).generation, tag)
-    manifest = CheckpointManifest.from_json(document)
+        return _parse_tombstone(document, tag)
+    # with its checksum, which tells later what a changed copy of it was made from
+    manifest = CheckpointManifest.from_json(data)
     if manifest.is_ours and not sealed:
         raise DamageError("corrupt manifest: its own checksum is missing")
     if manifest.checkpoint_id != checkpoint_id:
@@ -74,6 +76,13 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
             hint="Use the Seamark that wrote it, or a newer one.",
         )
     return Found(manifest, data, tag)
+
+
+def _parse_tombstone(document: bytes, tag: Tag) -> Tombstone:
+    try:
+        return Tombstone(msgspec.json.decode(document, type=_TombstoneDocument).generation, tag)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DamageError(f"corrupt tombstone: {error}") from None
 
 
 class Manifests:
@@ -153,12 +162,22 @@ class Manifests:
 
     def read_pointer(self) -> int | None:
         """The id that the pointer names; None when it is missing or makes no sense."""
-        blob = self._blobs.read(self._layout.pointer, POINTER_LIMIT)
+        try:
+            blob = self._blobs.read(self._layout.pointer, POINTER_LIMIT)
+        except DamageError:
+            return None  # it is only a hint
         if blob is None:
             return None
         named = self._layout.decode_pointer(blob.data)
         self._pointer = (named or 0, blob.tag)
         return named
+
+    def newest_id(self) -> int:
+        """The largest id in use by any manifest, or named by a pointer that makes sense."""
+        newest = max(self.ids(), default=0)
+        named = self.read_pointer() or 0
+        # a flipped bit can make a pointer name an id that is very far away
+        return max(newest, named) if named - newest <= _PLAUSIBLE_GAP else newest
 
     def advance_pointer(self, checkpoint_id: int) -> None:
         """Point at that id unless a newer one is named. Failing to is not failing to save."""

@@ -74,13 +74,13 @@ class ObjectBlobs(Blobs):
             store = obstore.store.from_url(url, **settings)
         except UnknownConfigurationKeyError as error:
             raise InvalidInputError(
-                f"a storage option is not known: {redact(str(error))}",
+                f"a storage option is not known: {_first_words(error, redact)}",
                 where=shown,
                 hint="Options are those of obstore's S3Store, GCSStore and AzureStore.",
             ) from None
         except (BaseError, ValueError, TypeError) as error:
             raise InvalidInputError(
-                f"cannot open the store: {redact(str(error))}", where=shown
+                f"cannot open the store: {_first_words(error, redact)}", where=shown
             ) from None
         except BaseException as error:
             if type(error).__name__ != "PanicException":
@@ -165,17 +165,18 @@ class ObjectBlobs(Blobs):
             ) from None
 
     def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
+        # pieces are taken here and pushed: a producer that itself reads from an object store
+        # cannot be called from inside of obstore
         with self._telling("writing", key, write=True):
-            result = obstore.put(
-                self._store,
-                key,
-                # parts are sent while the next ones are made, so each needs bytes of its own
-                (bytes(piece) for piece in pieces),
-                use_multipart=True,
-                chunk_size=_PART,
-                max_concurrency=_PARTS_AT_A_TIME,
+            writer = obstore.open_writer(
+                self._store, key, buffer_size=_PART, max_concurrency=_PARTS_AT_A_TIME
             )
-        return _tag_of(result)
+        for piece in pieces:
+            with self._telling("writing", key, write=True):
+                writer.write(bytes(piece))  # sent later, when the producer may reuse its buffer
+        with self._telling("writing", key, write=True):
+            writer.close()  # only now it appears; a writer that is not closed leaves nothing
+        return None
 
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
         if not self._conditional:
@@ -241,7 +242,7 @@ class ObjectBlobs(Blobs):
 
     def _brief(self, error: Exception) -> str:
         """The error's own words without its debug dump and without secrets."""
-        return self._redact(str(error).split("\n\nDebug source", 1)[0].strip())
+        return _first_words(error, self._redact)
 
 
 _ADVICE: Final = {
@@ -250,12 +251,16 @@ _ADVICE: Final = {
 }
 
 
+def _first_words(error: Exception, redact: Redactor) -> str:
+    return redact(str(error).split("Debug source", 1)[0].strip())
+
+
 def _client_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """`allow_http` is an option of the client, but everybody writes it beside the others."""
     given = dict(options)
     if "allow_http" in given:
         allow = str(given.pop("allow_http")).lower() in ("true", "1", "yes")
-        given["client_options"] = {"allow_http": allow, **given.get("client_options", {})}
+        given["client_options"] = {"allow_http": allow, **(given.get("client_options") or {})}
     return given
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from seamark.errors import InvalidInputError
+from seamark.manifest.bounds import check_text
 from seamark.store.blobs import Blobs
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_COLLAPSED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _REMOTE: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"})
 
 
@@ -40,7 +42,7 @@ def open_store(
     []
     """
     blobs, layout = _backend(
-        os.fspath(url), dict(storage_options or {}), conditional=require_conditional_writes
+        _text(url), _options(storage_options), conditional=require_conditional_writes
     )
     return CheckpointStore(blobs, layout, keep=keep, vnode_count=vnode_count)
 
@@ -57,7 +59,7 @@ def open_blobs(
     if isinstance(where, Blobs):
         return where
     if isinstance(where, str | os.PathLike):
-        return _backend(os.fspath(where), dict(storage_options or {}), conditional=True)[0]
+        return _backend(_text(where), _options(storage_options), conditional=True)[0]
     from seamark.store.object_store import ObjectBlobs
 
     folder = getattr(where, "prefix", None) if type(where).__name__ == "LocalStore" else None
@@ -67,14 +69,20 @@ def open_blobs(
 
 
 def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[Blobs, Layout]:
-    if not url or "\x00" in url:
-        raise InvalidInputError("a store's path or URL is a text that is not empty")
+    if "\x00" in url:
+        raise InvalidInputError("a store's path or URL may not hold NUL")
+    if _COLLAPSED.match(url):
+        raise InvalidInputError(
+            f"{url!r} looks like a URL that went through a path",
+            hint="Give URLs as text, not as Path.",
+        )
     if not _SCHEME.match(url):
         return _no_options(FilesystemBlobs(url), options), FilesystemLayout()
     try:
         parts = urlsplit(url)
         # a container before the @ belongs to an Azure URL; a password never belongs to any
-        secret = parts.password is not None
+        azure = parts.scheme.lower() in ("abfs", "abfss")
+        secret = parts.password is not None or (parts.username is not None and not azure)
     except ValueError:
         raise InvalidInputError("the store's URL cannot be read") from None
     scheme = parts.scheme.lower()
@@ -86,7 +94,11 @@ def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[B
     if scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise InvalidInputError(f"a file URL looks like file:///path, not {url!r}")
-        return _no_options(FilesystemBlobs(unquote(parts.path)), options), FilesystemLayout()
+        path = unquote(parts.path)
+        check_text(path.replace("\x00", ""), "a path")
+        if "\x00" in path:
+            raise InvalidInputError("a path may not hold NUL")
+        return _no_options(FilesystemBlobs(path), options), FilesystemLayout()
     if scheme == "memory":
         name = parts.netloc + parts.path.rstrip("/")
         return _no_options(MemoryBlobs.named(name), options), ObjectLayout()
@@ -99,6 +111,19 @@ def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[B
 
     opened = ObjectBlobs.open(url.rstrip("/"), options, conditional=conditional)
     return opened, ObjectLayout()
+
+
+def _text(url: str | os.PathLike[str]) -> str:
+    path = os.fspath(url) if isinstance(url, str | os.PathLike) else url
+    return check_text(path, "a store's path or URL")
+
+
+def _options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise InvalidInputError("storage_options are names with values")
+    return dict(options)
 
 
 def _no_options(blobs: Blobs, options: Mapping[str, Any]) -> Blobs:

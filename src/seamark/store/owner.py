@@ -24,6 +24,10 @@ from seamark.manifest import CheckpointManifest
 from seamark.store.sealed import seal, unseal
 
 FORMAT_VERSION: Final = 1
+_REBUILD: Final = (
+    "It says which checkpoints were rolled back or pruned, so none is chosen without it. "
+    "Rebuild it from the manifests with rebuild_owner()."
+)
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -90,8 +94,7 @@ def decode_owner(data: bytes) -> Owner:
     except DamageError as error:
         raise DamageError(
             f"owner.json is damaged: {error.what}",
-            hint="It says which checkpoints were rolled back or pruned, so none is chosen without"
-            " it. Restore it from a copy, or rebuild it from the manifests with rebuild_owner().",
+            hint=_REBUILD,
         ) from None
 
 
@@ -124,6 +127,16 @@ def arrived_too_late(owner: Owner, manifest: CheckpointManifest) -> bool:
     if not manifest.is_ours:
         return False
     return manifest.generation < required_generation(owner, manifest.checkpoint_id)
+
+
+def check_covers(owner: Owner, generation: int, checkpoint_id: int) -> None:
+    """Refuse an owner that is older than the store: it was lost, or put back from a copy."""
+    if generation > owner.generation:
+        raise DamageError(
+            f"owner.json is gone or too old: checkpoint {checkpoint_id} was written by generation "
+            f"{generation}, owner.json knows {owner.generation}",
+            hint=_REBUILD,
+        )
 
 
 def with_fence(owner: Owner, checkpoint_id: int, generation: int) -> Owner:

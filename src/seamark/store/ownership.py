@@ -33,12 +33,13 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
-from seamark.manifest.bounds import U64_MAX
+from seamark.manifest.bounds import U64_MAX, check_text
 from seamark.store.blobs import Blobs, Tag, TagMismatch
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Manifests, Tombstone, tombstone_bytes
 from seamark.store.owner import (
     Owner,
+    check_covers,
     claimed_by,
     decode_owner,
     encode_owner,
@@ -73,6 +74,7 @@ class Ownership:
         self._probed = not blobs.needs_probe
         self._held = ExitStack()
         self._tombstone_tag: Tag | None = None
+        self._pid = os.getpid()
         self.claim_held: Claim | None = None
 
     # reading
@@ -102,8 +104,9 @@ class Ownership:
         owner = self.read()
         mine = self.claim_held
         if mine is not None:
-            if owner.generation != mine.generation or owner.released:
+            if not _is_of(mine, owner):
                 raise self._fenced(owner, mine)
+            self._refuse_in_a_fork()
             return owner
         if owner.generation and not owner.released and self._is_alive(owner):
             raise FencedError(
@@ -113,6 +116,14 @@ class Ownership:
                 hint="Nothing was written. Stop that writer, or take the store over with claim().",
             )
         return owner
+
+    def _refuse_in_a_fork(self) -> None:
+        if os.getpid() != self._pid:
+            raise FencedError(
+                "the claim belongs to the process that this one was forked from",
+                where=self._blobs.url,
+                hint="Open the store anew in this process.",
+            )
 
     def _is_alive(self, owner: Owner) -> bool:
         # where the backend cannot tell, a claim that was not released is believed
@@ -158,6 +169,7 @@ class Ownership:
 
     def _write(self, owner: Owner, tag: Tag | None) -> None:
         data = encode_owner(owner)
+        decode_owner(data)  # what cannot be read back would brick the store
         if tag is None:
             create_once(self._blobs, OWNER_KEY, data, _OWNER_LIMIT)
         else:
@@ -165,6 +177,9 @@ class Ownership:
 
     def claim(self, writer: str | None, pipeline: str | None) -> Claim:
         """Become the owner; every other writer is fenced from here on."""
+        for what, text in (("writer", writer), ("pipeline", pipeline)):
+            if text is not None:
+                check_text(text, what)
         self.probe()
         name = writer or default_writer()
         held = ExitStack()
@@ -172,13 +187,16 @@ class Ownership:
             self.claim_held = None
             # the token keeps two claims of equal names from taking each other's write for theirs
             token = f"{name} {uuid.uuid4().hex[:8]}"
-            intended = self._newest_id(self.read()) + 1
+            before = self.read()
+            self._check_covered(before)
+            intended = self._newest_id(before) + 1
+            self._pid = os.getpid()
             owner = self.amend(lambda before: claimed_by(before, token, pipeline, intended))
             try:
                 held.enter_context(self._blobs.hold(_mark(owner.generation)))
                 mine = owner.generation
                 tombstone_id, voided = self._fence(owner, token)
-                owner = self.amend(lambda now: self._fenced_in(now, mine, tombstone_id, voided))
+                owner = self.amend(lambda now: self._fenced_in(now, token, tombstone_id, voided))
             except BaseException:
                 held.close()
                 raise
@@ -189,8 +207,20 @@ class Ownership:
         log.info("claimed %s as generation %d (%s)", self._blobs.url, mine, token)
         return self.claim_held
 
-    def _fenced_in(self, now: Owner, mine: int, tombstone_id: int, voided: set[int]) -> Owner:
-        if now.generation != mine:
+    def _check_covered(self, owner: Owner) -> None:
+        """See that ``owner.json`` is not older than the newest manifest."""
+        newest = max(self._manifests.ids(), default=0)
+        try:
+            found = self._manifests.read(newest) if newest else None
+        except DamageError:
+            return
+        if isinstance(found, Tombstone):
+            check_covers(owner, found.generation, newest)
+        elif found is not None:
+            check_covers(owner, found.manifest.generation, newest)
+
+    def _fenced_in(self, now: Owner, token: str, tombstone_id: int, voided: set[int]) -> Owner:
+        if now.writer != token:
             raise FencedError(
                 "this store was claimed by another writer while it was being claimed",
                 where=f"{self._blobs.url} belongs to generation {now.generation} ({now.writer}).",
@@ -202,11 +232,10 @@ class Ownership:
             voided=tuple(sorted({*now.voided, *voided} - {tombstone_id})),
             next_id=max(now.next_id, tombstone_id),
         )
-        return with_fence(now, tombstone_id, mine)
+        return with_fence(now, tombstone_id, now.generation)
 
     def _newest_id(self, owner: Owner) -> int:
-        named = self._manifests.read_pointer() or 0
-        newest = max([owner.next_id - 1, owner.prune_boundary, named, *self._manifests.ids()])
+        newest = max(owner.next_id - 1, owner.prune_boundary, self._manifests.newest_id())
         if newest >= U64_MAX:
             raise RefusedError("all ids of this store are used up", where=self._blobs.url)
         return newest
@@ -279,7 +308,7 @@ class Ownership:
         timeline = uuid.uuid4().hex
 
         def changed(now: Owner) -> Owner:
-            if now.generation != mine.generation or now.released:
+            if not _is_of(mine, now):
                 raise self._fenced(now, mine)
             return with_superseded(now, first_id, last_id, timeline)
 
@@ -300,18 +329,25 @@ class Ownership:
         """Give the claim back, so that others may write without one."""
         mine, self.claim_held = self.claim_held, None
         try:
-            if mine is not None:
+            if mine is not None and os.getpid() == self._pid:
                 self.amend(
                     lambda now: (
-                        msgspec.structs.replace(now, released=True)
-                        if now.generation == mine.generation
-                        else now
+                        msgspec.structs.replace(now, released=True) if _is_of(mine, now) else now
                     )
                 )
         except SeamarkError as error:
             log.warning("the claim on %s could not be given back: %s", self._blobs.url, error)
         finally:
             self._held.close()
+
+
+def _is_of(claim: Claim, owner: Owner) -> bool:
+    # the number alone could repeat when owner.json is put back from a copy
+    return (
+        owner.writer == claim.writer
+        and owner.generation == claim.generation
+        and (not owner.released)
+    )
 
 
 def default_writer() -> str:

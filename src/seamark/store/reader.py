@@ -21,15 +21,13 @@ from seamark.store.blobs import Blobs, Buffer
 from seamark.store.inspection import Inspector
 from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests
-from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
+from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, check_covers, standing
 from seamark.store.ownership import Ownership
 from seamark.store.retention import Retention, Verdict
-from seamark.store.states import States, Written, has_sidecar
+from seamark.store.states import States, Written
 from seamark.store.validation import RecoveryReport, ValidationResult
 
 log = logging.getLogger(__name__)
-
-HOUR = 3600.0
 
 
 class StoreReader:
@@ -121,7 +119,7 @@ class StoreReader:
         found = self._read(check_id(checkpoint_id), self._reading().read())
         if found is None:
             raise self._not_found(checkpoint_id)
-        if has_sidecar(found.manifest):
+        if self._states.holds_sidecar(found.manifest):
             yield from self._states.verified_stream(found.manifest)
 
     def validate_checkpoint(self, checkpoint_id: int) -> ValidationResult:
@@ -142,14 +140,16 @@ class StoreReader:
         return self._reading().read()
 
     def next_id(self) -> int:
-        """The id for the next checkpoint: larger than every id that was ever used."""
+        """The id for the next checkpoint: larger than every id that was ever used.
+
+        Nothing is reserved by asking: two threads that ask before either saves get the same id.
+        """
         owner = self._reading().read()
-        ids = self._manifests.ids()
-        if ids and self._ownership.tombstone_tag(ids[-1]) is not None:
-            ids.pop()  # held for this writer: the next save takes its place
+        newest = self._manifests.newest_id()
+        if newest and self._ownership.tombstone_tag(newest) is not None:
+            newest -= 1  # held for this writer: the next save takes its place
         sidecars = [found for found, _ in self._states.entries().values()]
-        named = self._manifests.read_pointer() or 0
-        used = max([owner.prune_boundary, owner.next_id - 1, named, *ids, *sidecars])
+        used = max([owner.prune_boundary, owner.next_id - 1, newest, *sidecars])
         if used >= U64_MAX:
             raise RefusedError("all ids of this store are used up", where=self.url)
         return used + 1
@@ -163,7 +163,7 @@ class StoreReader:
     ) -> builtins.list[Verdict]:
         """What :meth:`prune` would do, newest first, with the reason for each. Changes nothing."""
         self._reading()
-        return housekeeping.plan_prune(self._parts, Retention(last=keep, within=seconds(within)))
+        return housekeeping.plan_prune(self._parts, Retention(last=keep, within=within))
 
     # inside
 
@@ -194,9 +194,10 @@ class StoreReader:
                 where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
                 hint="recover_latest_validated() finds the newest checkpoint that is whole.",
             ) from None
-        if not isinstance(found, Found) or arrived_too_late(owner, found.manifest):
+        if not isinstance(found, Found):
             return None
-        return found
+        check_covers(owner, found.manifest.generation, checkpoint_id)
+        return None if arrived_too_late(owner, found.manifest) else found
 
     def _not_found(self, checkpoint_id: int) -> CheckpointNotFoundError:
         return CheckpointNotFoundError(
@@ -204,8 +205,3 @@ class StoreReader:
             where=self.url,
             hint="list_ids() tells which there are.",
         )
-
-
-def seconds(span: float | timedelta | None) -> float | None:
-    """A time span as a number of seconds."""
-    return span.total_seconds() if isinstance(span, timedelta) else span

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -36,7 +35,7 @@ def rebuilt_owner(
         pipeline=old.pipeline,
         next_id=next_id,
         prune_boundary=max(min(ids, default=1) - 1, 0),
-        superseded=tuple(_superseded(manifests)),
+        superseded=tuple(sorted({*old.superseded, *_superseded(manifests)})),
         fences=((next_id, generation),),
         voided=tuple(i for i, found in contents if isinstance(found, Tombstone)),
     )
@@ -46,6 +45,7 @@ class _Remains(msgspec.Struct):
     generation: int = 0
     next_id: int = 1
     pipeline: str | None = None
+    superseded: tuple[tuple[int, int], ...] = ()
 
 
 def _readable_part(data: bytes) -> _Remains:
@@ -63,9 +63,11 @@ def _newest_timeline(manifests: Sequence[CheckpointManifest]) -> str | None:
 
 
 def _superseded(manifests: Sequence[CheckpointManifest]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    found: set[tuple[int, int]] = set()
     for m in manifests:
-        limits: Any = m.extra.get("supersedes")
-        if isinstance(limits, list) and len(limits) == 2 and all(type(i) is int for i in limits):
-            found.append((limits[0], limits[1]))
-    return found
+        try:
+            ranges = msgspec.convert(m.extra.get("supersedes", []), list[tuple[int, int]])
+        except msgspec.ValidationError:
+            continue
+        found.update(ranges)
+    return sorted(found)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from seamark.errors import InvalidInputError
+from seamark.manifest.bounds import check_span
 
 
 @dataclass(frozen=True)
@@ -13,18 +15,18 @@ class Retention:
     """Keep the newest ``last`` valid checkpoints, all of the past ``within`` seconds, or both."""
 
     last: int | None = None
-    within: float | None = None
+    within: float | timedelta | None = None
 
     def __post_init__(self) -> None:
         if self.last is None and self.within is None:
             raise InvalidInputError("a retention rule needs a number or a time span")
-        if self.last is not None and (isinstance(self.last, bool) or self.last < 1):
+        if self.last is not None and (self.last.__class__ is not int or self.last < 1):
             raise InvalidInputError(
-                f"at least one checkpoint must be kept, not {self.last}",
+                f"at least one checkpoint must be kept, not {self.last!r}",
                 hint="To remove a whole store, delete its directory or prefix.",
             )
-        if self.within is not None and self.within < 0:
-            raise InvalidInputError(f"a time span cannot be negative: {self.within}")
+        if self.within is not None:
+            check_span("the time span to keep", self.within)
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,10 @@ def plan_retention(
         if names := pins.get(c.checkpoint_id):
             reasons[c.checkpoint_id] = f"pinned: {', '.join(sorted(names))}"
     if rule.within is not None:
-        since = now_ms - int(rule.within * 1000)
+        span = check_span("the time span to keep", rule.within)
         for c in ordered:
-            if c.timestamp_ms >= since:
-                reasons.setdefault(c.checkpoint_id, f"younger than {rule.within:g} s")
+            if c.timestamp_ms >= now_ms - int(span * 1000):
+                reasons.setdefault(c.checkpoint_id, f"younger than {span:g} s")
     for place, c in enumerate(usable[: rule.last or 1], 1):
         reasons.setdefault(c.checkpoint_id, "newest valid" if place == 1 else f"valid no. {place}")
 

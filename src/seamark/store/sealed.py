@@ -23,9 +23,15 @@ def seal(document: bytes) -> bytes:
     return b'%b,"%b":"%b"}' % (document[:-1], SELF_CHECKSUM.encode(), digest)
 
 
+def checksum_of(data: bytes) -> str | None:
+    """The checksum that a sealed document carries."""
+    match = _SEAL.search(data[-_SEAL_LENGTH:])
+    return match[1].decode() if match else None
+
+
 def is_sealed(data: bytes) -> bool:
     """Whether the document ends in a checksum, right or wrong."""
-    return _SEAL.search(data[-_SEAL_LENGTH:]) is not None
+    return checksum_of(data) is not None
 
 
 def unseal(data: bytes) -> bytes:

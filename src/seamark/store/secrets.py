@@ -10,7 +10,7 @@ HIDDEN: Final = "***"
 
 _SECRET_NAME: Final = re.compile(
     r"secret|password|passwd|token|sas|credential|private|account_key|access_key$"
-    r"|service_account|client_key|authorization|signature",
+    r"|service_account|client_key|customer_key|key_base64|authorization|signature",
     re.IGNORECASE,
 )
 _IN_TEXT: Final = re.compile(

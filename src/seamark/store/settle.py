@@ -32,13 +32,13 @@ def create_once(blobs: Blobs, key: str, data: bytes, limit: int) -> Tag:
         except KeyExists:
             there = blobs.read(key, limit)
             if there is not None:
-                return _ours_or_taken(there, data)
+                return _ours_or_taken(blobs, key, there, data)
             # lost to a value that is already gone again, or to one not yet shown: ask again
         except OutcomeUnknownError:
             if not blobs.read_back_proves:
                 raise
             if (found := _read_back(blobs, key, limit)) is not None:
-                return _ours_or_taken(found, data)
+                return _ours_or_taken(blobs, key, found, data)
         _wait(delay)
     raise OutcomeUnknownError(
         f"creating {key} was tried {len(_DELAYS) + 1} times and its outcome is not known",
@@ -56,7 +56,7 @@ def replace_once(blobs: Blobs, key: str, data: bytes, tag: Tag, limit: int) -> T
             # an earlier try of ours may be what is there
             there = blobs.read(key, limit)
             if there is not None and there.data == data:
-                return there.tag
+                return _ours_or_taken(blobs, key, there, data)
             raise
         except OutcomeUnknownError:
             if not blobs.read_back_proves:
@@ -79,10 +79,11 @@ def _read_back(blobs: Blobs, key: str, limit: int) -> Blob | None:
         return None
 
 
-def _ours_or_taken(there: Blob, data: bytes) -> Tag:
-    if there.data == data:
-        return there.tag
-    raise Taken(there)
+def _ours_or_taken(blobs: Blobs, key: str, there: Blob, data: bytes) -> Tag:
+    if there.data != data:
+        raise Taken(there)
+    blobs.make_durable(key)  # an earlier try may have failed just before that
+    return there.tag
 
 
 def _wait(delay: float | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seamark.errors import InvalidInputError
+from seamark.errors import DamageError, InvalidInputError
 from seamark.manifest import SELF_CHECKSUM, CheckpointManifest
 from seamark.manifest.bounds import check_id
 from seamark.manifest.findings import unrestorable, unsafe_names
@@ -13,17 +13,28 @@ from seamark.store.layout import Layout
 from seamark.store.manifests import MANIFEST_VERSION
 from seamark.store.owner import Owner
 from seamark.store.ownership import Claim, default_writer
-from seamark.store.sealed import seal
+from seamark.store.sealed import checksum_of, seal
 from seamark.store.states import Written
 
 
 def refuse_unsafe(manifest: CheckpointManifest) -> None:
-    """Refuse an id that cannot be one, and names that could lead out of their folder."""
+    """Refuse what could not be read back, and names that could lead out of their folder."""
     check_id(manifest.checkpoint_id)
+    _refuse_unreadable(manifest)
     if problem := next(unsafe_names(manifest), None):
         raise InvalidInputError(problem, hint="Names may not hold '/', '\\' or NUL, nor be '..'.")
-    if SELF_CHECKSUM in manifest.extra:
-        raise InvalidInputError(f"{SELF_CHECKSUM} is computed by the store")
+
+
+def _refuse_unreadable(manifest: CheckpointManifest) -> None:
+    # constructors do not look at types, so the only proof is to read what would be written
+    try:
+        CheckpointManifest.from_json(manifest.to_json())
+    except DamageError as error:
+        raise InvalidInputError(f"the manifest could not be read back: {error.what}") from None
+    except RecursionError:
+        raise InvalidInputError("the manifest is nested too deeply to be written") from None
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InvalidInputError(f"the manifest cannot be written: {error}") from None
 
 
 def refuse_unrecoverable(manifest: CheckpointManifest, state_bytes: int | None) -> None:
@@ -47,8 +58,10 @@ def stamped(
         "writer": claim.writer if claim else default_writer(),
         "generation": claim.generation if claim else owner.generation,
     }
-    for name in ("timeline", "state_bytes", "state_object"):
+    for name in (SELF_CHECKSUM, "timeline", "state_bytes", "state_object", "supersedes"):
         extra.pop(name, None)
+    if owner.superseded:
+        extra["supersedes"] = [list(limits) for limits in owner.superseded]
     if timeline := (claim.timeline if claim else owner.timeline):
         extra["timeline"] = timeline
     refuse_unrecoverable(manifest, written.length if written else None)
@@ -76,6 +89,7 @@ def sized(manifest: CheckpointManifest) -> CheckpointManifest:
     return bare.replace(size_bytes=(manifest.state_bytes or 0) + len(bare.to_json()))
 
 
-def sealed_document(manifest: CheckpointManifest) -> bytes:
-    """The bytes to store."""
-    return seal(manifest.to_json())
+def sealed(manifest: CheckpointManifest) -> tuple[CheckpointManifest, bytes]:
+    """The manifest with its own checksum, and the bytes to store."""
+    data = seal(manifest.to_json())
+    return manifest.with_extra(**{SELF_CHECKSUM: checksum_of(data)}), data

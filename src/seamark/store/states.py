@@ -122,17 +122,27 @@ class States:
         """All bytes of a sidecar, verified when a manifest vouches for them."""
         key = self.key_of(manifest) if manifest else self._layout.state(checkpoint_id)
         collected = io.BytesIO()
-        if manifest is None or manifest.state_checksum is None:
+        if manifest is None or (manifest.state_checksum is None and has_sidecar(manifest)):
             stream = self._blobs.stream(key, PIECE)
             if stream is None:
                 return None
             for piece in stream:
                 collected.write(piece)
-        elif not has_sidecar(manifest):
+        elif not has_sidecar(manifest) and self._needs_no_sidecar(manifest):
             return None
         elif problem := self.problem(manifest, collected):
             raise DamageError(problem, where=self._blobs.url)
         return collected.getvalue()
+
+    def _needs_no_sidecar(self, manifest: CheckpointManifest) -> bool:
+        """Whether inline state accounts for the checksum; another system may have mixed them."""
+        if manifest.is_ours or manifest.state_checksum is None:
+            return True
+        return inline_checksum(manifest) == manifest.state_checksum
+
+    def holds_sidecar(self, manifest: CheckpointManifest) -> bool:
+        """Whether there are bytes of this checkpoint outside of its manifest."""
+        return has_sidecar(manifest) or not self._needs_no_sidecar(manifest)
 
     def verified_stream(self, manifest: CheckpointManifest) -> Iterator[Buffer]:
         """The bytes in pieces; :class:`DamageError` after the last one if they were not right."""
@@ -147,9 +157,16 @@ class States:
             raise DamageError(_mismatch(rule, key, manifest.state_checksum, found))
 
     def problem(
-        self, manifest: CheckpointManifest, copy_to: io.BytesIO | None = None
+        self,
+        manifest: CheckpointManifest,
+        copy_to: io.BytesIO | None = None,
+        *,
+        believe: bool = False,
     ) -> str | None:
-        """Why the state is not what the manifest says, or None when it is."""
+        """Why the state is not what the manifest says, or None when it is.
+
+        ``believe`` spares reading what this handle has verified or written before.
+        """
         expected = manifest.state_checksum
         sidecar = has_sidecar(manifest)
         rule = rule_for(manifest, sidecar)
@@ -161,6 +178,8 @@ class States:
                 return None
             if manifest.is_ours:
                 return _mismatch(ChecksumRule.INLINE, "", expected, found)
+        if believe and self._is_verified(self.key_of(manifest), expected):
+            return None
         return self._sidecar_problem(manifest, expected, copy_to)
 
     def _size_problem(self, manifest: CheckpointManifest) -> str | None:
@@ -176,8 +195,6 @@ class States:
         self, manifest: CheckpointManifest, expected: str, copy_to: io.BytesIO | None
     ) -> str | None:
         key = self.key_of(manifest)
-        if copy_to is None and self._is_verified(key, expected):
-            return None
         stream = self._blobs.stream(key, PIECE)
         if stream is None:
             return f"{_file(key)} referenced by checksum but not found"
@@ -200,6 +217,11 @@ class States:
             return f"{_file(key)} has {length} bytes, the manifest says {manifest.state_bytes}"
         self._verified[key] = (version, expected)
         return None
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop what is known of sidecars that are gone."""
+        for key in keys:
+            self._verified.pop(key, None)
 
     def _is_verified(self, key: str, expected: str) -> bool:
         """Whether this handle has verified or written exactly the version that is there."""

@@ -20,7 +20,10 @@ def pieces_of(chunks: Iterable[Buffer]) -> Iterator[memoryview]:
     for chunk in chunks:
         if not isinstance(chunk, bytes | bytearray | memoryview):
             raise InvalidInputError(f"a state chunk must be bytes, not {type(chunk).__name__}")
-        view = memoryview(chunk).cast("B")
+        view = memoryview(chunk)
+        if not view.c_contiguous:
+            raise InvalidInputError("a state chunk must be contiguous in memory")
+        view = view.cast("B")
         for start in range(0, len(view), PIECE):
             yield view[start : start + PIECE]
 

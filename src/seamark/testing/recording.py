@@ -1,8 +1,7 @@
 """Watch every I/O call of a module, crash at any of them, or make some of them fail.
 
     recording = Recording(crash_at=7, when="after")
-    monkeypatch.setattr(filesystem, "os", recording.wrap(os))
-    monkeypatch.setattr(filesystem, "fcntl", recording.wrap(fcntl))
+    mount(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
 
 No call site has to be marked: of `os`-like modules every function counts that is not known to be
 pure, of `obstore` every function, and what comes back from a `get` or a `list` counts as well when

@@ -1,10 +1,10 @@
 """A POSIX file system in memory that stands in for the modules `os` and `fcntl`.
 
     disk = SimulatedDisk()
-    monkeypatch.setattr(filesystem, "os", disk)
-    monkeypatch.setattr(filesystem, "fcntl", disk.fcntl)
+    mount(monkeypatch, disk, disk.fcntl)
     ...
-    monkeypatch.setattr(filesystem, "os", disk.after_power_cut())
+    after = disk.after_power_cut()
+    mount(monkeypatch, after, after.fcntl)
 
 Calls answer and fail as on Linux. File data is volatile until that file is fsynced; an entry of a
 directory (created, linked, renamed, removed) until that directory is fsynced; and a new directory

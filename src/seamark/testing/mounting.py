@@ -1,0 +1,21 @@
+"""Putting something else in the place of the operating system, under the file system backend."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from seamark.store import filesystem, posix
+
+
+class Patcher(Protocol):
+    """pytest's ``monkeypatch``, or anything else that can set an attribute and put it back."""
+
+    def setattr(self, target: Any, name: str, value: Any) -> None:
+        """Set an attribute."""
+
+
+def mount(patcher: Patcher, os_like: Any, fcntl_like: Any) -> None:
+    """Let every call of the backend to ``os`` and ``fcntl`` go to these instead."""
+    patcher.setattr(filesystem, "os", os_like)
+    patcher.setattr(posix, "os", os_like)
+    patcher.setattr(posix, "fcntl", fcntl_like)
