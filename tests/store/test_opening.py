@@ -62,6 +62,10 @@ def test_a_named_memory_store_is_shared_and_an_unnamed_one_is_not() -> None:
         ("memory://x", {"region": "eu"}),
         ("s3://[broken", {}),
         ("s3://bucket/x", {"client_options": "no"}),
+        ("s3:/bucket/x", {}),
+        ("s3://name@bucket/x", {}),
+        ("file:///tmp/%00x", {}),
+        ("bad\udcff", {}),
     ],
 )
 def test_what_cannot_be_opened_is_a_clear_error(url: str, options: dict[str, object]) -> None:
@@ -141,7 +145,8 @@ def test_I8_a_bucket_that_does_not_exist_is_not_an_empty_store(s3: ObjectServer)
 def test_I10_what_looks_like_a_secret_is_hidden_in_any_text() -> None:
     redact = Redactor({"aws_secret_access_key": SECRET, "nested": {"sas_token": "abcdefgh"}})
     text = redact(
-        f"PUT https://user:hunter2@host/x?X-Amz-Signature=deadbeef&sig=feedface key={SECRET} abcdefgh"
+        "PUT https://user:hunter2@host/x?X-Amz-Signature=deadbeef&sig=feedface"
+        f" key={SECRET} abcdefgh"
     )
     for hidden in ("hunter2", "deadbeef", "feedface", SECRET, "abcdefgh"):
         assert hidden not in text

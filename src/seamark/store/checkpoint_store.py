@@ -279,8 +279,10 @@ class CheckpointStore(StoreReader):
     def _write_state(
         self, manifest: CheckpointManifest, chunks: Iterable[Buffer], owner: Owner
     ) -> Written:
-        if isinstance(chunks, bytes | bytearray | memoryview | str):
-            raise InvalidInputError("state is given as a list of chunks, not as one value")
+        if isinstance(chunks, bytes | bytearray | memoryview | str) or not isinstance(
+            chunks, Iterable
+        ):
+            raise InvalidInputError("state is given as chunks in an iterable, not as one value")
         mine = self._ownership.claim_held
         if mine and self._blobs.max_put is None:
             self._remove_unfinished(manifest.checkpoint_id)
