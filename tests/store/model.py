@@ -86,6 +86,10 @@ class Model:
         required = max((by for at, by in self.fences if at <= record.checkpoint_id), default=0)
         return record.generation >= required and record.checkpoint_id not in self.voided
 
+    def is_late(self, record: Record) -> bool:
+        """Whether it can be seen to come from a writer that had been replaced."""
+        return record.is_readable and not self.counts(record)
+
     def is_there(self, record: Record | None) -> bool:
         """Whether a reader finds a checkpoint: readable and in time, or damaged."""
         if record is None or record.pruned or record.disk is None:
@@ -166,4 +170,5 @@ class Model:
     def next_id_above(self) -> int:
         """Every id that was decided is at most this; one that vanished without a trace is not."""
         used = [r.checkpoint_id for r in self.records.values() if r.disk is not None or r.pruned]
-        return max([self.boundary, self.pointer, *used])
+        named = 0 if self.pointer_damaged else self.pointer
+        return max([self.boundary, named, *used])

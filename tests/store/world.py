@@ -8,7 +8,7 @@ all facts together must still fit (I1 to I6).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
@@ -41,7 +41,7 @@ class Writer:
     seat: Seat
     generation: int | None = None
     tombstone: int | None = None
-    staged: tuple[int, bytes] | None = None
+    staged: dict[int, bytes] = field(default_factory=dict)
 
 
 class World:
@@ -54,6 +54,7 @@ class World:
         self.observer = place.store()
         self._depth = 0
         self._unique = 0
+        self._pruning: tuple[int | None, int | None] | None = None
 
     def close(self) -> None:
         for handle in (*(w.store for w in self.writers), self.observer):
@@ -77,6 +78,8 @@ class World:
 
         def visit() -> None:
             self._depth += 1
+            if self._pruning is not None:  # it may have been decided already
+                self._believe_boundary(self.model.retained(*self._pruning))
             try:
                 second()
             finally:
@@ -102,24 +105,22 @@ class World:
         except FencedError as error:
             assert not (self._is_certain(since) and self._may_write(writer)), error
         else:
-            writer.staged = (at, state)
+            writer.staged[at] = state
         self._ended()
 
     def save(self, who: int, checkpoint_id: int | None, state: State, parent: int | None) -> None:
         """``checkpoint_id`` None asks ``next_id()``, as a pipeline does."""
         writer, model = self.writers[who], self.model
         since = model.clock
-        staged, writer.staged = (
-            (writer.staged, None) if state == "staged" else (None, writer.staged)
-        )
-        asked = checkpoint_id is None and staged is None
-        if staged is not None:
-            checkpoint_id = staged[0]
-        chosen = writer.store.next_id() if checkpoint_id is None else checkpoint_id
+        waiting = max(writer.staged, default=None) if state == "staged" else None
+        asked = checkpoint_id is None and waiting is None
+        chosen = waiting or checkpoint_id or writer.store.next_id()
         if parent is not None and parent >= chosen:
             parent = None
-        manifest, chunks = self._draft(chosen, state, parent, staged and staged[1])
-        expected = None if chunks is None else b"".join(chunks)
+        # a sidecar that was staged belongs to the id, whatever the manifest says
+        staged = writer.staged.get(chosen) if state in ("none", "inline", "staged") else None
+        manifest, chunks = self._draft(chosen, state, parent, staged)
+        expected = staged if chunks is None else b"".join(chunks)
         refusal = self._refusal(writer, chosen, expected or b"")
         try:
             if state == "staged" and staged is None:
@@ -140,6 +141,7 @@ class World:
             certain = self._is_certain(since)
             if certain and staged is None:
                 assert not refusal, f"{chosen} was saved although {refusal}"
+            writer.staged.pop(chosen, None)
             self._decided(writer, saved, expected, certain=certain)
         self._ended()
 
@@ -181,7 +183,8 @@ class World:
         if checkpoint_id in model.voided or model.is_superseded(checkpoint_id):
             return "the id was given up"
         there = self._found(checkpoint_id)
-        if there == "manifest":
+        late = model.records.get(checkpoint_id)
+        if there == "manifest" and not (writer.generation and late and model.is_late(late)):
             return "the id is taken"
         if there is None and writer.generation and checkpoint_id == writer.tombstone:
             return "its tombstone was removed"
@@ -226,7 +229,8 @@ class World:
         if before is not None and before.pruned:
             assert not certain, f"{checkpoint_id} was pruned and is back (I5)"
             return  # a late write behind the boundary: check() sees that nobody takes it for one
-        assert before is None or before.disk is None, f"{checkpoint_id} was decided twice (I4)"
+        free = before is None or before.disk is None or model.is_late(before)
+        assert free, f"{checkpoint_id} was decided twice (I4)"
         there = self._manifest_at(checkpoint_id)
         data = self.place.value(self.place.layout.manifest(checkpoint_id)) or b""
         record = Record(checkpoint_id, saved.generation, saved, data, data)
@@ -428,6 +432,8 @@ class World:
         writer, model = self.writers[who], self.model
         since = model.clock
         since_ms = None if within is None else (-1 if within > 1e9 else HOURS_AGO + 1)
+        if self._depth == 0:
+            self._pruning = keep, since_ms
         try:
             count = writer.store.prune(keep, within=within)
         except FencedError as error:
@@ -435,6 +441,9 @@ class World:
                 assert not self._may_write(writer), error
             self._ended()
             return
+        finally:
+            if self._depth == 0:
+                self._pruning = None
         kept = model.retained(keep, since_ms)
         if self._is_certain(since):
             assert self._may_write(writer)
@@ -475,15 +484,15 @@ class World:
                 assert not self._may_write(writer), error
         else:
             if self._is_certain(since) and min_age == 0:
-                self._only_needed_sidecars_are_left()
+                self._only_needed_sidecars_are_left(writer)
         self._ended()
 
-    def _only_needed_sidecars_are_left(self) -> None:
+    def _only_needed_sidecars_are_left(self, writer: Writer) -> None:
         model, layout = self.model, self.place.layout
         used = {r.state_key for r in model.records.values() if r.disk is not None}
         for key in self.place.contents():
             at = layout.state_id(key)
-            if at is None or key in used:
+            if at is None or key in used or at in writer.staged:
                 continue
             record = model.records.get(at)
             unreadable = record is not None and not record.is_readable
@@ -651,6 +660,6 @@ class World:
 
 def _fixed_part(manifest: CheckpointManifest) -> CheckpointManifest:
     """What nobody may change once it was decided."""
-    return manifest.with_extra(note=None).replace(
+    return manifest.with_extra(note=None, self_checksum=None).replace(
         sink_commit_statuses={}, sink_epochs={}, size_bytes=0
     )

@@ -1,0 +1,40 @@
+"""State too large or too scattered for one sidecar.
+
+:class:`StateStore` writes the states of many operators and partitions from many threads and
+processes and reads them back; :class:`CheckpointBatcher` packs small blobs of one epoch.
+"""
+
+from seamark.state.batcher import BatchMetrics, CheckpointBatcher
+from seamark.state.layout import (
+    CheckpointId,
+    CheckpointManifestV2,
+    CheckpointPaths,
+    OperatorSnapshotEntry,
+    PartitionSnapshotEntry,
+    SourceOffsetEntry,
+)
+from seamark.state.lcb1 import decode_batch, encode_batch
+from seamark.state.reading import PartitionState
+from seamark.state.store import StateStore
+from seamark.state.task import StateTask, TaskReceipt
+from seamark.state.upkeep import StateVerification
+from seamark.state.writer import StateWriter
+
+__all__ = [
+    "BatchMetrics",
+    "CheckpointBatcher",
+    "CheckpointId",
+    "CheckpointManifestV2",
+    "CheckpointPaths",
+    "OperatorSnapshotEntry",
+    "PartitionSnapshotEntry",
+    "PartitionState",
+    "SourceOffsetEntry",
+    "StateStore",
+    "StateTask",
+    "StateVerification",
+    "StateWriter",
+    "TaskReceipt",
+    "decode_batch",
+    "encode_batch",
+]

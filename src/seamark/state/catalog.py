@@ -1,0 +1,145 @@
+"""The manifests of a state store: read, listed, published, and the pointer to the newest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
+from seamark.state.chains import lineage
+from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.store.blobs import Blobs, KeyExists, TagMismatch
+from seamark.store.sealed import is_sealed, seal, unseal
+from seamark.store.settle import Taken, create_once
+
+log = logging.getLogger(__name__)
+
+MANIFEST_LIMIT: Final = 256 << 20
+_POINTER_LIMIT: Final = 1 << 10
+
+
+class Catalog:
+    """Which state checkpoints there are."""
+
+    def __init__(self, blobs: Blobs, paths: CheckpointPaths) -> None:
+        self._blobs = blobs
+        self._paths = paths
+
+    def ids(self) -> list[CheckpointId]:
+        """Ids of every checkpoint with a manifest, oldest first."""
+        folders = self._blobs.folders_holding(self._paths.prefix, "manifest.json")
+        return sorted(found for name in folders if (found := parsed_id(name)) is not None)
+
+    def load(self, checkpoint_id: CheckpointId) -> CheckpointManifestV2 | None:
+        """The manifest of that id; :class:`DamageError` when it cannot be trusted."""
+        key = self._paths.manifest(checkpoint_id)
+        blob = self._blobs.read(key, MANIFEST_LIMIT)
+        if blob is None:
+            return None
+        try:
+            ours = is_sealed(blob.data)
+            manifest = CheckpointManifestV2.from_json(unseal(blob.data) if ours else blob.data)
+            if not ours and "writer" in manifest.extra:
+                raise DamageError("its own checksum is missing")
+            if manifest.checkpoint_id != checkpoint_id:
+                raise DamageError(f"it says checkpoint {manifest.checkpoint_id}")
+            if manifest.version != 2:
+                raise DamageError(f"it has version {manifest.version}, not 2")
+        except DamageError as error:
+            raise DamageError(f"{key}: {error.what}", where=self._blobs.url) from None
+        return manifest
+
+    def lineage(self, checkpoint_id: CheckpointId) -> list[CheckpointManifestV2]:
+        """A checkpoint and its parents, newest first; an error names the link that is missing."""
+        found: dict[CheckpointId, CheckpointManifestV2] = {}
+        wanted: CheckpointId | None = checkpoint_id
+        while wanted is not None and wanted not in found:
+            manifest = self.load(wanted)
+            if manifest is None:
+                break
+            found[wanted] = manifest
+            wanted = manifest.parent_id
+        try:
+            return lineage(found, checkpoint_id)
+        except DamageError as error:
+            raise DamageError(error.what, where=self._blobs.url) from None
+
+    def load_all(
+        self, ids: Iterable[CheckpointId]
+    ) -> dict[CheckpointId, CheckpointManifestV2 | DamageError]:
+        """Several manifests at once; damage is a value here. What is gone is left out."""
+
+        def one(checkpoint_id: CheckpointId) -> CheckpointManifestV2 | DamageError | None:
+            try:
+                return self.load(checkpoint_id)
+            except DamageError as error:
+                return error
+
+        wanted = list(ids)
+        with ThreadPoolExecutor(max(1, self._blobs.parallel_reads), "seamark-read") as pool:
+            found = zip(wanted, pool.map(one, wanted), strict=True)
+            return {checkpoint_id: m for checkpoint_id, m in found if m is not None}
+
+    def publish(self, manifest: CheckpointManifestV2, writer: str) -> None:
+        """Make a checkpoint exist: its manifest once, then the pointer."""
+        stamped = manifest.replace(extra={**manifest.extra, "writer": writer})
+        try:
+            data = seal(stamped.to_json())
+            CheckpointManifestV2.from_json(unseal(data))
+        except (TypeError, ValueError, RecursionError, DamageError) as error:
+            raise InvalidInputError(f"the manifest cannot be written: {error}") from None
+        self.publish_bytes(manifest.checkpoint_id, data)
+
+    def publish_bytes(self, checkpoint_id: CheckpointId, data: bytes) -> None:
+        """The same with the manifest's bytes as they are, for a copy."""
+        key = self._paths.manifest(checkpoint_id)
+        try:
+            create_once(self._blobs, key, data, MANIFEST_LIMIT)
+        except Taken:
+            raise FencedError(
+                f"state checkpoint {checkpoint_id} was written by another writer",
+                where=self._blobs.url,
+                hint="Begin a new one: every checkpoint has an id of its own.",
+            ) from None
+        try:
+            self._advance_latest(checkpoint_id)
+        except SeamarkError as error:
+            log.warning(
+                "state checkpoint %s is there, its pointer is not: %s", checkpoint_id, error
+            )
+
+    def raw(self, checkpoint_id: CheckpointId) -> bytes | None:
+        """The manifest's bytes as they are stored."""
+        blob = self._blobs.read(self._paths.manifest(checkpoint_id), MANIFEST_LIMIT)
+        return blob.data if blob else None
+
+    def pointed_at(self) -> CheckpointId | None:
+        """What ``_latest`` names: a hint, and None when it is missing or makes no sense."""
+        blob = self._blobs.read(self._paths.latest_pointer(), _POINTER_LIMIT)
+        return parsed_id(blob.data.decode("ascii", "replace").strip()) if blob else None
+
+    def _advance_latest(self, checkpoint_id: CheckpointId) -> None:
+        """Move the pointer forward, never back."""
+        key, data = self._paths.latest_pointer(), str(checkpoint_id).encode()
+        for _ in range(8):
+            blob = self._blobs.read(key, _POINTER_LIMIT)
+            try:
+                if blob is None:
+                    self._blobs.create(key, data)
+                    return
+                named = parsed_id(blob.data.decode("ascii", "replace").strip())
+                if named is None or named < checkpoint_id:
+                    self._blobs.replace(key, data, blob.tag, durable=False)
+                return
+            except (KeyExists, TagMismatch):
+                continue
+
+
+def parsed_id(text: str) -> CheckpointId | None:
+    """The id that a text is, or None when it is none."""
+    try:
+        return CheckpointId.parse(text)
+    except InvalidInputError:
+        return None

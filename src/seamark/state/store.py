@@ -1,0 +1,230 @@
+"""The state of many operators and partitions: written in parallel, chained, read back verified."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from seamark.errors import CheckpointNotFoundError, InvalidInputError
+from seamark.manifest.bounds import U64_MAX, check_number, check_span
+from seamark.state import upkeep
+from seamark.state.catalog import Catalog
+from seamark.state.chains import LONGEST_CHAIN, Chain, Place, resolve
+from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state.reading import PartitionState, read_chain, stream_link
+from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
+from seamark.state.upkeep import StatePlace, StateVerification
+from seamark.state.writer import StateWriter
+from seamark.store.blobs import Blobs, Buffer
+from seamark.store.opening import open_blobs
+from seamark.store.ownership import default_writer
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+HOUR: Final = 3600.0
+
+
+class StateStore:
+    """State checkpoints below a prefix of a disk or object store. Safe from several threads.
+
+    >>> store = StateStore("memory://")
+    >>> with store.begin(epoch=1) as writer:
+    ...     writer.put("window-agg", 0, b"all of it")
+    ...     first = writer.commit().checkpoint_id
+    >>> with store.begin(epoch=2, parent=first) as writer:
+    ...     writer.put("window-agg", 0, b"changes", is_delta=True)
+    ...     second = writer.commit().checkpoint_id
+    >>> store.restore(second, "window-agg", 0)
+    PartitionState(snapshot=b'all of it', deltas=[b'changes'])
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | Blobs | ObjectStore,
+        *,
+        prefix: str = "checkpoints/",
+        storage_options: Mapping[str, Any] | None = None,
+        parallelism: int = 4,
+        longest_chain: int = LONGEST_CHAIN,
+        pack_below: int = PACK_BELOW,
+        pack_bytes: int = PACK_BYTES,
+    ) -> None:
+        self._parallelism = check_number("parallelism", parallelism, 1, 1024)
+        self._longest = check_number("longest_chain", longest_chain, 0, 10_000)
+        self._packing = {"pack_below": pack_below, "pack_bytes": pack_bytes}
+        blobs, paths = open_blobs(where, storage_options), CheckpointPaths(prefix)
+        self._place = StatePlace(blobs, paths, Catalog(blobs, paths))
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets."""
+        return self._place.blobs.url
+
+    # writing
+
+    def begin(
+        self,
+        epoch: int,
+        *,
+        parent: CheckpointId | None = None,
+        rebase: bool = False,
+        checkpoint_id: CheckpointId | None = None,
+    ) -> StateWriter:
+        """Start a checkpoint: a full one, or one that builds on ``parent``.
+
+        With a parent, partitions that are not put stay as they are. After ``longest_chain``
+        parents, or with ``rebase``, the new checkpoint names all objects itself instead of naming
+        a parent; nothing that has not changed is written again.
+        """
+        check_number("epoch", epoch, 0, U64_MAX)
+        line = self._place.catalog.lineage(parent) if parent is not None else []
+        new = checkpoint_id or CheckpointId.now()
+        if parent is not None and new <= parent:
+            raise InvalidInputError(f"checkpoint {new} is not newer than its parent {parent}")
+
+        def publish(manifest: CheckpointManifestV2) -> None:
+            if parent is not None and manifest.parent_id is not None:
+                self._place.catalog.lineage(parent)  # it may have been pruned in the meantime
+            self._place.catalog.publish(manifest, default_writer())
+
+        return StateWriter(
+            new,
+            epoch,
+            line,
+            self.task(new, "main"),
+            publish,
+            rebase=rebase,
+            longest_chain=self._longest,
+        )
+
+    def task(self, checkpoint_id: CheckpointId, name: str) -> StateTask:
+        """One process's part of a checkpoint that another process has begun.
+
+        Its receipt goes to :meth:`StateWriter.add`. Give each task a name of its own.
+        """
+        place = self._place
+        return StateTask(
+            place.blobs,
+            place.paths,
+            checkpoint_id,
+            name,
+            parallelism=self._parallelism,
+            **self._packing,
+        )
+
+    # reading
+
+    def list(self) -> list[CheckpointId]:
+        """Ids of all checkpoints, oldest first."""
+        return self._place.catalog.ids()
+
+    def load(self, checkpoint_id: CheckpointId) -> CheckpointManifestV2:
+        """The manifest of a checkpoint."""
+        manifest = self._place.catalog.load(checkpoint_id)
+        if manifest is None:
+            raise CheckpointNotFoundError(
+                f"there is no state checkpoint {checkpoint_id}", where=self.url
+            )
+        return manifest
+
+    def latest(self) -> CheckpointManifestV2 | None:
+        """The newest checkpoint, or None. The pointer is a hint; the listing is the truth."""
+        ids = self._place.catalog.ids()
+        return self.load(ids[-1]) if ids else None
+
+    def partitions(self, checkpoint_id: CheckpointId) -> dict[Place, Chain]:
+        """What each partition consists of: its snapshot and the deltas after it."""
+        self.load(checkpoint_id)
+        return resolve(self._place.catalog.lineage(checkpoint_id))
+
+    def restore(self, checkpoint_id: CheckpointId, operator: str, partition: int) -> PartitionState:
+        """The state of one partition, verified."""
+        chain = self._chain(checkpoint_id, operator, partition)
+        return read_chain(self._place.blobs, self._place.paths, chain)
+
+    def restore_all(self, checkpoint_id: CheckpointId) -> Iterator[tuple[str, int, PartitionState]]:
+        """Every partition of every operator, read side by side, in order, verified."""
+        chains = sorted(self.partitions(checkpoint_id).items())
+        blobs, paths, _ = self._place
+        with ThreadPoolExecutor(self._parallelism, "seamark-restore") as pool:
+            ahead = 2 * self._parallelism
+            waiting = [pool.submit(read_chain, blobs, paths, chain) for _, chain in chains[:ahead]]
+            for number, ((operator, partition), _) in enumerate(chains):
+                state = waiting.pop(0).result()
+                if number + ahead < len(chains):
+                    waiting.append(pool.submit(read_chain, blobs, paths, chains[number + ahead][1]))
+                yield operator, partition, state
+
+    def stream(
+        self, checkpoint_id: CheckpointId, operator: str, partition: int
+    ) -> Iterator[tuple[bool, Iterator[Buffer]]]:
+        """The objects of one partition as (is_delta, pieces), for state larger than memory.
+
+        Use nothing of an object before its end: it is verified there.
+        """
+        for link in self._chain(checkpoint_id, operator, partition):
+            yield link.entry.is_delta, stream_link(self._place.blobs, self._place.paths, link)
+
+    def _chain(self, checkpoint_id: CheckpointId, operator: str, partition: int) -> Chain:
+        chain = self.partitions(checkpoint_id).get((operator, partition))
+        if chain is None:
+            raise CheckpointNotFoundError(
+                f"state checkpoint {checkpoint_id} has no partition {partition} of operator"
+                f" {operator!r}",
+                where=self.url,
+            )
+        return chain
+
+    # keeping house
+
+    def verify(self, checkpoint_id: CheckpointId, *, read_data: bool = True) -> StateVerification:
+        """Check a checkpoint, its parents and all objects; without ``read_data`` only presence."""
+        return upkeep.verify(
+            self._place, checkpoint_id, read_data=read_data, parallelism=self._parallelism
+        )
+
+    def delete(self, checkpoint_id: CheckpointId) -> None:
+        """Remove a checkpoint. Objects that another one refers to stay; a parent is refused."""
+        self.load(checkpoint_id)
+        upkeep.delete(self._place, checkpoint_id)
+
+    def prune(self, keep: int) -> int:
+        """Keep the newest ``keep`` whole checkpoints and all that they refer to."""
+        check_number("keep", keep, 1, U64_MAX)
+        return upkeep.prune(self._place, keep)
+
+    def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> int:
+        """Remove what unfinished checkpoints left behind, when it is old enough."""
+        return upkeep.cleanup_orphans(self._place, check_span("the age of an orphan", min_age))
+
+    def copy(self, checkpoint_id: CheckpointId, target: StateStore) -> int:
+        """Copy a checkpoint and all that it builds on; how many objects were written.
+
+        Every byte is verified on the way. Repeat it after an interruption: what is there already
+        is only verified.
+        """
+        self.load(checkpoint_id)
+        return upkeep.copy(self._place, target._place, checkpoint_id, parallelism=self._parallelism)
+
+    def close(self) -> None:
+        """Give back what is held."""
+        self._place.blobs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<StateStore {self.url} {self._place.paths.prefix}>"

@@ -1,0 +1,259 @@
+"""Removing, verifying and copying state checkpoints, with everything that they refer to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from seamark.errors import DamageError, RefusedError
+from seamark.state.catalog import Catalog, parsed_id
+from seamark.state.chains import Chain, Link, Place, resolve
+from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state.pack import read_index, unpack_entry
+from seamark.state.reading import key_of, read_link, stream_link
+from seamark.store.blobs import Blobs, KeyExists
+from seamark.store.settle import create_once
+
+_PACK_LIMIT = 1 << 30
+
+
+class StatePlace(NamedTuple):
+    """One state store's backend, names and manifests."""
+
+    blobs: Blobs
+    paths: CheckpointPaths
+    catalog: Catalog
+
+
+@dataclass(frozen=True)
+class StateVerification:
+    """What was found in one state checkpoint and everything that it builds on."""
+
+    checkpoint_id: CheckpointId
+    issues: list[str] = field(default_factory=list)
+    objects: int = 0
+    size_bytes: int = 0
+
+    @property
+    def valid(self) -> bool:
+        """Whether every byte is as it was written."""
+        return not self.issues
+
+
+def objects_of(manifest: CheckpointManifestV2, paths: CheckpointPaths) -> set[str]:
+    """The keys of all objects that a manifest names, wherever they were written."""
+    return {
+        key_of(Link(_origin(manifest, entry.origin), entry), paths)
+        for state in manifest.operators.values()
+        for entry in state.partitions
+    }
+
+
+def _origin(
+    manifest: CheckpointManifestV2, origin: CheckpointId | msgspec.UnsetType
+) -> CheckpointId:
+    return manifest.checkpoint_id if isinstance(origin, msgspec.UnsetType) else origin
+
+
+def verify(
+    place: StatePlace,
+    checkpoint_id: CheckpointId,
+    *,
+    read_data: bool,
+    parallelism: int,
+) -> StateVerification:
+    """Check a checkpoint, its parents and every object; I/O errors pass through."""
+    blobs, paths, catalog = place
+    try:
+        chains = resolve(catalog.lineage(checkpoint_id))
+    except DamageError as error:
+        return StateVerification(checkpoint_id, [error.what])
+    links = [(where, link) for where, chain in sorted(chains.items()) for link in chain]
+
+    def problem(item: tuple[Place, Link]) -> str | None:
+        (operator, partition), link = item
+        try:
+            if read_data:
+                for _ in stream_link(blobs, paths, link):
+                    pass
+            elif blobs.stat(key_of(link, paths)) is None:
+                raise DamageError(f"{key_of(link, paths)} is missing")
+        except DamageError as error:
+            return f"operator '{operator}' partition {partition}: {error.what}"
+        return None
+
+    with ThreadPoolExecutor(parallelism, "seamark-verify") as pool:
+        issues = [found for found in pool.map(problem, links) if found]
+    size = sum(link.entry.size_bytes for _, link in links)
+    return StateVerification(checkpoint_id, issues, len(links), size)
+
+
+def delete(place: StatePlace, checkpoint_id: CheckpointId) -> None:
+    """Remove a checkpoint; :class:`RefusedError` when another one builds on it."""
+    blobs, paths, catalog = place
+    manifests = _readable(catalog.load_all(catalog.ids()))
+    children = sorted(m.checkpoint_id for m in manifests.values() if m.parent_id == checkpoint_id)
+    if children:
+        raise RefusedError(
+            f"state checkpoint {checkpoint_id} is the parent of {children[0]}",
+            where=blobs.url,
+            hint="Remove that one first, or keep both.",
+        )
+    manifests.pop(checkpoint_id, None)
+    _remove(blobs, paths, [checkpoint_id], manifests.values())
+
+
+def prune(place: StatePlace, keep: int) -> int:
+    """Keep the newest ``keep`` whole checkpoints and all that they refer to; how many went."""
+    blobs, paths, catalog = place
+    found = catalog.load_all(catalog.ids())
+    manifests = _readable(found)
+    kept: set[CheckpointId] = set()
+    counted = 0
+    for checkpoint_id in sorted(found, reverse=True):
+        if counted == keep:
+            break
+        try:
+            line = catalog.lineage(checkpoint_id)
+            resolve(line)
+        except DamageError:
+            kept.add(checkpoint_id)  # newer than one that counts: it stays to be looked at
+            continue
+        kept |= {manifest.checkpoint_id for manifest in line}
+        counted += 1
+    if counted == 0:
+        return 0  # nothing whole to fall back on, so nothing goes
+    doomed = sorted(set(found) - kept)
+    _remove(blobs, paths, doomed, [m for i, m in manifests.items() if i in kept])
+    return len(doomed)
+
+
+def _readable(
+    found: dict[CheckpointId, CheckpointManifestV2 | DamageError],
+) -> dict[CheckpointId, CheckpointManifestV2]:
+    return {i: m for i, m in found.items() if isinstance(m, CheckpointManifestV2)}
+
+
+def _remove(
+    blobs: Blobs,
+    paths: CheckpointPaths,
+    doomed: Iterable[CheckpointId],
+    remaining: Iterable[CheckpointManifestV2],
+) -> None:
+    """Manifests first, oldest first, then every object that no remaining manifest names."""
+    doomed = list(doomed)
+    needed = set[str]().union(*(objects_of(manifest, paths) for manifest in remaining))
+    blobs.delete([paths.manifest(checkpoint_id) for checkpoint_id in doomed])
+    for checkpoint_id in doomed:
+        entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))
+        blobs.delete([entry.key for entry in entries if entry.key not in needed])
+
+
+def cleanup_orphans(place: StatePlace, min_age: float) -> int:
+    """Remove objects that no manifest names and that are old enough; how many."""
+    blobs, paths, catalog = place
+    oldest = time.time() - min_age
+    # objects before manifests: one that is published in between is then seen as published
+    objects = [
+        entry.key
+        for entry in blobs.entries(paths.prefix)
+        # other things may live below the same prefix: only folders named by an id are ours
+        if entry.modified <= oldest and parsed_id(_folder(entry.key, paths)) is not None
+    ]
+    found = catalog.load_all(catalog.ids())
+    unreadable = [i for i, m in found.items() if isinstance(m, DamageError)]
+    if unreadable:
+        raise RefusedError(
+            f"the manifest of state checkpoint {unreadable[0]} is damaged, so nobody knows what it"
+            " needs",
+            where=blobs.url,
+            hint="Delete that checkpoint first.",
+        )
+    needed = {paths.manifest(checkpoint_id) for checkpoint_id in found}
+    for manifest in _readable(found).values():
+        needed |= objects_of(manifest, paths)
+    orphans = [key for key in objects if key not in needed]
+    blobs.delete(orphans)
+    return len(orphans)
+
+
+def _folder(key: str, paths: CheckpointPaths) -> str:
+    return key.removeprefix(paths.prefix).split("/", 1)[0]
+
+
+def copy(
+    source: StatePlace,
+    target: StatePlace,
+    checkpoint_id: CheckpointId,
+    *,
+    parallelism: int,
+) -> int:
+    """Copy a checkpoint and all that it builds on, verified on the way; objects written.
+
+    What the target already has is verified instead of being written again, so a copy that was
+    interrupted can be repeated. Manifests come last, parents first.
+    """
+    blobs, paths, catalog = source
+    line = catalog.lineage(checkpoint_id)
+    by_key: dict[str, list[Link]] = {}
+    for manifest in line:
+        for chain in _own_chains(manifest).values():
+            for link in chain:
+                by_key.setdefault(key_of(link, paths), []).append(link)
+
+    def one(item: tuple[str, list[Link]]) -> int:
+        key, links = item
+        return _copy_object(source, target, key, links)
+
+    with ThreadPoolExecutor(parallelism, "seamark-copy") as pool:
+        written = sum(pool.map(one, by_key.items()))
+    for manifest in reversed(line):
+        data = catalog.raw(manifest.checkpoint_id)
+        if data is None:
+            raise DamageError(f"state checkpoint {manifest.checkpoint_id} is gone", where=blobs.url)
+        target.catalog.publish_bytes(manifest.checkpoint_id, data)
+    return written
+
+
+def _own_chains(manifest: CheckpointManifestV2) -> dict[Place, Chain]:
+    found: dict[Place, list[Link]] = {}
+    for operator, state in manifest.operators.items():
+        for entry in state.partitions:
+            link = Link(_origin(manifest, entry.origin), entry)
+            found.setdefault((operator, entry.partition_id), []).append(link)
+    return {place: tuple(links) for place, links in found.items()}
+
+
+def _copy_object(
+    source: StatePlace,
+    target: StatePlace,
+    key: str,
+    links: list[Link],
+) -> int:
+    blobs, paths, _ = source
+    there, there_paths, _ = target
+    goal = there_paths.prefix + key.removeprefix(paths.prefix)
+    if there.stat(goal) is not None:
+        for link in links:
+            for _ in stream_link(there, there_paths, link):
+                pass
+        return 0
+    if links[0].entry.pack is not msgspec.UNSET:
+        blob = blobs.read(key, _PACK_LIMIT)
+        if blob is None:
+            raise DamageError(f"{key} is missing", where=blobs.url)
+        for entry in read_index(blob.data, len(blob.data)):
+            unpack_entry(blob.data[entry.offset : entry.offset + entry.length], entry)
+        create_once(there, goal, blob.data, _PACK_LIMIT)
+        return 1
+    try:
+        # the stream raises after its last piece when the bytes were wrong, before they appear
+        there.create_stream(goal, stream_link(blobs, paths, links[0]))
+    except KeyExists:
+        read_link(there, there_paths, links[0])
+    return 1
