@@ -18,6 +18,7 @@ from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
     FencedError,
+    InvalidInputError,
     RefusedError,
     SeamarkError,
 )
@@ -384,7 +385,7 @@ class World:
             writer.store.supersede(first, last)
         except RefusedError:
             assert writer.generation is None
-        except FencedError as error:
+        except (FencedError, InvalidInputError) as error:  # a fenced one may know less
             if self._is_certain(since):
                 assert writer.generation != model.generation, error
         else:

@@ -77,13 +77,10 @@ class CheckpointStore(StoreReader):
                 written = self._write_state(manifest, chunks, owner)
             elif manifest.has_external_state or checkpoint_id in self._own_states:
                 written = self._existing_state(manifest)
-            saved, data = sealed(
-                stamped(manifest, owner, self._ownership.claim_held, written, self._layout)
-            )
             with self._blobs.exclusive():
                 if self._blobs.max_put is None:
                     # a local check is cheap, so nothing slips in between it and the decision
-                    self._writable(checkpoint_id)
+                    owner = self._writable(checkpoint_id)
                     if written and self._blobs.stat(written.key) is None:
                         raise FencedError(
                             f"the state of checkpoint {checkpoint_id} was removed while it was"
@@ -91,6 +88,8 @@ class CheckpointStore(StoreReader):
                             where=self.url,
                             hint="Did a clean-up run? Save again.",
                         )
+                claim = self._ownership.claim_held
+                saved, data = sealed(stamped(manifest, owner, claim, written, self._layout))
                 self._decide(saved, data, owner)
                 self._manifests.advance_pointer(checkpoint_id)
             self._own_states.pop(checkpoint_id, None)

@@ -114,9 +114,10 @@ def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> lis
     pins: dict[int, list[str]] = defaultdict(list)
     for name, pin in live_pins(owner, now_ms).items():
         pins[pin.checkpoint_id].append(name)
-    current = [  # what has been rolled back since the survey no longer counts
+    current = [  # what was rolled back or pruned since the survey no longer counts
         replace(c, superseded=standing(owner, c.checkpoint_id) is Standing.SUPERSEDED)
         for c in candidates
+        if standing(owner, c.checkpoint_id) is not Standing.PRUNED
     ]
     return plan_retention(current, rule, pins=pins, now_ms=now_ms)
 

@@ -9,7 +9,8 @@ from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.manifests import Manifests, Tombstone
-from seamark.store.owner import Owner, Standing, arrived_too_late, check_covers, standing
+from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.ownership import Ownership
 from seamark.store.states import States
 from seamark.store.validation import ValidationResult
 
@@ -39,8 +40,11 @@ class Examined(NamedTuple):
 class Inspector:
     """Examines checkpoints of one store. I/O errors pass through: they prove nothing."""
 
-    def __init__(self, manifests: Manifests, states: States, vnode_count: int | None) -> None:
+    def __init__(
+        self, manifests: Manifests, states: States, ownership: Ownership, vnode_count: int | None
+    ) -> None:
         self._manifests = manifests
+        self._ownership = ownership
         self._states = states
         self._vnode_count = vnode_count
 
@@ -91,7 +95,7 @@ class Inspector:
             text = [f"checkpoint {checkpoint_id} was never decided: its id was given up"]
             return Examined(Kind.TOMBSTONE, None, ValidationResult.of(checkpoint_id, text, []))
         manifest = found.manifest
-        check_covers(owner, manifest.generation, checkpoint_id)
+        owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
         if arrived_too_late(owner, manifest):
             text = [
                 f"written by generation {manifest.generation} after another writer had taken over"

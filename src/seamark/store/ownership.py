@@ -99,6 +99,17 @@ class Ownership:
             error.where = error.where or self._blobs.url
             raise
 
+    def covering(self, owner: Owner, generation: int, checkpoint_id: int) -> Owner:
+        """An owner that is not older than a manifest that was read after it.
+
+        :class:`DamageError` when ``owner.json`` itself is older: it was lost or put back.
+        """
+        if generation <= owner.generation:
+            return owner
+        now = self.read()  # somebody may have claimed and saved in between
+        check_covers(now, generation, checkpoint_id)
+        return now
+
     def require_writable(self) -> Owner:
         """The owner, when this handle may write; :class:`FencedError` when another one owns it."""
         owner = self.read()
@@ -215,17 +226,13 @@ class Ownership:
         except DamageError:
             return
         if isinstance(found, Tombstone):
-            check_covers(owner, found.generation, newest)
+            self.covering(owner, found.generation, newest)
         elif found is not None:
-            check_covers(owner, found.manifest.generation, newest)
+            self.covering(owner, found.manifest.generation, newest)
 
     def _fenced_in(self, now: Owner, token: str, tombstone_id: int, voided: set[int]) -> Owner:
         if now.writer != token:
-            raise FencedError(
-                "this store was claimed by another writer while it was being claimed",
-                where=f"{self._blobs.url} belongs to generation {now.generation} ({now.writer}).",
-                hint="Nothing was written. Stop one of the two writers.",
-            )
+            raise self._overtaken(now)
         now = msgspec.structs.replace(
             now,
             tombstones=(tombstone_id,),
@@ -233,6 +240,13 @@ class Ownership:
             next_id=max(now.next_id, tombstone_id),
         )
         return with_fence(now, tombstone_id, now.generation)
+
+    def _overtaken(self, now: Owner) -> FencedError:
+        return FencedError(
+            "this store was claimed by another writer while it was being claimed",
+            where=f"{self._blobs.url} belongs to generation {now.generation} ({now.writer}).",
+            hint="Nothing was written. Stop one of the two writers.",
+        )
 
     def _newest_id(self, owner: Owner) -> int:
         newest = max(owner.next_id - 1, owner.prune_boundary, self._manifests.newest_id())
@@ -246,7 +260,7 @@ class Ownership:
         newest = self._newest_id(owner)
         voided: set[int] = set()
         for old in sorted({*owner.tombstones, newest}):
-            if old and (tag := self._stamp_anew(old, data)) is not None:
+            if old and (tag := self._stamp_anew(old, data, owner)) is not None:
                 if old >= newest:
                     self._tombstone_tag = tag
                     return old, voided
@@ -260,7 +274,7 @@ class Ownership:
                 # the writer before decided it in the meantime: that epoch counts
                 candidate += 1
 
-    def _stamp_anew(self, checkpoint_id: int, data: bytes) -> Tag | None:
+    def _stamp_anew(self, checkpoint_id: int, data: bytes, owner: Owner) -> Tag | None:
         """Replace a tombstone by ours, or None when a manifest has taken its place."""
         while True:
             try:
@@ -269,6 +283,8 @@ class Ownership:
                 return None
             if not isinstance(found, Tombstone):
                 return None
+            if found.generation > owner.generation:
+                raise self._overtaken(self.read())  # not ours to stamp: we lost the store already
             try:
                 return self._manifests.replace_tombstone(checkpoint_id, data, found.tag)
             except TagMismatch:

@@ -21,7 +21,7 @@ from seamark.store.blobs import Blobs, Buffer
 from seamark.store.inspection import Inspector
 from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests
-from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, check_covers, standing
+from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 from seamark.store.retention import Retention, Verdict
 from seamark.store.states import States, Written
@@ -50,7 +50,7 @@ class StoreReader:
         self._manifests = Manifests(blobs, layout)
         self._states = States(blobs, layout)
         self._ownership = Ownership(blobs, self._manifests)
-        self._inspector = Inspector(self._manifests, self._states, vnode_count)
+        self._inspector = Inspector(self._manifests, self._states, self._ownership, vnode_count)
         self._parts = housekeeping.Parts(
             blobs, layout, self._manifests, self._states, self._ownership, self._inspector
         )
@@ -196,7 +196,7 @@ class StoreReader:
             ) from None
         if not isinstance(found, Found):
             return None
-        check_covers(owner, found.manifest.generation, checkpoint_id)
+        owner = self._ownership.covering(owner, found.manifest.generation, checkpoint_id)
         return None if arrived_too_late(owner, found.manifest) else found
 
     def _not_found(self, checkpoint_id: int) -> CheckpointNotFoundError:
