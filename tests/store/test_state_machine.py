@@ -234,7 +234,7 @@ def run_machine(
     )
     rounds = 0
     while Machine.steps < at_least:
-        used = seed + 1000 * lane + rounds
+        used = seed + (lane << 40) + (rounds << 48)
         try:
             run_state_machine_as_test(hypothesis.seed(used)(Machine), settings=options)
         except BaseException as error:

@@ -126,6 +126,7 @@ class World:
         try:
             if state == "staged" and staged is None:
                 writer.store.save_state_data(chosen, chunks or [])
+                writer.staged[chosen] = expected or b""
             saved = writer.store.save_with_state(manifest, None if state == "staged" else chunks)
         except (RefusedError, DamageError) as error:
             # what it builds on is gone, or somebody has removed or replaced the staged state
@@ -133,7 +134,7 @@ class World:
             assert not (self._is_certain(since) and has_parent and staged is None), error
         except FencedError as error:
             if self._is_certain(since) and staged is None:
-                assert refusal, f"nobody was in the way of {chosen}, and yet: {error}"
+                assert refusal != "", f"nobody was in the way of {chosen}, and yet: {error}"
                 at_fault = asked and self._may_write(writer) and chosen != writer.tombstone
                 assert not at_fault, f"next_id() was refused: {error}"
             if chosen == writer.tombstone:
@@ -174,8 +175,8 @@ class World:
         )
         return manifest, chunks
 
-    def _refusal(self, writer: Writer, checkpoint_id: int, state: bytes) -> str:
-        """Why the save must fail, or nothing when it must succeed."""
+    def _refusal(self, writer: Writer, checkpoint_id: int, state: bytes) -> str | None:
+        """Why the save must fail, nothing when it must succeed, None when it may do either."""
         model = self.model
         if not self._may_write(writer):
             return "another writer owns the store"
@@ -187,8 +188,8 @@ class World:
         late = model.records.get(checkpoint_id)
         if there == "manifest" and not (writer.generation and late and model.is_late(late)):
             return "the id is taken"
-        if there is None and writer.generation and checkpoint_id == writer.tombstone:
-            return "its tombstone was removed"
+        if there is None and writer.generation and checkpoint_id == model.tombstone:
+            return None  # its tombstone was removed; whether it still counts on it is its affair
         if isinstance(there, Tombstone) and there.generation > model.generation:
             return "the id was given up"
         lying = self.place.value(self.place.layout.state(checkpoint_id))

@@ -86,11 +86,11 @@ class Catalog:
         """Make a checkpoint exist: its manifest once, then the pointer."""
         stamped = manifest.replace(extra={**manifest.extra, "writer": writer})
         try:
-            data = seal(stamped.to_json())
-            CheckpointManifestV2.from_json(unseal(data))
+            document = stamped.to_json()
+            CheckpointManifestV2.from_json(document)
         except (TypeError, ValueError, RecursionError, DamageError) as error:
             raise InvalidInputError(f"the manifest cannot be written: {error}") from None
-        self.publish_bytes(manifest.checkpoint_id, data)
+        self.publish_bytes(manifest.checkpoint_id, seal(document))
 
     def publish_bytes(self, checkpoint_id: CheckpointId, data: bytes) -> None:
         """The same with the manifest's bytes as they are, for a copy."""

@@ -145,7 +145,7 @@ def state_path(operator: str, partition: int, *, is_delta: bool, token: str = ""
     return f"operators/{operator}/partition-{partition}{variant}.{kind}"
 
 
-class PartitionSnapshotEntry(msgspec.Struct, frozen=True):
+class PartitionSnapshotEntry(msgspec.Struct, frozen=True, gc=False):
     """The snapshot or one delta of a partition, and how to find and to verify it."""
 
     partition_id: int
@@ -160,8 +160,12 @@ class PartitionSnapshotEntry(msgspec.Struct, frozen=True):
     """(offset, length, codec) of the block, when ``path`` is a pack."""
 
     def __post_init__(self) -> None:
-        check_number("partition_id", self.partition_id, 0, U32_MAX)
-        check_number("size_bytes", self.size_bytes, 0, U64_MAX)
+        # there may be very many of these: functions are called only to say what is wrong
+        number, size = self.partition_id, self.size_bytes
+        if number.__class__ is not int or not 0 <= number <= U32_MAX:
+            check_number("partition_id", number, 0, U32_MAX)
+        if size.__class__ is not int or not 0 <= size <= U64_MAX:
+            check_number("size_bytes", size, 0, U64_MAX)
 
 
 class OperatorSnapshotEntry(msgspec.Struct, frozen=True):

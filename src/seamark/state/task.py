@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import msgspec
+from msgspec import UNSET
 
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.manifest.bounds import U32_MAX, check_name, check_number
@@ -36,6 +37,8 @@ PACK_BELOW: Final = 1 << 20
 """States smaller than this are packed."""
 PACK_BYTES: Final = 16 << 20
 """A pack is written when its blocks have reached this."""
+_PACK_AT_ONCE: Final = 1 << 20
+"""Small states are compressed and hashed when this much of them has come together."""
 
 
 class TaskReceipt(msgspec.Struct, frozen=True):
@@ -82,7 +85,8 @@ class StateTask:
         self._token = os.urandom(4).hex()
         self._packs = 0
         self._pack = PackBuilder()
-        self._packed: list[tuple[str, int, bool, tuple[int, int, int], int, str]] = []
+        self._small: list[tuple[str, int, bool, bytes]] = []
+        self._small_bytes = 0
         self._entries: list[tuple[str, PartitionSnapshotEntry]] = []
         self._taken: set[tuple[str, int]] = set()
         self._operators: set[str] = set()
@@ -90,6 +94,7 @@ class StateTask:
         self._pool = ThreadPoolExecutor(parallelism, "seamark-state")
         self._free = threading.Semaphore(2 * parallelism)  # what waits in memory is bounded
         self._uploads: list[Future[None]] = []
+        self._uploads_lock = threading.Lock()
         self._done = False
 
     def put(
@@ -118,8 +123,12 @@ class StateTask:
             if partition.__class__ is not int or not 0 <= partition <= U32_MAX:
                 check_number("partition", partition, 0, U32_MAX)
             self._taken.add(place)
-            if isinstance(state, bytes) and len(state) < self._pack_below:
-                self._put_into_pack(operator, partition, state, is_delta)
+            if isinstance(state, bytes) and (size := len(state)) < self._pack_below:
+                self._small.append((operator, partition, is_delta, state))
+                self._small_bytes = waiting = self._small_bytes + size
+                # a block is never larger than its state, so no pack outgrows its size unseen
+                if waiting >= _PACK_AT_ONCE or waiting + self._pack.size >= self._pack_bytes:
+                    self._pack_small()
                 return
         if isinstance(state, bytes | bytearray | memoryview):
             chunks = [state]
@@ -127,36 +136,49 @@ class StateTask:
         else:
             self._write_alone(operator, partition, state, is_delta)
 
-    def _put_into_pack(self, operator: str, partition: int, state: bytes, is_delta: bool) -> None:
-        kind = "d" if is_delta else "s"
-        entry = self._pack.add(f"{operator}/{partition}/{kind}", state)
-        block = (entry.offset, entry.length, entry.codec)
-        self._packed.append((operator, partition, is_delta, block, len(state), entry.sha256.hex()))
+    def _pack_small(self) -> None:
+        """Move what has come together into the pack. Called with the lock held."""
+        small, path = self._small, self._pack_path()
+        self._small, self._small_bytes = [], 0
+        packed = self._pack.add_all(
+            [
+                (f"{operator}/{partition}/{'d' if is_delta else 's'}", state)
+                for operator, partition, is_delta, state in small
+            ]
+        )
+        self._entries += [
+            (
+                operator,
+                PartitionSnapshotEntry(
+                    partition, is_delta, path, size, digest.hex(), UNSET, (offset, length, codec)
+                ),
+            )
+            for (operator, partition, is_delta, _), (_, offset, length, size, codec, digest) in zip(
+                small, packed, strict=True
+            )
+        ]
         if self._pack.size >= self._pack_bytes:
             self._send_pack()
+
+    def _pack_path(self) -> str:
+        return f"packs/{self.name}-{self._token}-{self._packs + 1}.lcb"
 
     def _send_pack(self) -> None:
         """Upload the pack that is full and begin a new one. Called with the lock held."""
         if not len(self._pack):
             return
-        pack, packed = self._pack, self._packed
-        self._pack, self._packed = PackBuilder(), []
+        pack, path = self._pack, self._pack_path()
+        self._pack = PackBuilder()
         self._packs += 1
-        path = f"packs/{self.name}-{self._token}-{self._packs}.lcb"
-        for operator, partition, is_delta, block, size, digest in packed:
-            entry = PartitionSnapshotEntry(partition, is_delta, path, size, digest, pack=block)
-            self._entries.append((operator, entry))
         self._submit(lambda: self._write_pack(path, pack))
 
     def _write_pack(self, path: str, pack: PackBuilder) -> None:
-        parts = pack.finish()
-        key = self._folder + path
+        key, data = self._folder + path, b"".join(pack.finish())
         limit = self._blobs.max_put
-        if limit is not None and sum(map(len, parts)) <= limit:
-            data = b"".join(parts)
+        if limit is not None and len(data) <= limit:
             create_once(self._blobs, key, data, len(data))
         else:
-            self._blobs.create_stream(key, parts)
+            self._blobs.create_stream(key, [data])
 
     def _write_alone(
         self, operator: str, partition: int, state: Iterable[Buffer], is_delta: bool
@@ -179,8 +201,8 @@ class StateTask:
         else:
             path, size = self._write_object(plain, beside, pieces, hasher)
         entry = PartitionSnapshotEntry(partition, is_delta, path, size, hasher.hexdigest())
-        with self._lock:
-            self._entries.append((operator, entry))
+        # without the lock: who holds it may be waiting for this upload to make room
+        self._entries.append((operator, entry))
 
     def _write_object(
         self, plain: str, beside: str, pieces: Iterator[Buffer], hasher: hashlib._Hash
@@ -211,20 +233,20 @@ class StateTask:
             finally:
                 self._free.release()
 
-        self._uploads.append(self._pool.submit(run))
+        with self._uploads_lock:
+            self._uploads.append(self._pool.submit(run))
 
     def _raise_failure(self) -> None:
-        waiting = []
-        for upload in self._uploads:
-            if upload.done():
+        with self._uploads_lock:
+            done = [upload for upload in self._uploads if upload.done()]
+            for upload in done:
                 upload.result()
-            else:
-                waiting.append(upload)
-        self._uploads = waiting
+            self._uploads = [upload for upload in self._uploads if upload not in done]
 
     def finish(self) -> TaskReceipt:
         """Wait until everything is durable; the receipt for the manifest."""
         with self._lock:
+            self._pack_small()
             self._send_pack()
             self._done = True
         try:

@@ -178,8 +178,8 @@ def _by_operator(
     written: dict[Place, list[PartitionSnapshotEntry]],
 ) -> dict[str, OperatorSnapshotEntry]:
     partitions: dict[str, list[PartitionSnapshotEntry]] = {}
-    for (operator, _), entries in sorted(written.items()):
-        partitions.setdefault(operator, []).extend(entries)
+    for place in sorted(written):
+        partitions.setdefault(place[0], []).extend(written[place])
     return {
         operator: OperatorSnapshotEntry(entries, sum(e.size_bytes for e in entries))
         for operator, entries in partitions.items()
