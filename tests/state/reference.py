@@ -33,6 +33,8 @@ def inflate(block: bytes) -> bytes:
         if at == len(block):  # the last sequence has no copy
             break
         (back,) = struct.unpack_from("<H", block, at)
+        if not 0 < back <= len(out):
+            raise ValueError("a copy from outside")
         length, at = _length(block, at + 2, token & 15)
         for _ in range(length + 4):
             out.append(out[-back])

@@ -281,9 +281,7 @@ def test_a_caller_can_set_a_lower_limit() -> None:
 
 def test_a_higher_limit_does_not_let_anything_else_through() -> None:
     claimed = (1 << 31) + 5
-    data = batch(
-        b"", 1, version=1, header_size=claimed, body_size=claimed, block=bytes(9 << 20)
-    )
+    data = batch(b"", 1, version=1, header_size=claimed, body_size=claimed, block=bytes(9 << 20))
     refused(data, limit=1 << 32)
 
 

@@ -256,26 +256,42 @@ def test_the_index_has_a_checksum_of_its_own() -> None:
 # Damage anywhere.
 
 
+def is_harmless(entry: PackedEntry, block: bytes) -> bool:
+    """Whether an LZ4 block says the same in other words: a run of x copies from 1 or 3 before."""
+    try:
+        return entry.codec == LZ4 and inflate(block) == dict(SMALL)[entry.key]
+    except (IndexError, ValueError, struct.error):
+        return False
+
+
 def test_every_flipped_bit_is_seen_when_everything_is_read() -> None:
     for entries in ([], [("k", b"v")], SMALL):
-        for damaged in flips(packed(entries)):
-            refused(damaged)
+        data = packed(entries)
+        compressed = [e for e in read_index(data, len(data)) if e.codec == LZ4]
+        for damaged in flips(data):
+            blocks = [(e, damaged[e.offset : e.offset + e.length]) for e in compressed]
+            changed = [(e, b) for e, b in blocks if b != data[e.offset : e.offset + e.length]]
+            if any(is_harmless(entry, block) for entry, block in changed):
+                assert decode_batch(damaged) == entries
+            else:
+                refused(damaged)
 
 
 def test_a_flipped_bit_is_seen_by_whoever_reads_that_entry_and_by_nobody_else() -> None:
     data = packed(SMALL)
     index = read_index(data, len(data))
-    content = dict(SMALL)
-    for position, damaged in enumerate(flips(data)):
-        at = position // 8
+    harmless = 0
+    for damaged in flips(data):
         for entry in index:
-            hit = entry.offset <= at < entry.offset + entry.length
             block = damaged[entry.offset : entry.offset + entry.length]
-            if hit:
+            hit = block != data[entry.offset : entry.offset + entry.length]
+            if hit and not is_harmless(entry, block):
                 with pytest.raises(DamageError):
                     unpack_entry(block, entry)
             else:
-                assert unpack_entry(block, entry) == content[entry.key]
+                harmless += hit
+                assert unpack_entry(block, entry) == dict(SMALL)[entry.key]
+    assert harmless < 10
 
 
 def test_every_truncation_is_seen() -> None:

@@ -51,10 +51,15 @@ class Catalog:
             raise DamageError(f"{key}: {error.what}", where=self._blobs.url) from None
         return manifest
 
-    def lineage(self, checkpoint_id: CheckpointId) -> list[CheckpointManifestV2]:
-        """A checkpoint and its parents, newest first; an error names the link that is missing."""
-        found: dict[CheckpointId, CheckpointManifestV2] = {}
-        wanted: CheckpointId | None = checkpoint_id
+    def lineage(
+        self, checkpoint_id: CheckpointId, newest: CheckpointManifestV2 | None = None
+    ) -> list[CheckpointManifestV2]:
+        """A checkpoint and its parents, newest first; an error names the link that is missing.
+
+        ``newest`` is the checkpoint's own manifest, when it was read already.
+        """
+        found = {} if newest is None else {checkpoint_id: newest}
+        wanted = checkpoint_id if newest is None else newest.parent_id
         while wanted is not None and wanted not in found:
             manifest = self.load(wanted)
             if manifest is None:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from itertools import accumulate, chain
+from operator import eq
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -50,6 +52,13 @@ class PackedEntry(NamedTuple):
     sha256: bytes
 
 
+class Placed(NamedTuple):
+    """Where several entries are in their pack, as (offset, length, codec), and their hashes."""
+
+    blocks: list[tuple[int, int, int]]
+    digests: list[bytes]
+
+
 class PackBuilder:
     """Collects entries for one pack. Not for several threads at once."""
 
@@ -64,32 +73,36 @@ class PackBuilder:
 
     def add(self, key: str, data: bytes) -> PackedEntry:
         """Compress and hash one entry; where it will be."""
-        return self.add_all([(key, data)])[0]
+        placed = self.add_all([key], [data])
+        (offset, length, codec), digest = placed.blocks[0], placed.digests[0]
+        return PackedEntry(key, offset, length, len(data), codec, digest)
 
-    def add_all(self, entries: Sequence[tuple[str, bytes]]) -> list[PackedEntry]:
-        """Compress and hash several entries at once, which costs less for each."""
-        index, compress = self._index, _compress
-        added: list[PackedEntry] = []
-        offset = self.size
-        for key, data in entries:
-            if key in index:
-                raise InvalidInputError(f"the key {key!r} is in the pack twice")
-            size, digest = len(data), sha256(data).digest()
-            block, codec = compress(data, store_size=False), LZ4
-            length = len(block)
-            if length >= size:
-                block, length, codec = bytes(data), size, STORED
-            index[key] = _PLACE.pack(offset, length, size, codec, digest)
-            self._blocks.append(block)
-            added.append(PackedEntry(key, offset, length, size, codec, digest))
-            self.size = offset = offset + length
-        return added
+    def add_all(self, keys: Sequence[str], data: Sequence[bytes]) -> Placed:
+        """Compress and hash several entries, column by column: that costs least for each."""
+        if not self._index.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
+            raise InvalidInputError(f"the key {self._first_twice(keys)!r} is in the pack twice")
+        digests = [sha256(one).digest() for one in data]
+        blocks = [
+            block if len(block := _compress(one, store_size=False)) < len(one) else bytes(one)
+            for one in data
+        ]
+        sizes, lengths = list(map(len, data)), list(map(len, blocks))
+        codecs = [STORED if same else LZ4 for same in map(eq, lengths, sizes)]
+        *offsets, self.size = accumulate(lengths, initial=self.size)
+        places = map(_PLACE.pack, offsets, lengths, sizes, codecs, digests)
+        self._index.update(zip(keys, places, strict=True))
+        self._blocks += blocks
+        return Placed(list(zip(offsets, lengths, codecs, strict=True)), digests)
+
+    def _first_twice(self, keys: Sequence[str]) -> str:
+        return next(key for key in keys if key in self._index or keys.count(key) > 1)
 
     def finish(self) -> list[bytes]:
         """The whole pack, in parts to be written one after the other."""
-        named = ((key.encode(), place) for key, place in self._index.items())
+        names = [key.encode() for key in self._index]
+        lengths = map(_KEY.pack, map(len, names))
         index = b"".join(
-            part for name, place in named for part in (_KEY.pack(len(name)), name, place)
+            chain.from_iterable(zip(lengths, names, self._index.values(), strict=True))
         )
         start = struct.pack("<QQI", self.size, len(index), len(self._index))
         crc = google_crc32c.value(self._blocks[0] + index + start)

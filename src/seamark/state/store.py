@@ -139,8 +139,8 @@ class StateStore:
 
     def partitions(self, checkpoint_id: CheckpointId) -> dict[Place, Chain]:
         """What each partition consists of: its snapshot and the deltas after it."""
-        self.load(checkpoint_id)
-        return resolve(self._place.catalog.lineage(checkpoint_id))
+        newest = self.load(checkpoint_id)
+        return resolve(self._place.catalog.lineage(checkpoint_id, newest))
 
     def restore(self, checkpoint_id: CheckpointId, operator: str, partition: int) -> PartitionState:
         """The state of one partition, verified."""

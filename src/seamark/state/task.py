@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import repeat
 from types import TracebackType
 from typing import Final, Self
 
@@ -110,18 +111,18 @@ class StateTask:
         Bytes may be uploaded after this returns, so do not change them. An iterable is consumed
         here and never held as a whole.
         """
+        if partition.__class__ is not int or not 0 <= partition <= U32_MAX:
+            check_number("partition", partition, 0, U32_MAX)
         place = (operator, partition)
         with self._lock:
             if self._done:
                 raise InvalidInputError(f"the task {self.name!r} is finished")
+            if operator not in self._operators:
+                self._operators.add(check_name(operator, "operator name"))
             if place in self._taken:
                 raise InvalidInputError(
                     f"operator {operator!r} partition {partition} was put already"
                 )
-            if operator not in self._operators:
-                self._operators.add(check_name(operator, "operator name"))
-            if partition.__class__ is not int or not 0 <= partition <= U32_MAX:
-                check_number("partition", partition, 0, U32_MAX)
             self._taken.add(place)
             if isinstance(state, bytes) and (size := len(state)) < self._pack_below:
                 self._small.append((operator, partition, is_delta, state))
@@ -138,25 +139,28 @@ class StateTask:
 
     def _pack_small(self) -> None:
         """Move what has come together into the pack. Called with the lock held."""
-        small, path = self._small, self._pack_path()
+        if not self._small:
+            return
+        operators, partitions, deltas, states = zip(*self._small, strict=True)
         self._small, self._small_bytes = [], 0
-        packed = self._pack.add_all(
+        placed = self._pack.add_all(
             [
-                (f"{operator}/{partition}/{'d' if is_delta else 's'}", state)
-                for operator, partition, is_delta, state in small
-            ]
+                f"{operator}/{partition}/{'d' if is_delta else 's'}"
+                for operator, partition, is_delta in zip(operators, partitions, deltas, strict=True)
+            ],
+            states,
         )
-        self._entries += [
-            (
-                operator,
-                PartitionSnapshotEntry(
-                    partition, is_delta, path, size, digest.hex(), UNSET, (offset, length, codec)
-                ),
-            )
-            for (operator, partition, is_delta, _), (_, offset, length, size, codec, digest) in zip(
-                small, packed, strict=True
-            )
-        ]
+        entries = map(
+            PartitionSnapshotEntry,
+            partitions,
+            deltas,
+            repeat(self._pack_path()),
+            map(len, states),
+            map(bytes.hex, placed.digests),
+            repeat(UNSET),
+            placed.blocks,
+        )
+        self._entries += zip(operators, entries, strict=True)
         if self._pack.size >= self._pack_bytes:
             self._send_pack()
 

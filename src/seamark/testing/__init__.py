@@ -8,9 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seamark.testing.conformance import BlobsConformance, OpenHandle, StoreConformance
+    from seamark.testing.conformance import (
+        BlobsConformance,
+        OpenHandle,
+        OpenState,
+        StateConformance,
+        StoreConformance,
+    )
 
-__all__ = ["BlobsConformance", "OpenHandle", "StoreConformance"]
+__all__ = [
+    "BlobsConformance",
+    "OpenHandle",
+    "OpenState",
+    "StateConformance",
+    "StoreConformance",
+]
 
 if not TYPE_CHECKING:
 

@@ -12,6 +12,11 @@
         def blobs(self) -> Blobs:
             return MyBlobs(new_empty_place())
 
+    class TestStateOnMyBlobs(StateConformance):
+        @pytest.fixture
+        def blobs(self) -> Blobs:
+            return MyBlobs(new_empty_place())
+
 Every test is one rule, and its name is the rule in words. Needs pytest.
 """
 
@@ -26,6 +31,14 @@ pytest.register_assert_rewrite(
 
 from seamark.testing.conformance.blob_suite import BlobsConformance  # noqa: E402
 from seamark.testing.conformance.examples import OpenHandle  # noqa: E402
+from seamark.testing.conformance.state_examples import OpenState  # noqa: E402
+from seamark.testing.conformance.state_suite import StateConformance  # noqa: E402
 from seamark.testing.conformance.store_suite import StoreConformance  # noqa: E402
 
-__all__ = ["BlobsConformance", "OpenHandle", "StoreConformance"]
+__all__ = [
+    "BlobsConformance",
+    "OpenHandle",
+    "OpenState",
+    "StateConformance",
+    "StoreConformance",
+]

@@ -1,0 +1,50 @@
+"""All that a state store promises, put together from its chapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seamark.state import StateStore
+from seamark.store.blobs import Blobs
+from seamark.store.memory import MemoryBlobs
+from seamark.testing.conformance.state_chains import StateChains
+from seamark.testing.conformance.state_copies import StateCopies, StatePointer
+from seamark.testing.conformance.state_damage import StateDamage
+from seamark.testing.conformance.state_examples import OpenState
+from seamark.testing.conformance.state_tasks import StateTasks
+from seamark.testing.conformance.state_upkeep import StateUpkeep
+from seamark.testing.conformance.state_writing import StateWriting
+
+
+class StateConformance(
+    StateWriting,
+    StateTasks,
+    StateChains,
+    StateUpkeep,
+    StateDamage,
+    StateCopies,
+    StatePointer,
+):
+    """What a state store promises, one test per promise, on a backend of your choice.
+
+    A subclass gives the fixture ``blobs``: the backend under the store, fresh and empty; bytes are
+    harmed through it. ``other_blobs`` is where copies go, in memory unless overridden.
+    ``open_state`` opens the store once more each time it is called.
+    """
+
+    @pytest.fixture
+    def blobs(self) -> Blobs:
+        raise NotImplementedError("override this fixture with a fresh, empty backend")
+
+    @pytest.fixture
+    def other_blobs(self) -> Blobs:
+        return MemoryBlobs()
+
+    @pytest.fixture
+    def open_state(self, blobs: Blobs) -> OpenState:
+        def opened(**options: Any) -> StateStore:
+            return StateStore(blobs, **options)
+
+        return opened
