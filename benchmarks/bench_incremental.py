@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from harness import Row, in_milliseconds, interleaved, options, ratio, seconds, show
@@ -73,7 +74,7 @@ def written(
     for _ in range(CHECKPOINTS):
         places = list(changing())
         history.least += len(places) * (PARTITION if delta is None else delta)
-        history.save_seconds.append(seconds(lambda places=places: save(places)))  # type: ignore[misc]
+        history.save_seconds.append(seconds(partial(save, places)))
     return history
 
 
@@ -104,15 +105,15 @@ def all_change(partitions: int, longest: int, rounds: int) -> list[Row]:
         for _ in store.restore_all(checkpoint):
             pass
 
+    def one(checkpoint: CheckpointId) -> None:
+        store.restore(checkpoint, "join", partitions // 2)
+
     cases = {
         "snapshots": lambda: restore(history.ids[0]),
         "chains": lambda: restore(history.ids[longest]),  # where all chains are longest
         "one snapshot": lambda: one(history.ids[0]),
         "one chain": lambda: one(history.ids[longest]),
     }
-
-    def one(checkpoint: CheckpointId) -> None:
-        store.restore(checkpoint, "join", partitions // 2)
 
     times = interleaved(cases, rounds)
     all_said = f"without deltas ({in_milliseconds(times['snapshots'])})"

@@ -15,7 +15,7 @@ from typing import Final
 import google_crc32c
 import lz4.block
 
-from harness import Row, in_milliseconds, interleaved, options, ratio, show
+from harness import Row, Run, in_milliseconds, interleaved, options, ratio, show
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.layout import OperatorSnapshotEntry
 from seamark.state.task import PACK_BYTES
@@ -90,7 +90,11 @@ def measured(what: str, blobs: list[bytes], rounds: int) -> list[Row]:
     def baseline() -> None:
         compress_and_hash(blobs)
 
-    cases = {"ours": ours, "baseline": baseline, "manifest": partial(write_manifest, manifest)}
+    cases: dict[str, Run] = {
+        "ours": ours,
+        "baseline": baseline,
+        "manifest": partial(write_manifest, manifest),
+    }
     times = interleaved(cases, rounds)
     said = f"LZ4, SHA-256, CRC32C ({in_milliseconds(times['baseline'])})"
     objects = len(pack(blobs).entries(""))

@@ -1,8 +1,8 @@
 """1 GiB in 64 partitions to a local disk: one thread against two, and against the disk alone.
 
 Every partition is 16 MiB that do not compress, so each is a file of its own, hashed on the way and
-fsynced. The disk's limit is measured beside it: the same bytes to as many files, written and fsynced
-by two threads, with no hash, no name to win and no manifest.
+fsynced. The disk's limit is measured beside it: the same bytes to as many files, written and
+fsynced by two threads, with no hash, no name to win and no manifest.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from seamark.errors import DamageError, InvalidInputError
-from seamark.state import BatchMetrics, CheckpointBatcher, batcher, decode_batch, lcb1
+from seamark.state import BatchMetrics, CheckpointBatcher, decode_batch, lcb1
+from seamark.state import batcher as batcher_module
 from tests.state.objects import stored
 from tests.state.reference import batch, framed, read_v2
 
@@ -179,7 +180,7 @@ def test_the_size_is_in_bytes_whatever_a_view_counts_in() -> None:
 
 def test_a_buffer_never_grows_beyond_what_can_be_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lcb1, "BATCH_LIMIT", 1000)
-    monkeypatch.setattr(batcher, "BATCH_LIMIT", 1000)
+    monkeypatch.setattr(batcher_module, "BATCH_LIMIT", 1000)
     filled = CheckpointBatcher(MemoryStore(), flush_threshold=500)
     filled.add("a", bytes(600))
     with pytest.raises(InvalidInputError):
@@ -267,7 +268,7 @@ def test_prefixes_do_not_mix() -> None:
 def test_a_lost_part_below_the_last_is_an_error_that_names_it(lost: int) -> None:
     store = MemoryStore()
     batcher = CheckpointBatcher(store)
-    names = []
+    names: list[str] = []
     for number in range(4):
         before = set(stored(store))
         batcher.add(str(number), b"")

@@ -1,4 +1,4 @@
-"""Chains as pure decisions: against a model that simply remembers, and with links that are wrong."""
+"""Chains as pure decisions: against a model that remembers, and with links that are wrong."""
 
 from __future__ import annotations
 

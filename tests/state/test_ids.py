@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import time
 import uuid
@@ -61,7 +62,7 @@ def test_checkpoint_paths_trailing_slash() -> None:
 
 def test_100_000_ids_of_one_process_strictly_increase() -> None:
     ids = [CheckpointId.now() for _ in range(100_000)]
-    assert all(first < second for first, second in zip(ids, ids[1:], strict=False))
+    assert all(first < second for first, second in itertools.pairwise(ids))
     texts = [str(made) for made in ids]
     assert texts == sorted(set(texts))
     assert len(ids) > 10 * len({made.timestamp_ms for made in ids})  # many in one millisecond
@@ -120,7 +121,7 @@ def test_an_id_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         ID._uuid = uuid.UUID(int=0)
     with pytest.raises(AttributeError):
-        ID.other = 1  # type: ignore[attr-defined]
+        ID.other = 1
 
 
 def test_ids_and_manifests_travel_between_processes() -> None:

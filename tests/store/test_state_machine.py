@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
@@ -21,7 +22,8 @@ from hypothesis.stateful import (
 )
 
 from tests.store.interleaving import Kind, Place
-from tests.store.world import Damage, State, World
+from tests.store.world import Damage, World
+from tests.store.world_saving import State
 
 STEPS = 50
 
@@ -253,6 +255,7 @@ def test_two_writers_in_memory_for_25_000_steps_each(
 ) -> None:
     steps = run_machine(kind, 25_000, 250, lane, str)
     record_property("steps", steps)
+    sys.stdout.write(f"{kind}: {steps} steps\n")
     assert steps >= 25_000
 
 
@@ -264,4 +267,5 @@ def test_two_writers_on_a_disk_for_5_000_steps(
     folders = iter(range(1 << 30))
     steps = run_machine("filesystem", 5_000, 50, 3, lambda: str(tmp_path / str(next(folders))))
     record_property("steps", steps)
+    sys.stdout.write(f"filesystem: {steps} steps\n")
     assert steps >= 5_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from seamark.errors import DamageError, InvalidInputError
-from seamark.manifest.bounds import U64_MAX, check_number
+from seamark.manifest.bounds import U64_MAX, check_number, check_text
 from seamark.state.lcb1 import BATCH_LIMIT, decode_batch, encode_batch
 from seamark.store.blobs import Blobs
 from seamark.store.opening import open_blobs
@@ -71,6 +71,9 @@ class CheckpointBatcher:
 
     def add(self, key: str, data: bytes) -> None:
         """Buffer a blob. It is written by the next flush, never before."""
+        check_text(key, "a key")
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidInputError(f"a blob must be bytes, not {type(data).__name__}")
         name = key.encode()
         with self._lock:
             if key in self._entries:
