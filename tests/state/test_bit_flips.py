@@ -69,9 +69,7 @@ def test_I7_a_flipped_bit_is_found_by_verify(
 
 
 @pytest.mark.parametrize("kind", ["manifest.json", ".lcb", ".snap", ".delta"])
-def test_I7_nothing_wrong_is_restored(
-    blobs: MemoryBlobs, newest: CheckpointId, kind: str
-) -> None:
+def test_I7_nothing_wrong_is_restored(blobs: MemoryBlobs, newest: CheckpointId, kind: str) -> None:
     store = StateStore(blobs, parallelism=1)
     places = {("agg", 0), ("agg", 1), ("join", 0)}
     truth = {place: store.restore(newest, *place) for place in places}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, InvalidInputError
 from seamark.state import CheckpointId, CheckpointPaths, PartitionSnapshotEntry
 from seamark.state.chains import Link
 from seamark.state.reading import read_link
@@ -53,8 +53,6 @@ def test_a_pack_that_was_cut_off_is_damage_and_not_an_io_error(blobs: Blobs, siz
 @pytest.mark.parametrize(
     ("place", "size"),
     [
-        ((-1, 2, 0), 2),
-        ((8, -1, 0), 2),
         ((8, 2, 9), 2),
         ((2**70, 2, 0), 2),
         ((8, 2**62, 0), 2),
@@ -68,3 +66,9 @@ def test_a_place_that_cannot_be_is_damage_and_nothing_else(
 ) -> None:
     with pytest.raises(DamageError):
         read(blobs, packed([("k", DATA)]), place, size)
+
+
+@pytest.mark.parametrize("place", [(-1, 2, 0), (8, -1, 0), (8, 2, -1)])
+def test_a_place_before_the_beginning_is_no_entry_at_all(place: tuple[int, int, int]) -> None:
+    with pytest.raises(InvalidInputError):
+        PartitionSnapshotEntry(0, False, "packs/a.lcb", 2, "00" * 32, pack=place)

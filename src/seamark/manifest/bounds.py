@@ -52,9 +52,18 @@ def unsafe_path(path: str) -> str | None:
     """Why a relative path may not be followed, or None when it may."""
     if not path:
         return "is empty"
-    if any(unsafe_name(part) for part in path.rstrip("/").split("/")):
+    if any(unsafe_name(part) for part in path.removesuffix("/").split("/")):
         return "could leave its directory"
     return None
+
+
+def check_prefix(prefix: str) -> str:
+    """``prefix`` when it names a folder below the root: empty, or a path that stays inside."""
+    if not isinstance(prefix, str):
+        raise InvalidInputError(f"a prefix must be a text, not {prefix!r}")
+    if prefix and (problem := unsafe_path(check_text(prefix, "a prefix"))):
+        raise InvalidInputError(f"the prefix {prefix!r} {problem}")
+    return prefix
 
 
 def check_span(what: str, span: float | timedelta) -> float:

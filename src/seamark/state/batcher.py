@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from seamark.errors import DamageError, InvalidInputError
-from seamark.manifest.bounds import U64_MAX, check_number, check_text
-from seamark.state.lcb1 import BATCH_LIMIT, decode_batch, encode_batch
+from seamark.manifest.bounds import U64_MAX, check_number, check_prefix
+from seamark.state.lcb1 import BATCH_LIMIT, decode_batch, encode_batch, encoded_key
 from seamark.store.blobs import Blobs
 from seamark.store.opening import open_blobs
+from seamark.store.probe import ensure_conditional_writes
 from seamark.store.settle import Taken, create_once
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class CheckpointBatcher:
         if version not in (2, 3):
             raise InvalidInputError(f"batches are written in version 2 or 3, not {version}")
         self._blobs = open_blobs(store)
-        self._folder = f"{prefix}checkpoints/"
+        self._folder = f"{check_prefix(prefix)}checkpoints/"
         self._threshold = flush_threshold
         self._version = version
         self._entries: dict[str, bytes] = {}
@@ -71,18 +72,23 @@ class CheckpointBatcher:
 
     def add(self, key: str, data: bytes) -> None:
         """Buffer a blob. It is written by the next flush, never before."""
-        check_text(key, "a key")
+        name = encoded_key(key)
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidInputError(f"a blob must be bytes, not {type(data).__name__}")
-        name = key.encode()
+        blob = bytes(data)
+        size = len(name) + len(blob) + _OVERHEAD
         with self._lock:
             if key in self._entries:
                 raise InvalidInputError(
                     f"the key {key!r} is in the batch already",
                     hint="Flush before adding it again.",
                 )
-            self._entries[key] = bytes(data)
-            self._size += len(name) + len(data) + _OVERHEAD
+            if self._size + size > BATCH_LIMIT:
+                raise InvalidInputError(
+                    f"a batch holds at most {BATCH_LIMIT} bytes", hint="Flush before adding more."
+                )
+            self._entries[key] = blob
+            self._size += size
 
     def should_flush(self) -> bool:
         """Whether the buffer has reached the threshold."""
@@ -109,6 +115,7 @@ class CheckpointBatcher:
         with self._lock:
             if not self._entries:
                 return
+            ensure_conditional_writes(self._blobs)
             data = encode_batch(self._entries.items(), self._version)
             part = self._write(epoch, data)
             self._parts = {epoch: part}  # a new epoch starts at part 1 again
@@ -134,6 +141,7 @@ class CheckpointBatcher:
 
     def load(self, epoch: int) -> list[tuple[str, bytes]]:
         """All entries of an epoch, part by part; empty when nothing was flushed."""
+        check_number("epoch", epoch, 0, U64_MAX)
         found: list[tuple[str, bytes]] = []
         for part in self._parts_of(epoch):
             key = self._key(epoch, part)

@@ -26,7 +26,14 @@ import msgspec
 import uuid_utils
 
 from seamark.errors import InvalidInputError
-from seamark.manifest.bounds import U32_MAX, U64_MAX, check_name, check_number
+from seamark.manifest.bounds import (
+    I64_MAX,
+    I64_MIN,
+    U32_MAX,
+    U64_MAX,
+    check_name,
+    check_number,
+)
 from seamark.manifest.documents import DocumentReader, encode_document
 
 _last_lock = threading.Lock()
@@ -166,6 +173,8 @@ class PartitionSnapshotEntry(msgspec.Struct, frozen=True, gc=False):
             check_number("partition_id", number, 0, U32_MAX)
         if size.__class__ is not int or not 0 <= size <= U64_MAX:
             check_number("size_bytes", size, 0, U64_MAX)
+        if self.pack is not msgspec.UNSET and min(self.pack) < 0:
+            raise InvalidInputError(f"a block cannot be at {self.pack}")
 
 
 class OperatorSnapshotEntry(msgspec.Struct, frozen=True):
@@ -174,6 +183,9 @@ class OperatorSnapshotEntry(msgspec.Struct, frozen=True):
     partitions: list[PartitionSnapshotEntry]
     total_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        check_number("total_bytes", self.total_bytes, 0, U64_MAX)
+
 
 class SourceOffsetEntry(msgspec.Struct, frozen=True):
     """The position of one source."""
@@ -181,6 +193,9 @@ class SourceOffsetEntry(msgspec.Struct, frozen=True):
     source_type: str
     offsets: dict[str, str]
     epoch: int
+
+    def __post_init__(self) -> None:
+        check_number("epoch", self.epoch, 0, U64_MAX)
 
 
 class _NamedV2(msgspec.Struct, frozen=True):
@@ -204,6 +219,10 @@ class CheckpointManifestV2(_NamedV2, frozen=True):
         check_number("epoch", self.epoch, 0, U64_MAX)
         check_number("timestamp_ms", self.timestamp_ms, 0, U64_MAX)
         check_number("total_size_bytes", self.total_size_bytes, 0, U64_MAX)
+        if self.watermark is not None:
+            check_number("watermark", self.watermark, I64_MIN, I64_MAX)
+        if taken := self.extra.keys() & set(_NamedV2.__struct_fields__):
+            raise InvalidInputError(f"extra fields may not repeat named ones: {sorted(taken)}")
 
     @classmethod
     def new(cls, checkpoint_id: CheckpointId, epoch: int, **fields: Any) -> Self:

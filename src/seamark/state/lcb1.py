@@ -28,6 +28,7 @@ _HEADER: Final = struct.Struct("<4sIII")
 _CRC: Final = struct.Struct("<I")
 _LENGTH: Final = struct.Struct("<I")
 _SMALLEST_ENTRY: Final = 2 * _LENGTH.size
+_LZ4_LIMIT: Final = 2**31 - 1
 _U32_MAX: Final = 2**32 - 1
 
 
@@ -48,7 +49,7 @@ def encode_batch(entries: Iterable[tuple[str, bytes]], version: int = 2) -> byte
         if key in seen:
             raise InvalidInputError(f"the key {key!r} is in the batch twice")
         seen.add(key)
-        name = key.encode()
+        name = encoded_key(key)
         parts += (_LENGTH.pack(len(name)), name, _LENGTH.pack(len(data)), data)
     plain = b"".join(parts)
     if len(plain) > min(BATCH_LIMIT, _U32_MAX):
@@ -57,6 +58,14 @@ def encode_batch(entries: Iterable[tuple[str, bytes]], version: int = 2) -> byte
     header = _HEADER.pack(MAGIC, version, len(seen), len(plain))
     crc = _CRC.pack(google_crc32c.value(body)) if version == 2 else b""
     return b"".join((header, crc, body))
+
+
+def encoded_key(key: str) -> bytes:
+    """A key as it is stored; :class:`InvalidInputError` when it is not valid Unicode."""
+    try:
+        return key.encode()
+    except (UnicodeEncodeError, AttributeError):
+        raise InvalidInputError(f"the key {key!r} is not valid Unicode") from None
 
 
 def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, bytes]]:
@@ -98,7 +107,7 @@ def batch_version(data: bytes) -> int:
 def check_claim(claimed: int, stored: int, limit: int, what: str) -> None:
     """Refuse a size that a block of ``stored`` bytes cannot unpack to, or that is too large."""
     # one byte of an LZ4 block stands for at most 255
-    if claimed > limit or claimed > 255 * stored:
+    if claimed > min(limit, _LZ4_LIMIT) or claimed > 255 * stored:
         raise DamageError(f"{what} claims {claimed} bytes, which {stored} stored ones cannot hold")
 
 
@@ -110,9 +119,12 @@ def _inflated(body: memoryview, claimed: int, limit: int) -> bytes:
         raise DamageError(f"batch header says {claimed} bytes, its body says {size}")
     check_claim(size, len(body) - _LENGTH.size, limit, "the batch")
     try:
-        return bytes(lz4.block.decompress(body[_LENGTH.size :], uncompressed_size=size))
+        plain = bytes(lz4.block.decompress(body[_LENGTH.size :], uncompressed_size=size))
     except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
         raise DamageError(f"LZ4 decompression failed: {error}") from None
+    if len(plain) != size:
+        raise DamageError(f"the batch unpacks to {len(plain)} bytes, not to {size}")
+    return plain
 
 
 def _entries(plain: bytes, count: int) -> list[tuple[str, bytes]]:

@@ -25,7 +25,7 @@ import google_crc32c
 import lz4.block
 
 from seamark.errors import DamageError, InvalidInputError
-from seamark.state.lcb1 import BATCH_LIMIT, MAGIC, batch_version, check_claim
+from seamark.state.lcb1 import BATCH_LIMIT, MAGIC, batch_version, check_claim, encoded_key
 
 STORED: Final = 0
 LZ4: Final = 1
@@ -64,7 +64,8 @@ class PackBuilder:
 
     def __init__(self) -> None:
         self._blocks: list[bytes] = [_HEADER.pack(MAGIC, 3)]
-        self._index: dict[str, bytes] = {}
+        self._index: dict[str, tuple[bytes, bytes]] = {}
+        self._unpacked = 0
         self.size = _HEADER.size
         """How many bytes the blocks take so far."""
 
@@ -81,6 +82,10 @@ class PackBuilder:
         """Compress and hash several entries, column by column: that costs least for each."""
         if not self._index.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
             raise InvalidInputError(f"the key {self._first_twice(keys)!r} is in the pack twice")
+        names = [encoded_key(key) for key in keys]
+        self._unpacked += sum(map(len, data))
+        if self._unpacked > BATCH_LIMIT:
+            raise InvalidInputError(f"a pack holds at most {BATCH_LIMIT} bytes")
         digests = [sha256(one).digest() for one in data]
         blocks = [
             block if len(block := _compress(one, store_size=False)) < len(one) else bytes(one)
@@ -90,7 +95,7 @@ class PackBuilder:
         codecs = [STORED if same else LZ4 for same in map(eq, lengths, sizes)]
         *offsets, self.size = accumulate(lengths, initial=self.size)
         places = map(_PLACE.pack, offsets, lengths, sizes, codecs, digests)
-        self._index.update(zip(keys, places, strict=True))
+        self._index.update(zip(keys, zip(names, places, strict=True), strict=True))
         self._blocks += blocks
         return Placed(list(zip(offsets, lengths, codecs, strict=True)), digests)
 
@@ -99,10 +104,10 @@ class PackBuilder:
 
     def finish(self) -> list[bytes]:
         """The whole pack, in parts to be written one after the other."""
-        names = [key.encode() for key in self._index]
-        lengths = map(_KEY.pack, map(len, names))
         index = b"".join(
-            chain.from_iterable(zip(lengths, names, self._index.values(), strict=True))
+            chain.from_iterable(
+                (_KEY.pack(len(name)), name, place) for name, place in self._index.values()
+            )
         )
         start = struct.pack("<QQI", self.size, len(index), len(self._index))
         crc = google_crc32c.value(self._blocks[0] + index + start)
@@ -200,6 +205,9 @@ def decode_pack(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, byt
     if sum(entry.size for entry in entries) > limit:
         raise DamageError(f"the pack claims more than {limit} bytes")
     return [
-        (entry.key, unpack_entry(data[entry.offset : entry.offset + entry.length], entry))
+        (
+            entry.key,
+            unpack_entry(data[entry.offset : entry.offset + entry.length], entry, limit=limit),
+        )
         for entry in entries
     ]

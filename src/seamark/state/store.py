@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from seamark.errors import CheckpointNotFoundError, InvalidInputError
-from seamark.manifest.bounds import U64_MAX, check_number, check_span
+from seamark.manifest.bounds import U64_MAX, check_number, check_prefix, check_span
 from seamark.state import upkeep
 from seamark.state.catalog import Catalog
 from seamark.state.chains import LONGEST_CHAIN, Chain, Place, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.reading import PartitionState, read_chain, stream_link
 from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
 from seamark.state.upkeep import StatePlace, StateVerification
@@ -22,6 +23,7 @@ from seamark.state.writer import StateWriter
 from seamark.store.blobs import Blobs, Buffer
 from seamark.store.opening import open_blobs
 from seamark.store.ownership import default_writer
+from seamark.store.probe import ensure_conditional_writes
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -56,8 +58,12 @@ class StateStore:
     ) -> None:
         self._parallelism = check_number("parallelism", parallelism, 1, 1024)
         self._longest = check_number("longest_chain", longest_chain, 0, 10_000)
-        self._packing = {"pack_below": pack_below, "pack_bytes": pack_bytes}
-        blobs, paths = open_blobs(where, storage_options), CheckpointPaths(prefix)
+        self._packing = {
+            "pack_below": check_number("pack_below", pack_below, 0, BATCH_LIMIT // 2),
+            "pack_bytes": check_number("pack_bytes", pack_bytes, 1, BATCH_LIMIT // 2),
+        }
+        paths = CheckpointPaths(check_prefix(prefix))
+        blobs = open_blobs(where, storage_options)
         self._place = StatePlace(blobs, paths, Catalog(blobs, paths))
 
     @property
@@ -108,6 +114,7 @@ class StateStore:
         Its receipt goes to :meth:`StateWriter.add`. Give each task a name of its own.
         """
         place = self._place
+        ensure_conditional_writes(place.blobs)
         return StateTask(
             place.blobs,
             place.paths,

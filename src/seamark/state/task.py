@@ -131,6 +131,8 @@ class StateTask:
                 if waiting >= _PACK_AT_ONCE or waiting + self._pack.size >= self._pack_bytes:
                     self._pack_small()
                 return
+        if not isinstance(state, bytes | bytearray | memoryview | Iterable):
+            raise InvalidInputError(f"a state must be bytes, not {type(state).__name__}")
         if isinstance(state, bytes | bytearray | memoryview):
             chunks = [state]
             self._submit(lambda: self._write_alone(operator, partition, chunks, is_delta))

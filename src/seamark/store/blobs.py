@@ -16,7 +16,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
+
+from seamark.errors import DamageError
+
+_LARGEST: Final = 2**63 - 1
 
 Buffer = bytes | bytearray | memoryview
 
@@ -40,6 +44,12 @@ class Entry(NamedTuple):
     """Seconds since the Unix epoch, by the store's clock."""
     version: Hashable
     """Changes when the value is written again."""
+
+
+def check_range(key: str, offset: int, length: int) -> None:
+    """Refuse a range that no value can have; such a one comes from a damaged manifest."""
+    if offset < 0 or length < 0 or offset + length > _LARGEST:
+        raise DamageError(f"{key} cannot have {length} bytes at {offset}")
 
 
 class Stream:

@@ -16,7 +16,17 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Stream, Tag, TagMismatch
+from seamark.store.blobs import (
+    Blob,
+    Blobs,
+    Buffer,
+    Entry,
+    KeyExists,
+    Stream,
+    Tag,
+    TagMismatch,
+    check_range,
+)
 from seamark.store.os_errors import telling
 from seamark.store.posix import (
     ABSENT,
@@ -86,14 +96,16 @@ class FilesystemBlobs(Blobs):
         return Stream(pieces, version_of_file(found))
 
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        check_range(key, offset, length)
         path = self._path(key)
         with telling("reading", path):
             fd = open_to_read(path)
             if fd is None:
                 return None
             try:
+                there = max(os.fstat(fd).st_size - offset, 0)  # never make room for a mere claim
                 os.lseek(fd, offset, os.SEEK_SET)
-                return read_all(fd, length)
+                return read_all(fd, min(length, there))
             finally:
                 os.close(fd)
 
@@ -258,8 +270,10 @@ class FilesystemBlobs(Blobs):
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary)
+            with suppress(OSError):
+                os.close(fd)
             raise
-        finally:
+        with telling("closing", temporary):
             os.close(fd)
         return temporary
 

@@ -9,7 +9,17 @@ from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from seamark.errors import DamageError
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Stream, Tag, TagMismatch
+from seamark.store.blobs import (
+    Blob,
+    Blobs,
+    Buffer,
+    Entry,
+    KeyExists,
+    Stream,
+    Tag,
+    TagMismatch,
+    check_range,
+)
 
 _named: dict[str, MemoryBlobs] = {}
 _named_lock = threading.Lock()
@@ -53,6 +63,7 @@ class MemoryBlobs(Blobs):
         return Stream(pieces, value[1])
 
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        check_range(key, offset, length)
         value = self._values.get(key)
         return value[0][offset : offset + length] if value else None
 

@@ -26,7 +26,17 @@ from seamark.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, KeyExists, Stream, Tag, TagMismatch
+from seamark.store.blobs import (
+    Blob,
+    Blobs,
+    Buffer,
+    Entry,
+    KeyExists,
+    Stream,
+    Tag,
+    TagMismatch,
+    check_range,
+)
 from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -124,6 +134,7 @@ class ObjectBlobs(Blobs):
         return Stream(self._pieces(key, chunks), version)
 
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        check_range(key, offset, length)
         if length == 0:
             return b"" if self.stat(key) is not None else None
         try:
@@ -131,6 +142,12 @@ class ObjectBlobs(Blobs):
                 return bytes(obstore.get_range(self._store, key, start=offset, length=length))
         except FileNotFoundError:
             return None
+        except StoreUnavailableError:
+            # a range that begins behind the end is refused; that says something about the value
+            entry = self.stat(key)
+            if entry is not None and entry.size <= offset:
+                return b""
+            raise
 
     def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
         while True:

@@ -60,11 +60,12 @@ def open_blobs(
         return where
     if isinstance(where, str | os.PathLike):
         return _backend(_text(where), _options(storage_options), conditional=True)[0]
+    from obstore.store import LocalStore
+
     from seamark.store.object_store import ObjectBlobs
 
-    folder = getattr(where, "prefix", None) if type(where).__name__ == "LocalStore" else None
-    if folder is not None:
-        return FilesystemBlobs(os.fspath(folder))
+    if isinstance(where, LocalStore):
+        return FilesystemBlobs(os.fspath(where.prefix or "/"))
     return ObjectBlobs(where, type(where).__name__)
 
 

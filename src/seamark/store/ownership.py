@@ -46,7 +46,7 @@ from seamark.store.owner import (
     with_fence,
     with_superseded,
 )
-from seamark.store.probe import probe_conditional_writes
+from seamark.store.probe import ensure_conditional_writes
 from seamark.store.rebuild import rebuilt_owner
 from seamark.store.settle import Taken, create_once, replace_once
 
@@ -71,7 +71,6 @@ class Ownership:
     def __init__(self, blobs: Blobs, manifests: Manifests) -> None:
         self._blobs = blobs
         self._manifests = manifests
-        self._probed = not blobs.needs_probe
         self._held = ExitStack()
         self._tombstone_tag: Tag | None = None
         self._pid = os.getpid()
@@ -153,9 +152,7 @@ class Ownership:
 
     def probe(self) -> None:
         """Before the first write: see once that the store honours conditions."""
-        if not self._probed:
-            probe_conditional_writes(self._blobs)
-            self._probed = True
+        ensure_conditional_writes(self._blobs)
 
     def amend(self, change: Callable[[Owner], Owner]) -> Owner:
         """Change ``owner.json`` by one conditional write, again and again until nobody interferes.

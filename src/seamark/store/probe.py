@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import logging
 import uuid
+from weakref import WeakSet
 
 from seamark.errors import RefusedError, SeamarkError
 from seamark.store.blobs import Blobs, KeyExists, TagMismatch
 from seamark.store.layout import PROBE_PREFIX
 
 log = logging.getLogger(__name__)
+
+
+_seen_to_work: WeakSet[Blobs] = WeakSet()
+
+
+def ensure_conditional_writes(blobs: Blobs) -> None:
+    """Before the first write through a backend that may not honour conditions: see that it does."""
+    if blobs.needs_probe and blobs not in _seen_to_work:
+        probe_conditional_writes(blobs)
+        _seen_to_work.add(blobs)
 
 
 def probe_conditional_writes(blobs: Blobs) -> None:

@@ -177,7 +177,8 @@ class StatePointer:
         assert pointer(other_blobs) == str(newer)
 
     @pytest.mark.parametrize(
-        "garbage", [None, b"", b"\xff\xfe", b"x" * 5000, b"..", b"00000000-0000-0000-0000-00000000000g"]
+        "garbage",
+        [None, b"", b"\xff\xfe", b"x" * 5000, b"..", b"00000000-0000-0000-0000-00000000000g"],
     )
     def test_a_lost_pointer_loses_nothing(
         self, open_state: OpenState, blobs: Blobs, garbage: bytes | None

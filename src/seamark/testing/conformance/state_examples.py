@@ -58,9 +58,7 @@ def chain_of(store: StateStore, length: int, *, state: bytes = b"0" * 99) -> lis
     """A full checkpoint and children that each bring one delta of one partition."""
     ids = [write(store, {("agg", 0): state, ("agg", 1): b"never changed"})]
     for number in range(1, length):
-        ids.append(
-            write(store, {}, {("agg", 0): b"%d" % number}, parent=ids[-1], epoch=number + 1)
-        )
+        ids.append(write(store, {}, {("agg", 0): b"%d" % number}, parent=ids[-1], epoch=number + 1))
     return ids
 
 
@@ -114,9 +112,7 @@ def forge(blobs: Blobs, *entries: PartitionSnapshotEntry, **fields: Any) -> Chec
     return checkpoint_id
 
 
-def watch_writes(
-    patch: pytest.MonkeyPatch, blobs: Blobs, before: Callable[[str], None]
-) -> None:
+def watch_writes(patch: pytest.MonkeyPatch, blobs: Blobs, before: Callable[[str], None]) -> None:
     """Let ``before`` see the key of each new value before it is written."""
     create, create_stream = blobs.create, blobs.create_stream
     inside = threading.local()  # a backend may write all values as streams

@@ -107,9 +107,7 @@ class StateTasks:
                 writer.commit()
         assert open_state().list() == [old]
 
-    def test_one_partition_as_snapshot_and_as_delta_is_refused(
-        self, open_state: OpenState
-    ) -> None:
+    def test_one_partition_as_snapshot_and_as_delta_is_refused(self, open_state: OpenState) -> None:
         store = open_state()
         old = write(store, {("agg", 0): b"a snapshot that is long enough"})
         with store.begin(2, parent=old) as writer:
