@@ -17,7 +17,7 @@ from seamark.store.settle import Taken, create_once
 log = logging.getLogger(__name__)
 
 MANIFEST_LIMIT: Final = 256 << 20
-_POINTER_LIMIT: Final = 1 << 10
+_POINTER_LIMIT: Final = 1 << 20
 
 
 class Catalog:

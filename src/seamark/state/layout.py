@@ -60,6 +60,14 @@ class CheckpointId:
             return cls(uuid.UUID(int=_last_value))
 
     @classmethod
+    def after(cls, other: CheckpointId | None) -> Self:
+        """A new id that is also larger than ``other``, whose clock may have been ahead of ours."""
+        new = cls.now()
+        if other is None or new > other:
+            return new
+        return cls(uuid.UUID(int=other._uuid.int + 1))
+
+    @classmethod
     def from_uuid(cls, value: uuid.UUID) -> Self:
         """The id with that UUID."""
         return cls(uuid.UUID(int=value.int))

@@ -53,16 +53,30 @@ def _read_packed(
     blobs: Blobs, key: str, entry: PartitionSnapshotEntry, place: tuple[int, int, int]
 ) -> bytes:
     """One block out of a pack, by one read of exactly its range."""
-    offset, length, codec = place
-    block = blobs.read_range(key, offset, length)
+    block = blobs.read_range(key, place[0], place[1])
     if block is None:
         raise DamageError(f"{key} is missing", where=blobs.url)
+    return unpack_entry(block, _packed_entry(key, entry, place))
+
+
+def unpack_link(pack: bytes, key: str, entry: PartitionSnapshotEntry) -> bytes:
+    """The same out of a pack that is in memory."""
+    if isinstance(entry.pack, msgspec.UnsetType):
+        raise DamageError(f"{key} is a pack, but an entry does not say where in it")
+    offset, length, _ = entry.pack
+    block = pack[offset : offset + length]
+    return unpack_entry(block, _packed_entry(key, entry, entry.pack))
+
+
+def _packed_entry(
+    key: str, entry: PartitionSnapshotEntry, place: tuple[int, int, int]
+) -> PackedEntry:
     try:
         digest = bytes.fromhex(entry.sha256 or "")
     except ValueError:
-        raise DamageError(f"{key}: the manifest's SHA-256 is not one", where=blobs.url) from None
-    packed = PackedEntry(key, offset, length, entry.size_bytes, codec, digest)
-    return unpack_entry(block, packed)
+        raise DamageError(f"{key}: the manifest's SHA-256 is not one") from None
+    offset, length, codec = place
+    return PackedEntry(key, offset, length, entry.size_bytes, codec, digest)
 
 
 def stream_link(blobs: Blobs, paths: CheckpointPaths, link: Link) -> Iterator[Buffer]:

@@ -89,7 +89,7 @@ class StateStore:
         """
         check_number("epoch", epoch, 0, U64_MAX)
         line = self._place.catalog.lineage(parent) if parent is not None else []
-        new = checkpoint_id or CheckpointId.now()
+        new = checkpoint_id or CheckpointId.after(parent)
         if parent is not None and new <= parent:
             raise InvalidInputError(f"checkpoint {new} is not newer than its parent {parent}")
 

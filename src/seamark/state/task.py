@@ -240,7 +240,11 @@ class StateTask:
                 self._free.release()
 
         with self._uploads_lock:
-            self._uploads.append(self._pool.submit(run))
+            try:
+                self._uploads.append(self._pool.submit(run))
+            except RuntimeError:
+                self._free.release()
+                raise InvalidInputError(f"the task {self.name!r} is finished") from None
 
     def _raise_failure(self) -> None:
         with self._uploads_lock:

@@ -14,8 +14,8 @@ from seamark.errors import DamageError, RefusedError
 from seamark.state.catalog import Catalog, parsed_id
 from seamark.state.chains import Chain, Link, Place, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
-from seamark.state.pack import read_index, unpack_entry
-from seamark.state.reading import key_of, read_link, stream_link
+from seamark.state.pack import decode_pack
+from seamark.state.reading import key_of, read_link, stream_link, unpack_link
 from seamark.store.blobs import Blobs, KeyExists
 from seamark.store.settle import create_once
 
@@ -73,24 +73,40 @@ def verify(
         chains = resolve(catalog.lineage(checkpoint_id))
     except DamageError as error:
         return StateVerification(checkpoint_id, [error.what])
-    links = [(where, link) for where, chain in sorted(chains.items()) for link in chain]
+    by_key: dict[str, list[tuple[Place, Link]]] = {}
+    for where, chain in sorted(chains.items()):
+        for link in chain:
+            by_key.setdefault(key_of(link, paths), []).append((where, link))
 
-    def problem(item: tuple[Place, Link]) -> str | None:
-        (operator, partition), link = item
+    def problems(item: tuple[str, list[tuple[Place, Link]]]) -> list[str]:
+        key, links = item
         try:
+            if not read_data and blobs.stat(key) is None:
+                raise DamageError(f"{key} is missing")
             if read_data:
-                for _ in stream_link(blobs, paths, link):
-                    pass
-            elif blobs.stat(key_of(link, paths)) is None:
-                raise DamageError(f"{key_of(link, paths)} is missing")
+                _verify_object(blobs, paths, key, [link for _, link in links])
         except DamageError as error:
-            return f"operator '{operator}' partition {partition}: {error.what}"
-        return None
+            return [f"operator '{o}' partition {p}: {error.what}" for (o, p), _ in links]
+        return []
 
     with ThreadPoolExecutor(parallelism, "seamark-verify") as pool:
-        issues = [found for found in pool.map(problem, links) if found]
-    size = sum(link.entry.size_bytes for _, link in links)
-    return StateVerification(checkpoint_id, issues, len(links), size)
+        issues = [issue for found in pool.map(problems, by_key.items()) for issue in found]
+    size = sum(link.entry.size_bytes for links in by_key.values() for _, link in links)
+    return StateVerification(checkpoint_id, issues, len(by_key), size)
+
+
+def _verify_object(blobs: Blobs, paths: CheckpointPaths, key: str, links: list[Link]) -> None:
+    """Every byte of an object: of a pack also what no manifest refers to."""
+    if links[0].entry.pack is msgspec.UNSET:
+        for _ in stream_link(blobs, paths, links[0]):
+            pass
+        return
+    blob = blobs.read(key, _PACK_LIMIT)
+    if blob is None:
+        raise DamageError(f"{key} is missing")
+    decode_pack(blob.data)
+    for link in links:
+        unpack_link(blob.data, key, link.entry)
 
 
 def delete(place: StatePlace, checkpoint_id: CheckpointId) -> None:
@@ -113,6 +129,7 @@ def prune(place: StatePlace, keep: int) -> int:
     blobs, paths, catalog = place
     found = catalog.load_all(catalog.ids())
     manifests = _readable(found)
+    present = {entry.key for entry in blobs.entries(paths.prefix)}
     kept: set[CheckpointId] = set()
     counted = 0
     for checkpoint_id in sorted(found, reverse=True):
@@ -120,7 +137,9 @@ def prune(place: StatePlace, keep: int) -> int:
             break
         try:
             line = catalog.lineage(checkpoint_id)
-            resolve(line)
+            chains = resolve(line).values()
+            if not {key_of(link, paths) for chain in chains for link in chain} <= present:
+                raise DamageError("some of its objects are gone")
         except DamageError:
             kept.add(checkpoint_id)  # newer than one that counts: it stays to be looked at
             continue
@@ -177,7 +196,8 @@ def cleanup_orphans(place: StatePlace, min_age: float) -> int:
     needed = {paths.manifest(checkpoint_id) for checkpoint_id in found}
     for manifest in _readable(found).values():
         needed |= objects_of(manifest, paths)
-    orphans = [key for key in objects if key not in needed]
+    offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in found)
+    orphans = [key for key in objects if key not in needed and not key.startswith(offsets)]
     blobs.delete(orphans)
     return len(orphans)
 
@@ -247,8 +267,9 @@ def _copy_object(
         blob = blobs.read(key, _PACK_LIMIT)
         if blob is None:
             raise DamageError(f"{key} is missing", where=blobs.url)
-        for entry in read_index(blob.data, len(blob.data)):
-            unpack_entry(blob.data[entry.offset : entry.offset + entry.length], entry)
+        decode_pack(blob.data)
+        for link in links:
+            unpack_link(blob.data, key, link.entry)
         create_once(there, goal, blob.data, _PACK_LIMIT)
         return 1
     try:

@@ -81,13 +81,8 @@ class CheckpointStore(StoreReader):
                 if self._blobs.max_put is None:
                     # a local check is cheap, so nothing slips in between it and the decision
                     owner = self._writable(checkpoint_id)
-                    if written and self._blobs.stat(written.key) is None:
-                        raise FencedError(
-                            f"the state of checkpoint {checkpoint_id} was removed while it was"
-                            " being saved",
-                            where=self.url,
-                            hint="Did a clean-up run? Save again.",
-                        )
+                    if written and not self._states.is_still(written):
+                        raise self._state_replaced(checkpoint_id)
                 claim = self._ownership.claim_held
                 saved, data = sealed(stamped(manifest, owner, claim, written, self._layout))
                 self._decide(saved, data, owner)
@@ -113,7 +108,7 @@ class CheckpointStore(StoreReader):
         checkpoint_id = manifest.checkpoint_id
         with self._lock, self._blobs.exclusive():
             owner = self._writable(checkpoint_id, existing=True)
-            known = self._manifests.remembered(checkpoint_id)
+            known = self._known(manifest, owner)
             base = known or self._read(checkpoint_id, owner)
             blind = known is None and amendments.version_of(manifest) is None
             now, update = base, manifest
@@ -139,6 +134,14 @@ class CheckpointStore(StoreReader):
             where=self.url,
             hint="Nothing was changed here. Load it again and repeat the update.",
         )
+
+    def _known(self, update: CheckpointManifest, owner: Owner) -> Found | None:
+        """What this handle remembers of a checkpoint, when it still counts and fits the update."""
+        known = self._manifests.remembered(update.checkpoint_id)
+        if known is None or self._is_outdated(update, known):
+            return None
+        gone = standing(owner, update.checkpoint_id) in (Standing.PRUNED, Standing.VOID)
+        return None if gone or arrived_too_late(owner, known.manifest) else known
 
     def _is_outdated(self, update: CheckpointManifest, base: Found) -> bool:
         """Whether the update was made from another version than the one that is known here."""
@@ -248,9 +251,10 @@ class CheckpointStore(StoreReader):
     def _writable(self, checkpoint_id: int, *, existing: bool = False) -> Owner:
         owner = self._reading().require_writable()
         self._ownership.probe()
-        if not existing and standing(owner, checkpoint_id) is Standing.SUPERSEDED:
+        given_up = standing(owner, checkpoint_id) in (Standing.SUPERSEDED, Standing.VOID)
+        if not existing and given_up:
             raise FencedError(
-                f"id {checkpoint_id} has been superseded", where=self.url, hint="Use next_id()."
+                f"id {checkpoint_id} has been given up", where=self.url, hint="Use next_id()."
             )
         if not existing and checkpoint_id <= owner.prune_boundary:
             raise FencedError(
@@ -310,8 +314,11 @@ class CheckpointStore(StoreReader):
         """The sidecar that ``save_state_data`` has written for this manifest."""
         checkpoint_id = manifest.checkpoint_id
         own = self._own_states.get(checkpoint_id)
+        if own and not self._states.is_still(own):
+            del self._own_states[checkpoint_id]
+            raise self._state_replaced(checkpoint_id)
         key = own.key if own else self._layout.state(checkpoint_id)
-        if own and not manifest.has_inline_state and self._blobs.stat(key) is not None:
+        if own and not manifest.has_inline_state:
             return own
         written = self._states.describe(key, prefix=checksum_prefix(manifest))
         if written is None:
@@ -321,6 +328,14 @@ class CheckpointStore(StoreReader):
                 hint="Give the chunks to save_with_state(), or write them by save_state_data().",
             )
         return written
+
+    def _state_replaced(self, checkpoint_id: int) -> FencedError:
+        return FencedError(
+            f"the state of checkpoint {checkpoint_id} was removed or replaced while it was being"
+            " saved",
+            where=self.url,
+            hint="Did a clean-up or another writer run? Save again, state included.",
+        )
 
     def _decide(self, manifest: CheckpointManifest, data: bytes, owner: Owner) -> None:
         checkpoint_id = manifest.checkpoint_id

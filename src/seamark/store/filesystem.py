@@ -183,7 +183,7 @@ class FilesystemBlobs(Blobs):
         try:
             with telling("creating", path, unknown_outcome=lambda: linked):
                 try:
-                    os.link(temporary, path)
+                    self._link(temporary, path)
                 except FileExistsError:
                     raise KeyExists(key) from None
                 except OSError as error:
@@ -311,6 +311,16 @@ class FilesystemBlobs(Blobs):
             except OSError:
                 if made:
                     raise  # a folder of somebody else's that we may not read is not our business
+
+    def _link(self, temporary: str, path: str) -> None:
+        try:
+            os.link(temporary, path)
+        except FileNotFoundError:
+            # a clean-up has removed the folder since this handle made it
+            folder = os.path.dirname(path)
+            self._durable.discard(folder)
+            self._make_folder(folder)
+            os.link(temporary, path)
 
     def _rename_unless_there(self, temporary: str, path: str, key: str) -> None:
         # file systems without hard links: the lock stands in for the atomic link

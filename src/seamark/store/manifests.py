@@ -161,15 +161,15 @@ class Manifests:
     # the pointer: a hint that only moves forward
 
     def read_pointer(self) -> int | None:
-        """The id that the pointer names; None when it is missing or makes no sense."""
+        """The id that the pointer names; None when it is missing, 0 when it makes no sense."""
         try:
             blob = self._blobs.read(self._layout.pointer, POINTER_LIMIT)
         except DamageError:
-            return None  # it is only a hint
+            return 0  # it is only a hint
         if blob is None:
             return None
-        named = self._layout.decode_pointer(blob.data)
-        self._pointer = (named or 0, blob.tag)
+        named = self._layout.decode_pointer(blob.data) or 0
+        self._pointer = (named, blob.tag)
         return named
 
     def newest_id(self) -> int:

@@ -190,7 +190,12 @@ def claimed_by(before: Owner, token: str, pipeline: str | None, tombstone_id: in
 def with_superseded(owner: Owner, first_id: int, last_id: int, timeline: str) -> Owner:
     """A range of ids out of use for good, and a new timeline."""
     ranges = (*owner.superseded, (first_id, last_id))
-    return msgspec.structs.replace(owner, superseded=ranges, timeline=timeline)
+    return msgspec.structs.replace(
+        owner,
+        superseded=ranges,
+        timeline=timeline,
+        next_id=max(owner.next_id, last_id + 1),  # also when the last of them is lost
+    )
 
 
 def with_pin(owner: Owner, name: str, pin: Pin) -> Owner:

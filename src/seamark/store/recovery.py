@@ -51,10 +51,8 @@ def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) ->
 
 
 def _candidates(listed: list[int], named: int | None, owner: Owner) -> list[int]:
-    """Ids to look at, newest first: what is listed, and what the pointer names if it is newer."""
-    ids = set(listed)
-    if named is not None and named not in ids and named > max(ids, default=0):
-        ids.add(named)
+    """Ids to look at, newest first: what is listed, and what the pointer names."""
+    ids = {*listed, *([named] if named else [])}
     return sorted(
         (i for i in ids if standing(owner, i) not in (Standing.PRUNED, Standing.VOID)),
         reverse=True,

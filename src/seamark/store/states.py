@@ -33,6 +33,8 @@ class Written(NamedTuple):
     sha256: str
     checksum: str
     """By the rule of the manifest that it was written for."""
+    version: Hashable
+    """Which version of the file it is, so that another one is not taken for it."""
 
 
 class States:
@@ -69,8 +71,8 @@ class States:
             tag = create_once(self._blobs, key, data, max(len(data), limit))
         plain = hashlib.sha256(data).hexdigest()
         checksum = hashlib.sha256(prefix + data).hexdigest() if prefix else plain
-        self._trust(key, tag, checksum)
-        return Written(key, len(data), plain, checksum)
+        version = self._trust(key, tag, checksum)
+        return Written(key, len(data), plain, checksum, version)
 
     def _write_stream(self, key: str, pieces: Iterable[Buffer], prefix: bytes) -> Written:
         plain = Hashing(pieces)
@@ -87,27 +89,33 @@ class States:
                     where=self._blobs.url,
                     hint="Save under next_id(), or claim() the store first.",
                 ) from None
-        else:
-            self._trust(key, tag, mixed.hexdigest())
-        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest())
+            tag = None
+        version = self._trust(key, tag, mixed.hexdigest())
+        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest(), version)
 
-    def _trust(self, key: str, tag: Tag, checksum: str) -> None:
+    def _trust(self, key: str, tag: Tag | None, checksum: str) -> Hashable:
         """What was just written and hashed need not be read again to be believed."""
         version = self._blobs.version_of(tag)
         if version is None and (entry := self._blobs.stat(key)) is not None:
             version = entry.version
         self._verified[key] = (version, checksum)
+        return version
+
+    def is_still(self, written: Written) -> bool:
+        """Whether what was written is there and nobody has put anything else in its place."""
+        entry = self._blobs.stat(written.key)
+        return entry is not None and entry.version == written.version
 
     def describe(self, key: str, *, prefix: bytes) -> Written | None:
         """What a manifest would have to say of a sidecar that is there already."""
         stream = self._blobs.stream(key, PIECE)
         if stream is None:
             return None
-        plain = Hashing(stream)
+        plain = Hashing(iter(stream))
         mixed = Hashing(plain, hashlib.sha256(prefix)) if prefix else plain
         for _ in mixed:
             pass
-        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest())
+        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest(), stream.version)
 
     def key_of(self, manifest: CheckpointManifest) -> str:
         """Where the sidecar of that manifest is, if it has one."""
