@@ -361,18 +361,23 @@ class CheckpointStore(StoreReader):
         """The tag of something that this handle may replace; :class:`Taken` for all else.
 
         It may when it is a tombstone of the generation under which it writes (its own claim, or
-        one that was given back unused), and when it came too late from a writer that was fenced.
+        one that was given back unused). An owner may also replace what a writer before it has left
+        behind: the tombstone of a claim that was overtaken, and a manifest that came too late.
         """
         try:
             found = parse_manifest(blob, checkpoint_id)
         except DamageError:
             raise Taken(blob) from None
+        owns = self._ownership.claim_held is not None
         if isinstance(found, Tombstone):
-            if found.generation == owner.generation:
-                return found.tag
-        elif self._ownership.claim_held and arrived_too_late(owner, found.manifest):
-            return found.tag
-        raise Taken(blob)
+            replaceable = found.generation == owner.generation or (
+                owns and found.generation < owner.generation
+            )
+        else:
+            replaceable = owns and arrived_too_late(owner, found.manifest)
+        if not replaceable:
+            raise Taken(blob)
+        return found.tag
 
     def _auto_prune(self) -> None:
         if self._keep is None:

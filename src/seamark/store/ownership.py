@@ -232,7 +232,8 @@ class Ownership:
             raise self._overtaken(now)
         now = msgspec.structs.replace(
             now,
-            tombstones=(tombstone_id,),
+            # one above may have been put by a claim that was overtaken by this one
+            tombstones=(tombstone_id, *(i for i in now.tombstones if i > tombstone_id)),
             voided=tuple(sorted({*now.voided, *voided} - {tombstone_id})),
             next_id=max(now.next_id, tombstone_id),
         )
