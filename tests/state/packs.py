@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seamark.state.pack import STORED, PackBuilder
 from tests.state.reference import crc32c
 
-TRAILER = 28
+TRAILER = 32
 NOISE = random.Random(3).randbytes(60)
 SMALL = [("a/0", b"x" * 60), ("", b""), ("é", NOISE), ("one", b"1")]
 
@@ -43,10 +43,11 @@ def forged(
     )
     index += after_index
     trailer = struct.pack(
-        "<QQI",
+        "<QQII",
         len(header) + len(blocks) if offset is None else offset,
         len(index) if length is None else length,
         len(rows) if count is None else count,
+        crc32c(blocks),
     )
     crc = struct.pack("<I", crc32c(header + index + trailer))
     return header + blocks + index + trailer + crc + b"LCB3"

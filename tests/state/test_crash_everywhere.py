@@ -38,6 +38,8 @@ def open_local() -> Blobs:
     return FilesystemBlobs("/store")
 
 
+# a dead process closes nothing, also not when Python lets go of a generator
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("when", ["after", "torn"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 def test_state_is_whole_after_a_death_at_any_io_on_a_disk(
@@ -86,15 +88,13 @@ def look(
     disk: SimulatedDisk, facts: Facts, monkeypatch: pytest.MonkeyPatch, *, go_on: bool
 ) -> list[str]:
     mount(monkeypatch, disk, disk.fcntl)
-    return list(violations(open_local, facts, go_on=go_on))
+    return list(violations(open_local, facts, go_on=go_on, restore=go_on))
 
 
 def images(disk: SimulatedDisk, seed: int) -> Iterator[tuple[str, SimulatedDisk]]:
     yield "killed", disk.after_kill()
     yield "power cut", disk.after_power_cut()
-    for luck in range(2):
-        survivors = random.Random(seed * 1000 + luck)
-        yield f"unlucky power cut {luck}", disk.after_power_cut(survivors)
+    yield "unlucky power cut", disk.after_power_cut(random.Random(seed))
 
 
 def die(act: Callable[[], None]) -> None:

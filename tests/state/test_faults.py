@@ -26,6 +26,7 @@ from tests.state.scenarios import (
     SCENARIOS,
     THERE,
     Facts,
+    Open,
     Scenario,
     commit,
     first_states,
@@ -77,6 +78,15 @@ def requests_of(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(recording.calls)
 
 
+def told_by(scenario: Scenario, open_blobs: Open, facts: Facts) -> str:
+    """What the caller is told, as text: an error that is kept would keep files open."""
+    try:
+        scenario.act(open_blobs, facts)
+    except SeamarkError as error:
+        return repr(error)
+    return "nothing"
+
+
 WAYS = {
     "fails": Fault("fail_before"),
     "fails, and all after it": Fault("fail_before", count=None),
@@ -98,16 +108,12 @@ def test_state_is_whole_when_any_request(
         fresh, facts = Bucket(monkeypatch), Facts()
         scenario.prepare(fresh.open, facts)
         spoiled = Fault(fault.kind, count=fault.count, skip=number, error=fault.error)
-        told: SeamarkError | None = None
         with fresh.failing(spoiled):
-            try:
-                scenario.act(fresh.open, facts)
-            except SeamarkError as error:
-                told = error
-        what = f"request {number + 1} of {total} {way} ({told!r})"
+            told = told_by(scenario, fresh.open, facts)
+        what = f"request {number + 1} of {total} {way} ({told})"
         found = list(violations(fresh.open, facts, go_on=False))
         assert not found, f"{what}: {found}"
-        assert not isinstance(told, DamageError), f"{what}: an I/O error proves no damage"
+        assert not told.startswith("Damage"), f"{what}: an I/O error proves no damage"
         scenario.act(fresh.open, facts)  # trying again works
         found = list(violations(fresh.open, facts))
         assert not found, f"{what}, then it was tried again: {found}"
@@ -122,15 +128,11 @@ def test_state_is_whole_when_any_io_of_a_disk(
     mount(monkeypatch, prepared, prepared.fcntl)
     scenario.prepare(open_local, before)
 
-    def run(*faults: Fault) -> tuple[Recording, SimulatedDisk, Facts, SeamarkError | None]:
+    def run(*faults: Fault) -> tuple[Recording, SimulatedDisk, Facts, str]:
         disk, facts = prepared.after_kill(), before.copied()
         recording = Recording(faults=faults)
         mount(monkeypatch, recording.wrap(disk), recording.wrap(disk.fcntl))
-        told: SeamarkError | None = None
-        try:
-            scenario.act(open_local, facts)
-        except SeamarkError as error:
-            told = error
+        told = told_by(scenario, open_local, facts)
         mount(monkeypatch, disk, disk.fcntl)
         return recording, disk, facts, told
 
@@ -144,9 +146,9 @@ def test_state_is_whole_when_any_io_of_a_disk(
         else:
             fault = Fault("fail_before", skip=number)
         recording, disk, facts, told = run(fault)
-        what = f"I/O {number + 1} ({calls[number]}) {way}, told {told!r}"
+        what = f"I/O {number + 1} ({calls[number]}) {way}, told {told}"
         assert recording.fired(fault)
-        assert not isinstance(told, DamageError), what
+        assert not told.startswith("Damage"), what
         found = list(violations(open_local, facts, go_on=False))
         assert not found, f"{what}: {found}\n{disk.tree()}"
         scenario.act(open_local, facts)
@@ -182,9 +184,9 @@ def test_a_failed_upload_fails_the_commit_and_nothing_appears(bucket: Bucket) ->
     facts = Facts()
     old = commit(state_store(bucket.open), facts, first_states())
     for what in (r"^put .*\.lcb", r"^put .*\.snap"):
-        with bucket.failing(Fault("fail_before", what, count=None)):
-            with pytest.raises(StoreUnavailableError):
-                commit(state_store(bucket.open), facts, first_states())
+        down = Fault("fail_before", what, count=None)
+        with bucket.failing(down), pytest.raises(StoreUnavailableError):
+            commit(state_store(bucket.open), facts, first_states())
         assert state_store(bucket.open).list() == [old]
     assert not list(violations(bucket.open, facts))
 

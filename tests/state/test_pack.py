@@ -30,8 +30,9 @@ from tests.state.reference import crc32c, flips, inflate, literals, read_v2
 def test_the_format_is_the_documented_one() -> None:
     data = packed(SMALL)
     assert data[:8] == b"LCB1\x03\x00\x00\x00"
-    offset, length, count, crc, end = struct.unpack("<QQII4s", data[-TRAILER:])
+    offset, length, count, blocks, crc, end = struct.unpack("<QQIII4s", data[-TRAILER:])
     assert (count, end) == (len(SMALL), b"LCB3")
+    assert blocks == crc32c(data[8:offset])
     assert offset + length + TRAILER == len(data)
     index = data[offset : offset + length]
     assert crc == crc32c(data[:8] + index + data[-TRAILER:-8])

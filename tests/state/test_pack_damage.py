@@ -47,15 +47,8 @@ def is_harmless(entry: PackedEntry, block: bytes) -> bool:
 
 def test_every_flipped_bit_is_seen_when_everything_is_read() -> None:
     for entries in ([], [("k", b"v")], SMALL):
-        data = packed(entries)
-        compressed = [e for e in read_index(data, len(data)) if e.codec == LZ4]
-        for damaged in flips(data):
-            blocks = [(e, damaged[e.offset : e.offset + e.length]) for e in compressed]
-            changed = [(e, b) for e, b in blocks if b != data[e.offset : e.offset + e.length]]
-            if any(is_harmless(entry, block) for entry, block in changed):
-                assert decode_batch(damaged) == entries
-            else:
-                refused(damaged)
+        for damaged in flips(packed(entries)):
+            refused(damaged)
 
 
 def test_a_flipped_bit_is_seen_by_whoever_reads_that_entry_and_by_nobody_else() -> None:

@@ -181,8 +181,9 @@ class PartitionSnapshotEntry(msgspec.Struct, frozen=True, gc=False):
             check_number("partition_id", number, 0, U32_MAX)
         if size.__class__ is not int or not 0 <= size <= U64_MAX:
             check_number("size_bytes", size, 0, U64_MAX)
-        if self.pack is not msgspec.UNSET and min(self.pack) < 0:
-            raise InvalidInputError(f"a block cannot be at {self.pack}")
+        place = self.pack
+        if place is not msgspec.UNSET and (place[0] < 0 or place[1] < 0 or place[2] < 0):
+            raise InvalidInputError(f"a block cannot be at {place}")
 
 
 class OperatorSnapshotEntry(msgspec.Struct, frozen=True):

@@ -4,12 +4,13 @@ All integers are little-endian::
 
     "LCB1" | version u32 = 3 | blocks, one after the other | index | trailer
     index   = { key_len u32 | key | offset u64 | length u64 | size u64 | codec u8 | sha256 32 }
-    trailer = index_offset u64 | index_length u64 | entry_count u32 | crc32c u32 | "LCB3"
+    trailer = index_offset u64 | index_length u64 | entry_count u32
+            | crc32c of all blocks u32 | crc32c of header, index and trailer so far u32 | "LCB3"
 
 ``offset`` and ``length`` are where the block is, ``size`` is what it unpacks to. Codec 0 is stored
-as it is, 1 is an LZ4 block. SHA-256 is over the unpacked data, CRC32C over header, index and the
-trailer before it. Blocks lie end to end without gaps. A reader of versions 1 and 2 answers
-'unsupported batch version 3'.
+as it is, 1 is an LZ4 block. SHA-256 is over the unpacked data, which one entry is verified by; the
+CRC32C of the blocks also shows a flipped bit that unpacks to the same data. Blocks lie end to end
+without gaps. A reader of versions 1 and 2 answers 'unsupported batch version 3'.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LZ4: Final = 1
 _HEADER: Final = struct.Struct("<4sI")
 _KEY: Final = struct.Struct("<I")
 _PLACE: Final = struct.Struct("<QQQB32s")
-_TRAILER: Final = struct.Struct("<QQII4s")
+_TRAILER: Final = struct.Struct("<QQIII4s")
 _END: Final = b"LCB3"
 _CHECKED_TRAILER: Final = _TRAILER.size - len(_END) - 4
 _SMALLEST_ENTRY: Final = _KEY.size + _PLACE.size
@@ -109,16 +110,18 @@ class PackBuilder:
                 (_KEY.pack(len(name)), name, place) for name, place in self._index.values()
             )
         )
-        start = struct.pack("<QQI", self.size, len(index), len(self._index))
-        crc = google_crc32c.value(self._blocks[0] + index + start)
-        return [*self._blocks, index, start, struct.pack("<I4s", crc, _END)]
+        header, body = self._blocks[0], b"".join(self._blocks[1:])
+        blocks_crc = google_crc32c.value(body)
+        start = struct.pack("<QQII", self.size, len(index), len(self._index), blocks_crc)
+        crc = google_crc32c.value(header + index + start)
+        return [header, body, index, start, struct.pack("<I4s", crc, _END)]
 
 
 def read_trailer(tail: bytes, pack_size: int) -> tuple[int, int, int]:
     """(offset, length, entries) of the index, by the last bytes of a pack."""
     if pack_size < _HEADER.size + _TRAILER.size or len(tail) < _TRAILER.size:
         raise DamageError("pack too short for its trailer")
-    offset, length, count, _, end = _TRAILER.unpack_from(tail, len(tail) - _TRAILER.size)
+    offset, length, count, _, _, end = _TRAILER.unpack_from(tail, len(tail) - _TRAILER.size)
     if end != _END:
         raise DamageError("pack has no trailer: it is cut off or not a pack")
     if offset < _HEADER.size or offset + length + _TRAILER.size != pack_size:
@@ -202,6 +205,10 @@ def decode_pack(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, byt
     if batch_version(data) != 3:
         raise DamageError("not a pack of version 3")
     entries = read_index(data, len(data), limit=limit)
+    (expected,) = struct.unpack_from("<I", data, len(data) - len(_END) - 8)
+    end = entries[-1].offset + entries[-1].length if entries else _HEADER.size
+    if (actual := google_crc32c.value(data[_HEADER.size : end])) != expected:
+        raise DamageError(f"pack CRC32C mismatch: {expected:#010x}, {actual:#010x}")
     if sum(entry.size for entry in entries) > limit:
         raise DamageError(f"the pack claims more than {limit} bytes")
     return [

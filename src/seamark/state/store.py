@@ -94,7 +94,7 @@ class StateStore:
             raise InvalidInputError(f"checkpoint {new} is not newer than its parent {parent}")
 
         def publish(manifest: CheckpointManifestV2) -> None:
-            if parent is not None and manifest.parent_id is not None:
+            if parent is not None:
                 self._place.catalog.lineage(parent)  # it may have been pruned in the meantime
             self._place.catalog.publish(manifest, default_writer())
 

@@ -97,6 +97,7 @@ class StateTask:
         self._uploads: list[Future[None]] = []
         self._uploads_lock = threading.Lock()
         self._done = False
+        self._failed: tuple[str, int] | None = None
 
     def put(
         self,
@@ -113,6 +114,10 @@ class StateTask:
         """
         if partition.__class__ is not int or not 0 <= partition <= U32_MAX:
             check_number("partition", partition, 0, U32_MAX)
+        if state.__class__ is not bytes and not isinstance(
+            state, bytes | bytearray | memoryview | Iterable
+        ):
+            raise InvalidInputError(f"a state must be bytes, not {type(state).__name__}")
         place = (operator, partition)
         with self._lock:
             if self._done:
@@ -131,13 +136,16 @@ class StateTask:
                 if waiting >= _PACK_AT_ONCE or waiting + self._pack.size >= self._pack_bytes:
                     self._pack_small()
                 return
-        if not isinstance(state, bytes | bytearray | memoryview | Iterable):
-            raise InvalidInputError(f"a state must be bytes, not {type(state).__name__}")
-        if isinstance(state, bytes | bytearray | memoryview):
-            chunks = [state]
-            self._submit(lambda: self._write_alone(operator, partition, chunks, is_delta))
-        else:
-            self._write_alone(operator, partition, state, is_delta)
+        try:
+            if isinstance(state, bytes | bytearray | memoryview):
+                chunks = [state]
+                self._submit(lambda: self._write_alone(operator, partition, chunks, is_delta))
+            else:
+                self._write_alone(operator, partition, state, is_delta)
+        except BaseException:
+            # without it the partition would silently keep its old state beside the new others
+            self._failed = place
+            raise
 
     def _pack_small(self) -> None:
         """Move what has come together into the pack. Called with the lock held."""
@@ -256,9 +264,17 @@ class StateTask:
     def finish(self) -> TaskReceipt:
         """Wait until everything is durable; the receipt for the manifest."""
         with self._lock:
+            if self._done:
+                raise InvalidInputError(f"the task {self.name!r} is finished or abandoned")
+            self._done = True
+            if self._failed is not None:
+                self._pool.shutdown(cancel_futures=True)
+                raise InvalidInputError(
+                    f"operator {self._failed[0]!r} partition {self._failed[1]} could not be put",
+                    hint="Begin the checkpoint again.",
+                )
             self._pack_small()
             self._send_pack()
-            self._done = True
         try:
             for upload in self._uploads:
                 upload.result()

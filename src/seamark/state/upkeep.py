@@ -69,14 +69,13 @@ def verify(
 ) -> StateVerification:
     """Check a checkpoint, its parents and every object; I/O errors pass through."""
     blobs, paths, catalog = place
+    by_key: dict[str, list[tuple[Place, Link]]] = {}
     try:
-        chains = resolve(catalog.lineage(checkpoint_id))
+        for where, chain in sorted(resolve(catalog.lineage(checkpoint_id)).items()):
+            for link in chain:
+                by_key.setdefault(key_of(link, paths), []).append((where, link))
     except DamageError as error:
         return StateVerification(checkpoint_id, [error.what])
-    by_key: dict[str, list[tuple[Place, Link]]] = {}
-    for where, chain in sorted(chains.items()):
-        for link in chain:
-            by_key.setdefault(key_of(link, paths), []).append((where, link))
 
     def problems(item: tuple[str, list[tuple[Place, Link]]]) -> list[str]:
         key, links = item

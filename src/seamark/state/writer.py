@@ -147,7 +147,7 @@ class StateWriter:
         for receipt in self._receipts.values():
             for operator, entry in receipt.entries:
                 place = (operator, entry.partition_id)
-                if place in written and written[place][0].sha256 != entry.sha256:
+                if place in written and not _same_state(written[place][0], entry):
                     raise InvalidInputError(
                         f"operator {operator!r} partition {entry.partition_id} was brought by two"
                         " tasks, with different bytes"
@@ -172,6 +172,10 @@ class StateWriter:
             hint="There is none to build on, or its chain of deltas has become too long. "
             "needs_snapshot() tells before.",
         )
+
+
+def _same_state(one: PartitionSnapshotEntry, other: PartitionSnapshotEntry) -> bool:
+    return one.sha256 == other.sha256 and one.is_delta == other.is_delta
 
 
 def _by_operator(

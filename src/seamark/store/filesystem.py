@@ -121,7 +121,8 @@ class FilesystemBlobs(Blobs):
                 yield buffers[turn][:count]
                 turn = 1 - turn
         finally:
-            os.close(fd)
+            with suppress(OSError):  # nothing was written, so nothing can be lost
+                os.close(fd)
 
     def entries(self, prefix: str) -> list[Entry]:
         found: list[Entry] = []

@@ -151,10 +151,10 @@ class StateDamage:
 
     def test_a_cyclic_chain_is_refused(self, open_state: OpenState, blobs: Blobs) -> None:
         own = CheckpointId.now()
-        forge(blobs, entry("x", is_delta=True), checkpoint_id=own, parent_id=own)
+        forge(blobs, entry("x", is_delta=True), checkpoint_id=own, parent_id=str(own))
         older, newer = CheckpointId.now(), CheckpointId.now()
-        forge(blobs, entry("x", is_delta=True), checkpoint_id=older, parent_id=newer)
-        forge(blobs, entry("x", is_delta=True), checkpoint_id=newer, parent_id=older)
+        forge(blobs, entry("x", is_delta=True), checkpoint_id=older, parent_id=str(newer))
+        forge(blobs, entry("x", is_delta=True), checkpoint_id=newer, parent_id=str(older))
         for checkpoint_id in (own, older, newer):
             with pytest.raises(DamageError, match="cyclic"):
                 open_state().restore(checkpoint_id, "agg", 0)
@@ -243,14 +243,11 @@ class StateDamage:
         store = open_state(pack_below=ALONE)
         first = write(store, {("agg", 0): LARGE, ("agg", 1): b"packed"})
         second = write(store, {}, {("agg", 0): b"delta"}, parent=first)
-        streamed = [(d, b"".join(pieces)) for d, pieces in store.stream(second, "agg", 0)]
-        assert streamed == [(False, LARGE), (True, b"delta")]
-        ((_, pieces),) = store.stream(second, "agg", 1)
-        assert b"".join(pieces) == b"packed"
+        assert streamed_of(store, second, "agg", 0) == [(False, LARGE), (True, b"delta")]
+        assert streamed_of(store, second, "agg", 1) == [(False, b"packed")]
         flip(blobs, PATHS.snapshot(first, "agg", 0), 500)
         with pytest.raises(DamageError):
-            for _, pieces in open_state().stream(second, "agg", 0):
-                list(pieces)
+            streamed_of(open_state(), second, "agg", 0)
 
     def test_looking_at_a_store_writes_nothing(self, open_state: OpenState, blobs: Blobs) -> None:
         reader = open_state()
@@ -269,5 +266,11 @@ def assert_nothing_comes_back(
     with pytest.raises(DamageError):
         store.restore(checkpoint_id, operator, partition)
     with pytest.raises(DamageError):
-        for _, pieces in store.stream(checkpoint_id, operator, partition):
-            list(pieces)
+        streamed_of(store, checkpoint_id, operator, partition)
+
+
+def streamed_of(
+    store: StateStore, checkpoint_id: CheckpointId, operator: str, partition: int
+) -> list[tuple[bool, bytes]]:
+    objects_of_it = store.stream(checkpoint_id, operator, partition)
+    return [(is_delta, b"".join(pieces)) for is_delta, pieces in objects_of_it]

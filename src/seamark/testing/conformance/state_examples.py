@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -9,15 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from seamark.errors import StoreUnavailableError
-from seamark.state import (
-    CheckpointId,
-    CheckpointManifestV2,
-    CheckpointPaths,
-    OperatorSnapshotEntry,
-    PartitionSnapshotEntry,
-    PartitionState,
-    StateStore,
-)
+from seamark.state import CheckpointId, CheckpointPaths, PartitionState, StateStore
 from seamark.store.blobs import Blobs, Buffer, Tag
 
 Place = tuple[str, int]
@@ -96,19 +89,23 @@ def point_at(blobs: Blobs, data: bytes) -> None:
     blobs.create(PATHS.latest_pointer(), data)
 
 
-def entry(
-    path: str, size: int = 1, partition: int = 0, *, is_delta: bool = False, **fields: Any
-) -> PartitionSnapshotEntry:
+def entry(path: str, size: int = 1, *, is_delta: bool = False, **fields: Any) -> dict[str, Any]:
     """A row of a manifest, true or not."""
-    return PartitionSnapshotEntry(partition, is_delta, path, size, **fields)
+    row = {"partition_id": 0, "is_delta": is_delta, "path": path, "size_bytes": size}
+    return row | fields
 
 
-def forge(blobs: Blobs, *entries: PartitionSnapshotEntry, **fields: Any) -> CheckpointId:
+def forge(blobs: Blobs, *entries: dict[str, Any], **fields: Any) -> CheckpointId:
     """A manifest that no writer of ours would have written."""
     checkpoint_id: CheckpointId = fields.pop("checkpoint_id", None) or CheckpointId.now()
-    operators = {"agg": OperatorSnapshotEntry(list(entries))}
-    manifest = CheckpointManifestV2.new(checkpoint_id, 1, operators=operators, **fields)
-    blobs.create(PATHS.manifest(checkpoint_id), manifest.to_json())
+    document = {
+        "version": 2,
+        "checkpoint_id": str(checkpoint_id),
+        "epoch": 1,
+        "timestamp_ms": 1,
+        "operators": {"agg": {"partitions": entries}},
+    }
+    blobs.create(PATHS.manifest(checkpoint_id), json.dumps(document | fields).encode())
     return checkpoint_id
 
 

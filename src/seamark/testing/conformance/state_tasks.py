@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from seamark.errors import InvalidInputError, RefusedError
@@ -163,7 +165,7 @@ class StateTasks:
         old = write(store, {("agg", 0): b"old", ("agg", 1): b"old"})
         with store.begin(2, parent=old) as writer:
             with pytest.raises(InvalidInputError):
-                writer.put("agg", 0, iter([b"new", "not bytes"]))  # type: ignore[list-item]
+                writer.put("agg", 0, cast("list[bytes]", [b"new", "not bytes"]))
             writer.put("agg", 1, b"new")
             # the old state of one partition with the new one of the other would be neither
             with pytest.raises(InvalidInputError):
