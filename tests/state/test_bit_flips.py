@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from seamark.errors import DamageError
-from seamark.state import CheckpointId, PartitionState, StateStore, decode_batch
+from seamark.state import CheckpointId, PartitionState, StateStore
 from seamark.store.memory import MemoryBlobs
 
 LONE = b"an object of its own, not packed"
@@ -54,12 +54,6 @@ def keys(blobs: MemoryBlobs, ending: str) -> list[str]:
     return found
 
 
-def unpacked(blobs: MemoryBlobs, key: str) -> list[tuple[str, bytes]]:
-    blob = blobs.read(key, 1 << 20)
-    assert blob is not None
-    return decode_batch(blob.data)
-
-
 @pytest.mark.parametrize("kind", ["manifest.json", ".lcb", ".snap", ".delta"])
 def test_I7_a_flipped_bit_is_found_by_verify(
     blobs: MemoryBlobs, newest: CheckpointId, kind: str
@@ -67,10 +61,8 @@ def test_I7_a_flipped_bit_is_found_by_verify(
     store = StateStore(blobs, parallelism=1)
     unseen = []
     for key in keys(blobs, kind):
-        truth = unpacked(blobs, key) if kind == ".lcb" else None
         for what in flipped(blobs, key):
-            # LZ4 ignores four bits of a block's last token: no unpacked byte depends on them
-            if store.verify(newest).valid and (truth is None or unpacked(blobs, key) != truth):
+            if store.verify(newest).valid:
                 unseen.append(f"{key}: {what}")
     assert not unseen, f"{len(unseen)} flips pass unseen, such as {unseen[0]} and {unseen[-1]}"
     assert store.verify(newest).valid

@@ -34,13 +34,15 @@ class Catalog:
 
     def load(self, checkpoint_id: CheckpointId) -> CheckpointManifestV2 | None:
         """The manifest of that id; :class:`DamageError` when it cannot be trusted."""
-        key = self._paths.manifest(checkpoint_id)
-        blob = self._blobs.read(key, MANIFEST_LIMIT)
+        blob = self._blobs.read(self._paths.manifest(checkpoint_id), MANIFEST_LIMIT)
         if blob is None:
             return None
+        return self._parsed(checkpoint_id, blob.data)
+
+    def _parsed(self, checkpoint_id: CheckpointId, data: bytes) -> CheckpointManifestV2:
         try:
-            ours = is_sealed(blob.data)
-            manifest = CheckpointManifestV2.from_json(unseal(blob.data) if ours else blob.data)
+            ours = is_sealed(data)
+            manifest = CheckpointManifestV2.from_json(unseal(data) if ours else data)
             if not ours and "writer" in manifest.extra:
                 raise DamageError("its own checksum is missing")
             if manifest.checkpoint_id != checkpoint_id:
@@ -48,6 +50,7 @@ class Catalog:
             if manifest.version != 2:
                 raise DamageError(f"it has version {manifest.version}, not 2")
         except DamageError as error:
+            key = self._paths.manifest(checkpoint_id)
             raise DamageError(f"{key}: {error.what}", where=self._blobs.url) from None
         return manifest
 
@@ -91,8 +94,9 @@ class Catalog:
         """Make a checkpoint exist: its manifest once, then the pointer."""
         stamped = manifest.replace(extra={**manifest.extra, "writer": writer})
         try:
+            # what a caller has given is read back once; entries are made here and checked already
+            CheckpointManifestV2.from_json(stamped.replace(operators={}).to_json())
             document = stamped.to_json()
-            CheckpointManifestV2.from_json(document)
         except (TypeError, ValueError, RecursionError, DamageError) as error:
             raise InvalidInputError(f"the manifest cannot be written: {error}") from None
         self.publish_bytes(manifest.checkpoint_id, seal(document))
@@ -116,9 +120,12 @@ class Catalog:
             )
 
     def raw(self, checkpoint_id: CheckpointId) -> bytes | None:
-        """The manifest's bytes as they are stored."""
+        """The manifest's bytes as they are stored, verified."""
         blob = self._blobs.read(self._paths.manifest(checkpoint_id), MANIFEST_LIMIT)
-        return blob.data if blob else None
+        if blob is None:
+            return None
+        self._parsed(checkpoint_id, blob.data)
+        return blob.data
 
     def pointed_at(self) -> CheckpointId | None:
         """What ``_latest`` names: a hint, and None when it is missing or makes no sense."""

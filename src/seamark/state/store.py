@@ -89,6 +89,9 @@ class StateStore:
         """
         check_number("epoch", epoch, 0, U64_MAX)
         line = self._place.catalog.lineage(parent) if parent is not None else []
+        if parent is not None:
+            # who wrote it may have died between showing it and making it durable
+            self._place.blobs.make_durable(self._place.paths.manifest(parent))
         new = checkpoint_id or CheckpointId.after(parent)
         if parent is not None and new <= parent:
             raise InvalidInputError(f"checkpoint {new} is not newer than its parent {parent}")

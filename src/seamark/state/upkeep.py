@@ -163,10 +163,11 @@ def _remove(
     doomed: Iterable[CheckpointId],
     remaining: Iterable[CheckpointManifestV2],
 ) -> None:
-    """Manifests first, oldest first, then every object that no remaining manifest names."""
-    doomed = list(doomed)
+    """Manifests first, children before parents, then what no remaining manifest names."""
+    doomed = sorted(doomed, reverse=True)
     needed = set[str]().union(*(objects_of(manifest, paths) for manifest in remaining))
-    blobs.delete([paths.manifest(checkpoint_id) for checkpoint_id in doomed])
+    for checkpoint_id in doomed:
+        blobs.delete_durably([paths.manifest(checkpoint_id)])
     for checkpoint_id in doomed:
         entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))
         blobs.delete([entry.key for entry in entries if entry.key not in needed])
@@ -261,6 +262,7 @@ def _copy_object(
         for link in links:
             for _ in stream_link(there, there_paths, link):
                 pass
+        there.make_durable(goal)  # a copy that died here may have left it otherwise
         return 0
     if links[0].entry.pack is not msgspec.UNSET:
         blob = blobs.read(key, _PACK_LIMIT)
@@ -276,4 +278,5 @@ def _copy_object(
         there.create_stream(goal, stream_link(blobs, paths, links[0]))
     except KeyExists:
         read_link(there, there_paths, links[0])
+        there.make_durable(goal)
     return 1

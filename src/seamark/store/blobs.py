@@ -134,6 +134,10 @@ class Blobs(ABC):
     def delete(self, keys: Sequence[str]) -> None:
         """Remove values; one that is not there is fine."""
 
+    def delete_durably(self, keys: Sequence[str]) -> None:
+        """Remove values and be sure that no power cut brings them back."""
+        self.delete(keys)
+
     @abstractmethod
     def entries(self, prefix: str) -> list[Entry]:
         """Every value whose key starts with the folder ``prefix`` (ending in ``/``)."""

@@ -87,6 +87,7 @@ class CheckpointStore(StoreReader):
                 saved, data = sealed(stamped(manifest, owner, claim, written, self._layout))
                 self._decide(saved, data, owner)
                 self._manifests.advance_pointer(checkpoint_id)
+            self._last_decided = checkpoint_id
             self._own_states.pop(checkpoint_id, None)
             self._auto_prune()
         return saved
@@ -272,6 +273,8 @@ class CheckpointStore(StoreReader):
             return
         gone = standing(owner, parent_id) is Standing.PRUNED
         if not gone and (self._manifests.remembered(parent_id) or self._read(parent_id, owner)):
+            if parent_id != self._last_decided:
+                self._manifests.make_durable(parent_id)
             return
         raise RefusedError(
             f"checkpoint {manifest.checkpoint_id} builds on {parent_id}, which is not there",

@@ -230,7 +230,18 @@ class FilesystemBlobs(Blobs):
                 os.close(fd)
             sync_folder(os.path.dirname(path))
 
+    def delete_durably(self, keys: Sequence[str]) -> None:
+        self._unlink(keys)
+        for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
+            with telling("syncing", folder), suppress(FileNotFoundError):
+                sync_folder(folder)
+
     def delete(self, keys: Sequence[str]) -> None:
+        self._unlink(keys)
+        for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
+            self._remove_if_empty(folder)
+
+    def _unlink(self, keys: Sequence[str]) -> None:
         for key in keys:
             path = self._path(key)
             with telling("removing", path):
@@ -240,8 +251,6 @@ class FilesystemBlobs(Blobs):
                     # a directory in a value's place is damage, and stays to be looked at
                     if error.errno not in (*ABSENT, errno.EISDIR):
                         raise
-        for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
-            self._remove_if_empty(folder)
 
     def _remove_if_empty(self, folder: str) -> None:
         # the folders of the first level stay: somebody may be about to use them

@@ -153,6 +153,14 @@ class Manifests:
         new = replace_once(self._blobs, key, data, tag, MANIFEST_LIMIT)
         self._remember(Found(manifest, data, new))
 
+    def make_durable(self, checkpoint_id: int) -> None:
+        """Be sure that a manifest which another process has left survives a power cut.
+
+        It may have died between showing it and making it durable; before anything builds on it,
+        that has to be done.
+        """
+        self._blobs.make_durable(self._layout.manifest(checkpoint_id))
+
     def forget(self, checkpoint_id: int) -> None:
         """Drop what is remembered of that id."""
         with self._lock:

@@ -216,12 +216,14 @@ class Ownership:
         return self.claim_held
 
     def _check_covered(self, owner: Owner) -> None:
-        """See that ``owner.json`` is not older than the newest manifest."""
+        """See that ``owner.json`` is not older than the newest manifest, and that is durable."""
         newest = max(self._manifests.ids(), default=0)
         try:
             found = self._manifests.read(newest) if newest else None
         except DamageError:
             return
+        if found is not None:
+            self._manifests.make_durable(newest)
         if isinstance(found, Tombstone):
             self.covering(owner, found.generation, newest)
         elif found is not None:

@@ -55,6 +55,7 @@ class StoreReader:
             blobs, layout, self._manifests, self._states, self._ownership, self._inspector
         )
         self._own_states: dict[int, Written] = {}
+        self._last_decided: int | None = None
         self._lock = threading.RLock()
         self._closed = False
 
