@@ -30,7 +30,7 @@ from seamark.state.layout import (
     state_path,
 )
 from seamark.state.pack import PackBuilder
-from seamark.store.blobs import Blobs, Buffer
+from seamark.store.blobs import Blobs, Buffer, KeyExists
 from seamark.store.settle import Taken, create_once
 from seamark.store.streams import PIECE, pieces_of, small_or_stream
 
@@ -205,18 +205,32 @@ class StateTask:
         plain = state_path(operator, partition, is_delta=is_delta)
         beside = state_path(operator, partition, is_delta=is_delta, token=self._token)
         hasher = hashlib.sha256()
-        pieces = pieces_of(state)
         if self._blobs.max_put is None:
-            taken = self._blobs.stat(self._folder + plain) is not None
-            path = beside if taken else plain
-            counted = _Counted(pieces, hasher)
-            self._blobs.create_stream(self._folder + path, counted)
-            size = counted.size
+            path, size = self._write_file(plain, beside, state, hasher)
         else:
-            path, size = self._write_object(plain, beside, pieces, hasher)
+            path, size = self._write_object(plain, beside, pieces_of(state), hasher)
         entry = PartitionSnapshotEntry(partition, is_delta, path, size, hasher.hexdigest())
         # without the lock: who holds it may be waiting for this upload to make room
         self._entries.append((operator, entry))
+
+    def _write_file(
+        self, plain: str, beside: str, state: Iterable[Buffer], hasher: hashlib._Hash
+    ) -> tuple[str, int]:
+        taken = self._blobs.stat(self._folder + plain) is not None
+        path = beside if taken else plain
+        counted = _Counted(pieces_of(state), hasher)
+        try:
+            self._blobs.create_stream(self._folder + path, counted)
+        except KeyExists:
+            if path == beside or not isinstance(state, list):
+                raise RefusedError(
+                    f"{path} was written by another try of this task at the same time",
+                    where=self._blobs.url,
+                    hint="Bring it again.",
+                ) from None
+            self._blobs.create_stream(self._folder + beside, pieces_of(state))
+            path = beside
+        return path, counted.size
 
     def _write_object(
         self, plain: str, beside: str, pieces: Iterator[Buffer], hasher: hashlib._Hash

@@ -17,6 +17,8 @@ from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointP
 from seamark.state.pack import decode_pack
 from seamark.state.reading import key_of, read_link, stream_link, unpack_link
 from seamark.store.blobs import Blobs, KeyExists
+from seamark.store.filesystem import TEMPORARY
+from seamark.store.layout import PROBE_PREFIX
 from seamark.store.settle import create_once
 
 _PACK_LIMIT = 1 << 30
@@ -198,6 +200,12 @@ def cleanup_orphans(place: StatePlace, min_age: float) -> int:
         needed |= objects_of(manifest, paths)
     offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in found)
     orphans = [key for key in objects if key not in needed and not key.startswith(offsets)]
+    orphans += [
+        entry.key
+        for prefix in (TEMPORARY, PROBE_PREFIX)
+        for entry in blobs.entries(prefix)
+        if entry.modified <= oldest
+    ]
     blobs.delete(orphans)
     return len(orphans)
 
