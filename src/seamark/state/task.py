@@ -242,7 +242,9 @@ class StateTask:
             self._blobs.create_stream(self._folder + beside, counted)
             return beside, counted.size
         hasher.update(data)
-        for path in (plain, beside):
+        # what another try has left is not relied on, even with the same bytes: it may be cleaned up
+        taken = self._blobs.stat(self._folder + plain) is not None
+        for path in (beside,) if taken else (plain, beside):
             try:
                 create_once(self._blobs, self._folder + path, data, max(len(data), 1) + PIECE)
                 return path, len(data)
