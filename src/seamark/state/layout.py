@@ -54,18 +54,16 @@ class CheckpointId:
     @classmethod
     def now(cls) -> Self:
         """A new id, larger than every one that this process has made."""
-        global _last_value  # noqa: PLW0603 - strictly increasing is a promise of the process
-        with _last_lock:
-            _last_value = max(uuid_utils.uuid7().int, _last_value + 1)
-            return cls(uuid.UUID(int=_last_value))
+        return cls.after(None)
 
     @classmethod
     def after(cls, other: CheckpointId | None) -> Self:
         """A new id that is also larger than ``other``, whose clock may have been ahead of ours."""
-        new = cls.now()
-        if other is None or new > other:
-            return new
-        return cls(uuid.UUID(int=other._uuid.int + 1))
+        global _last_value  # noqa: PLW0603 - strictly increasing is a promise of the process
+        with _last_lock:
+            above = max(_last_value, other._uuid.int if other else 0)
+            _last_value = max(uuid_utils.uuid7().int, above + 1)
+            return cls(uuid.UUID(int=_last_value))
 
     @classmethod
     def from_uuid(cls, value: uuid.UUID) -> Self:

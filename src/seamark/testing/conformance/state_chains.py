@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from uuid import UUID
 
 import pytest
 
@@ -184,12 +185,28 @@ class StateChains:
         assert open_state().list() == [other]
 
     def test_a_clock_that_went_back_does_not_stop_the_writing(self, open_state: OpenState) -> None:
-        now = CheckpointId.now().as_uuid()
-        tomorrow = CheckpointId.from_uuid(type(now)(int=now.int + (86_400_000 << 80)))
-        store = open_state()
+        store, tomorrow = open_state(), a_day_ahead()
         with store.begin(1, checkpoint_id=tomorrow) as writer:
             writer.put("agg", 0, b"made before the clock was set right")
             writer.commit()
         child = write(store, {}, {("agg", 0): b"changes"}, parent=tomorrow)
         assert open_state().list() == [tomorrow, child]
         assert open_state().restore(child, "agg", 0).deltas == [b"changes"]
+
+    def test_two_children_of_a_parent_from_tomorrow_have_ids_of_their_own(
+        self, open_state: OpenState
+    ) -> None:
+        store, tomorrow = open_state(), a_day_ahead()
+        with store.begin(1, checkpoint_id=tomorrow) as writer:
+            writer.put("agg", 0, b"made before the clock was set right")
+            writer.commit()
+        children = [write(store, {("agg", 0): b"%d" % n}, parent=tomorrow) for n in range(3)]
+        assert open_state().list() == [tomorrow, *children]
+        for number, child in enumerate(children):
+            assert open_state().restore(child, "agg", 0).snapshot == b"%d" % number
+
+
+def a_day_ahead() -> CheckpointId:
+    """An id as a process makes it whose clock is wrong."""
+    now = CheckpointId.now().as_uuid()
+    return CheckpointId.from_uuid(UUID(int=now.int + (86_400_000 << 80)))
