@@ -24,7 +24,7 @@ demo: .venv/demo.stamp ## see Seamark at work
 	@.venv/bin/seamark demo $(ARGS)
 
 test: .venv/test.stamp ## run the tests (all but those that start Spark)
-	@$(RUN) pytest -n 2 -m "not spark" $(ARGS)
+	@$(RUN) pytest -n 2 --dist worksteal -m "not spark" $(ARGS)
 
 test-spark: .venv/spark.stamp ## run the tests that start a real Spark
 	@$(RUN) pytest -m spark $(ARGS)

@@ -75,7 +75,6 @@ class World(Owning):
         ):
             with pytest.raises(DamageError):
                 attempt()
-        self.writers[1].generation = None
         assert self.place.contents() == contents
         self.place.overwrite(OWNER_KEY, before)
         self._ended()

@@ -192,14 +192,10 @@ class Ownership:
         name = writer or default_writer()
         held = ExitStack()
         with self._blobs.exclusive():
-            self.claim_held = None
             # the token keeps two claims of equal names from taking each other's write for theirs
             token = f"{name} {uuid.uuid4().hex[:8]}"
-            before = self.read()
-            self._check_covered(before)
-            intended = self._newest_id(before) + 1
+            owner = self._raise_generation(token, pipeline)
             self._pid = os.getpid()
-            owner = self.amend(lambda before: claimed_by(before, token, pipeline, intended))
             try:
                 held.enter_context(self._blobs.hold(_mark(owner.generation)))
                 mine = owner.generation
@@ -214,6 +210,18 @@ class Ownership:
         self.claim_held = Claim(mine, owner.timeline, token, tombstone_id)
         log.info("claimed %s as generation %d (%s)", self._blobs.url, mine, token)
         return self.claim_held
+
+    def _raise_generation(self, token: str, pipeline: str | None) -> Owner:
+        """The first step of a claim. When it fails, the claim that was held before stays."""
+        previous, self.claim_held = self.claim_held, None
+        try:
+            before = self.read()
+            self._check_covered(before)
+            intended = self._newest_id(before) + 1
+            return self.amend(lambda now: claimed_by(now, token, pipeline, intended))
+        except BaseException:
+            self.claim_held = previous
+            raise
 
     def _check_covered(self, owner: Owner) -> None:
         """See that ``owner.json`` is not older than the newest manifest, and that is durable."""
