@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 HOUR: Final = 3600.0
+_OWN_TASK: Final = "main"
 
 
 class StateStore:
@@ -105,7 +106,7 @@ class StateStore:
             new,
             epoch,
             line,
-            self.task(new, "main"),
+            self._task(new, _OWN_TASK),
             publish,
             rebase=rebase,
             longest_chain=self._longest,
@@ -116,6 +117,11 @@ class StateStore:
 
         Its receipt goes to :meth:`StateWriter.add`. Give each task a name of its own.
         """
+        if name == _OWN_TASK:
+            raise InvalidInputError(f"the name {name!r} is the writer's own")
+        return self._task(checkpoint_id, name)
+
+    def _task(self, checkpoint_id: CheckpointId, name: str) -> StateTask:
         place = self._place
         ensure_conditional_writes(place.blobs)
         return StateTask(

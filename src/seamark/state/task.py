@@ -114,10 +114,8 @@ class StateTask:
         """
         if partition.__class__ is not int or not 0 <= partition <= U32_MAX:
             check_number("partition", partition, 0, U32_MAX)
-        if state.__class__ is not bytes and not isinstance(
-            state, bytes | bytearray | memoryview | Iterable
-        ):
-            raise InvalidInputError(f"a state must be bytes, not {type(state).__name__}")
+        if state.__class__ is not bytes:
+            state = self._taken_as(state)
         place = (operator, partition)
         with self._lock:
             if self._done:
@@ -146,6 +144,14 @@ class StateTask:
             # without it the partition would silently keep its old state beside the new others
             self._failed = place
             raise
+
+    def _taken_as(self, state: Buffer | Iterable[Buffer]) -> Buffer | Iterable[Buffer]:
+        """The same state as it is handled here: small ones are packed, whatever they come in."""
+        if isinstance(state, bytearray | memoryview):
+            return bytes(state) if len(state) < self._pack_below else state
+        if not isinstance(state, Iterable):
+            raise InvalidInputError(f"a state must be bytes, not {type(state).__name__}")
+        return state
 
     def _pack_small(self) -> None:
         """Move what has come together into the pack. Called with the lock held."""

@@ -9,6 +9,7 @@ from typing import Any, Self
 import msgspec
 
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest.bounds import unsafe_path
 from seamark.state.chains import (
     LONGEST_CHAIN,
     Chain,
@@ -147,6 +148,8 @@ class StateWriter:
         for receipt in self._receipts.values():
             for operator, entry in receipt.entries:
                 place = (operator, entry.partition_id)
+                if problem := unsafe_path(entry.path):
+                    raise InvalidInputError(f"the receipt's path {entry.path!r} {problem}")
                 if place in written and not _same_state(written[place][0], entry):
                     raise InvalidInputError(
                         f"operator {operator!r} partition {entry.partition_id} was brought by two"
