@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark bench lint types format clean
+.PHONY: help demo test test-spark chaos bench lint types format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,10 +24,13 @@ demo: .venv/demo.stamp ## see Seamark at work
 	@.venv/bin/seamark demo $(ARGS)
 
 test: .venv/test.stamp ## run the tests (all but those that start Spark)
-	@$(RUN) pytest -n 2 --dist worksteal -m "not spark" $(ARGS)
+	@$(RUN) pytest -n 2 --dist worksteal -m "not spark and not chaos" $(ARGS)
 
 test-spark: .venv/spark.stamp ## run the tests that start a real Spark
 	@$(RUN) pytest -m spark $(ARGS)
+
+chaos: .venv/test.stamp ## run random histories of two writers, with a new seed each time
+	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -m chaos -rP $(ARGS)
 
 bench: .venv/test.stamp ## run the benchmarks; results are ratios
 	@set -e; for file in benchmarks/bench_*.py; do .venv/bin/python "$$file" $(ARGS); done

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seamark.errors import InvalidInputError
-from seamark.state import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state import CheckpointId, CheckpointManifestV2, CheckpointPaths, layout
 
 ID = CheckpointId.parse("01956e3a-9c00-7abc-8def-0123456789ab")
 OTHER = CheckpointId.parse("01956e3a-9c01-7abc-8def-0123456789ab")
@@ -78,7 +78,8 @@ def test_ids_of_many_threads_are_unique_and_increase_in_each_of_them() -> None:
     assert len({made for ids in made for made in ids}) == 40_000
 
 
-def test_an_id_is_a_uuid_of_version_7_and_tells_its_time() -> None:
+def test_an_id_is_a_uuid_of_version_7_and_tells_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "_last_value", 0)  # whatever this process has made before
     before = time.time_ns() // 1_000_000
     made = CheckpointId.now()
     after = time.time_ns() // 1_000_000

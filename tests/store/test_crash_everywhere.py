@@ -28,7 +28,7 @@ from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording
 from tests.store.scenarios import SCENARIOS, Facts, Scenario, violations
 
-UNLUCKY = 3
+UNLUCKY = 2
 When = Literal["before", "after", "torn"]
 
 

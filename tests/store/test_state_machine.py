@@ -246,7 +246,14 @@ def run_machine(
     return Machine.steps
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["object", "locked", "filesystem"])
+def test_two_writers_for_a_few_hundred_steps(kind: Kind, tmp_path: Path) -> None:
+    """A short one for every day; ``make chaos`` runs the long ones."""
+    folders = iter(range(1 << 30))
+    assert run_machine(kind, 400, 10, 4, lambda: str(tmp_path / str(next(folders)))) >= 400
+
+
+@pytest.mark.chaos
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("lane", [1, 2])
 @pytest.mark.parametrize("kind", ["object", "locked"])
@@ -259,7 +266,7 @@ def test_two_writers_in_memory_for_25_000_steps_each(
     assert steps >= 25_000
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_two_writers_on_a_disk_for_5_000_steps(
     tmp_path: Path, record_property: Callable[[str, object], None]

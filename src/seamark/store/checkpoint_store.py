@@ -363,21 +363,19 @@ class CheckpointStore(StoreReader):
     def _own_tombstone(self, blob: Blob, checkpoint_id: int, owner: Owner) -> Tag:
         """The tag of something that this handle may replace; :class:`Taken` for all else.
 
-        It may when it is a tombstone of the generation under which it writes (its own claim, or
-        one that was given back unused). An owner may also replace what a writer before it has left
-        behind: the tombstone of a claim that was overtaken, and a manifest that came too late.
+        It may when it is a tombstone that no later claim has put there: its own, one that was
+        given back unused, or that of a claim that was overtaken. An owner may also replace a
+        manifest that came too late.
         """
         try:
             found = parse_manifest(blob, checkpoint_id)
         except DamageError:
             raise Taken(blob) from None
-        owns = self._ownership.claim_held is not None
         if isinstance(found, Tombstone):
-            replaceable = found.generation == owner.generation or (
-                owns and found.generation < owner.generation
-            )
+            replaceable = found.generation <= owner.generation
         else:
-            replaceable = owns and arrived_too_late(owner, found.manifest)
+            claimed = self._ownership.claim_held is not None
+            replaceable = claimed and arrived_too_late(owner, found.manifest)
         if not replaceable:
             raise Taken(blob)
         return found.tag
