@@ -17,8 +17,7 @@ from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointP
 from seamark.state.pack import decode_pack
 from seamark.state.reading import key_of, read_link, stream_link, unpack_link
 from seamark.store.blobs import Blobs, KeyExists
-from seamark.store.filesystem import TEMPORARY
-from seamark.store.layout import PROBE_PREFIX
+from seamark.store.housekeeping import unfinished_keys
 from seamark.store.settle import create_once
 
 _PACK_LIMIT = 1 << 30
@@ -102,12 +101,18 @@ def _verify_object(blobs: Blobs, paths: CheckpointPaths, key: str, links: list[L
         for _ in stream_link(blobs, paths, links[0]):
             pass
         return
+    _verified_pack(blobs, key, links)
+
+
+def _verified_pack(blobs: Blobs, key: str, links: list[Link]) -> bytes:
+    """A whole pack, once all of it and the blocks that these links name are seen to be right."""
     blob = blobs.read(key, _PACK_LIMIT)
     if blob is None:
-        raise DamageError(f"{key} is missing")
+        raise DamageError(f"{key} is missing", where=blobs.url)
     decode_pack(blob.data)
     for link in links:
         unpack_link(blob.data, key, link.entry)
+    return blob.data
 
 
 def delete(place: StatePlace, checkpoint_id: CheckpointId) -> None:
@@ -200,12 +205,7 @@ def cleanup_orphans(place: StatePlace, min_age: float) -> int:
         needed |= objects_of(manifest, paths)
     offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in found)
     orphans = [key for key in objects if key not in needed and not key.startswith(offsets)]
-    orphans += [
-        entry.key
-        for prefix in (TEMPORARY, PROBE_PREFIX)
-        for entry in blobs.entries(prefix)
-        if entry.modified <= oldest
-    ]
+    orphans += unfinished_keys(blobs, oldest)
     blobs.delete(orphans)
     return len(orphans)
 
@@ -273,13 +273,7 @@ def _copy_object(
         there.make_durable(goal)  # a copy that died here may have left it otherwise
         return 0
     if links[0].entry.pack is not msgspec.UNSET:
-        blob = blobs.read(key, _PACK_LIMIT)
-        if blob is None:
-            raise DamageError(f"{key} is missing", where=blobs.url)
-        decode_pack(blob.data)
-        for link in links:
-            unpack_link(blob.data, key, link.entry)
-        create_once(there, goal, blob.data, _PACK_LIMIT)
+        create_once(there, goal, _verified_pack(blobs, key, links), _PACK_LIMIT)
         return 1
     try:
         # the stream raises after its last piece when the bytes were wrong, before they appear

@@ -156,12 +156,7 @@ def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
     sidecars = {
         key: i for key, (i, entry) in parts.states.entries().items() if entry.modified <= oldest
     }
-    leftovers = [
-        entry.key
-        for prefix in (TEMPORARY, PROBE_PREFIX)
-        for entry in parts.blobs.entries(prefix)
-        if entry.modified <= oldest
-    ]
+    leftovers = unfinished_keys(parts.blobs, oldest)
     in_use = _sidecars_in_use(parts, sorted(set(sidecars.values())))
     orphans = [
         key
@@ -170,6 +165,16 @@ def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
     ]
     parts.blobs.delete([*orphans, *leftovers])
     return len(orphans) + len(leftovers)
+
+
+def unfinished_keys(blobs: Blobs, oldest: float) -> list[str]:
+    """Temporary files and probes that a process which died has left, up to that time."""
+    return [
+        entry.key
+        for prefix in (TEMPORARY, PROBE_PREFIX)
+        for entry in blobs.entries(prefix)
+        if entry.modified <= oldest
+    ]
 
 
 def _sidecars_in_use(parts: Parts, ids: list[int]) -> dict[int, str | None]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from seamark.errors import DamageError, FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable
-from seamark.store.blobs import Blobs, Buffer, Entry, KeyExists, Stream, Tag
+from seamark.store.blobs import Blobs, Buffer, Entry, KeyExists, Tag
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
 from seamark.store.layout import Layout
 from seamark.store.settle import Taken, create_once
@@ -121,10 +121,6 @@ class States:
         """Where the sidecar of that manifest is, if it has one."""
         named = manifest.extra.get("state_object")
         return named if isinstance(named, str) else self._layout.state(manifest.checkpoint_id)
-
-    def stream(self, key: str) -> Stream | None:
-        """The bytes of a sidecar in pieces, unverified; None when there is none."""
-        return self._blobs.stream(key, PIECE)
 
     def load(self, checkpoint_id: int, manifest: CheckpointManifest | None) -> bytes | None:
         """All bytes of a sidecar, verified when a manifest vouches for them."""
