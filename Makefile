@@ -57,10 +57,10 @@ clean: ## remove .venv, caches and what the demo left
 
 .venv/test.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 88 \
-		--extras cli,java,rocksdb,redis --group dev
+	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 89 \
+		--extras cli,java,rocksdb,redis,metrics --group dev
 
 .venv/spark.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests with Spark" --stamp $@ --expect 96 \
+	@$(PYTHON) -m tools.bootstrap --for "the tests with Spark" --stamp $@ --expect 97 \
 		--extras all,java --group dev

@@ -6,12 +6,15 @@ import os
 import random
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests.servers import ObjectServer, ServerUnavailable, azurite_server, s3_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SEED = "SEAMARK_SEED"
 
@@ -48,3 +51,26 @@ def azurite() -> Iterator[ObjectServer]:
     except ServerUnavailable as error:
         warnings.warn(f"Azure is NOT tested here: {error}", stacklevel=1)
         pytest.skip(f"Azurite cannot be had: {error}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One warm Spark for all tests that are marked ``warm``."""
+    from pyspark.sql import SparkSession
+
+    from seamark.spark.java import use_java
+
+    use_java()
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

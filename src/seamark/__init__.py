@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from seamark._version import __version__
 
 if TYPE_CHECKING:
-    from seamark.errors import FencedError, SeamarkError
+    from seamark.errors import FencedError, LineageError, SeamarkError
     from seamark.manifest import (
         CheckpointManifest,
         ConnectorCheckpoint,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         OperatorCheckpoint,
         SinkCommitStatus,
     )
+    from seamark.pipeline.pipeline import Pipeline
     from seamark.store import open_store
 
 __all__ = [
@@ -33,7 +34,9 @@ __all__ = [
     "ConnectorCheckpoint",
     "FencedError",
     "InFlightRecord",
+    "LineageError",
     "OperatorCheckpoint",
+    "Pipeline",
     "SeamarkError",
     "SinkCommitStatus",
     "__version__",
@@ -45,7 +48,9 @@ _HOME = {
     "ConnectorCheckpoint": "seamark.manifest",
     "FencedError": "seamark.errors",
     "InFlightRecord": "seamark.manifest",
+    "LineageError": "seamark.errors",
     "OperatorCheckpoint": "seamark.manifest",
+    "Pipeline": "seamark.pipeline.pipeline",
     "SeamarkError": "seamark.errors",
     "SinkCommitStatus": "seamark.manifest",
     "open_store": "seamark.store",

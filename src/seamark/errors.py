@@ -8,7 +8,8 @@
     ├── CheckpointNotFoundError       4  there is no such checkpoint (LookupError)
     ├── FencedError                   5  another writer owns the store
     ├── RefusedError                  6  it could be done, but it would lose or endanger something
-    │   └── FormatTooNewError         6  written by a newer Seamark
+    │   ├── FormatTooNewError         6  written by a newer Seamark
+    │   └── LineageError              6  a sink shows something else than the checkpoint says
     └── StoreUnavailableError         7  an I/O error that proves nothing about the data (OSError)
         └── OutcomeUnknownError       7  a write may or may not have happened
 
@@ -70,6 +71,10 @@ class RefusedError(SeamarkError):
 
 class FormatTooNewError(RefusedError):
     """The store was written by a newer Seamark than this one."""
+
+
+class LineageError(RefusedError):
+    """A sink and the checkpoints tell different histories; nothing was changed in either."""
 
 
 class StoreUnavailableError(SeamarkError, OSError):

@@ -55,6 +55,8 @@ SEAMARK_FIELDS: Final = frozenset(
         "next_watermark",  # what the following epoch will run with
         "attempt",  # the token under which rows were staged
         "fingerprint",  # digest of timeline, offset lines and source-log entries
+        "structure",  # names, formats and targets that the pipeline's hash is made of
+        "leaves",  # the source of each line of Spark's offset log
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, Literal, NamedTuple
 
@@ -17,6 +18,8 @@ from seamark.store.validation import ValidationResult
 LONGEST_CHAIN: Final = 1000
 
 ReadState = Literal["always", "once", "never"]
+FurtherCheck = Callable[[CheckpointManifest, bool], str | None]
+"""(manifest, believe what was seen before) → what is wrong with state kept outside of the store."""
 
 
 class Kind(Enum):
@@ -47,6 +50,7 @@ class Inspector:
         self._ownership = ownership
         self._states = states
         self._vnode_count = vnode_count
+        self.further_check: FurtherCheck | None = None
 
     def examine(
         self, checkpoint_id: int, owner: Owner, *, read_state: ReadState = "always"
@@ -114,6 +118,8 @@ class Inspector:
                 problem = self._states.problem(manifest, believe=read_state == "once")
             except DamageError as error:
                 problem = error.what
+            if not problem and self.further_check is not None:
+                problem = self.further_check(manifest, read_state == "once")
             if problem:
                 damage.append(problem)
         return damage

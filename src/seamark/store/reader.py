@@ -18,7 +18,7 @@ from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
 from seamark.manifest.bounds import U16_MAX, U64_MAX, check_id, check_number
 from seamark.store import housekeeping, recovery
 from seamark.store.blobs import Blobs, Buffer
-from seamark.store.inspection import Inspector
+from seamark.store.inspection import FurtherCheck, Inspector
 from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
@@ -63,6 +63,18 @@ class StoreReader:
     def url(self) -> str:
         """Where the store is, without secrets."""
         return self._blobs.url
+
+    @property
+    def backend(self) -> Blobs:
+        """What the store is kept in; a :class:`seamark.state.StateStore` can share it."""
+        return self._blobs
+
+    def check_further(self, check: FurtherCheck) -> None:
+        """Have every examination of a checkpoint also look at state that is kept beside the store.
+
+        The check returns what is wrong, or None.
+        """
+        self._inspector.further_check = check
 
     def vnode_count(self) -> int:
         """The number of state partitions that manifests are expected to have."""

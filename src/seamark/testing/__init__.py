@@ -10,16 +10,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from seamark.testing.conformance import (
         BlobsConformance,
+        MakeFrame,
         OpenHandle,
+        OpenSink,
         OpenState,
+        ReadRows,
+        SinkSuite,
         StateConformance,
         StoreConformance,
     )
 
 __all__ = [
     "BlobsConformance",
+    "MakeFrame",
     "OpenHandle",
+    "OpenSink",
     "OpenState",
+    "ReadRows",
+    "SinkSuite",
     "StateConformance",
     "StoreConformance",
 ]

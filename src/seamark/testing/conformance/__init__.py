@@ -1,4 +1,4 @@
-"""Suites that a backend or a checkpoint store must pass; subclass them in your own tests.
+"""Suites that a backend, a checkpoint store or a sink must pass; subclass them in your own tests.
 
 ::
 
@@ -17,6 +17,15 @@
         def blobs(self) -> Blobs:
             return MyBlobs(new_empty_place())
 
+    class TestMySink(SinkSuite):
+        @pytest.fixture
+        def open_sink(self, tmp_path: Path) -> OpenSink:
+            return lambda: MySink(tmp_path)
+
+        @pytest.fixture
+        def visible(self, tmp_path: Path) -> ReadRows:
+            return lambda: [row.n for row in read_my_target(tmp_path)]
+
 Every test is one rule, and its name is the rule in words. Needs pytest.
 """
 
@@ -31,14 +40,20 @@ pytest.register_assert_rewrite(
 
 from seamark.testing.conformance.blob_suite import BlobsConformance  # noqa: E402
 from seamark.testing.conformance.examples import OpenHandle  # noqa: E402
+from seamark.testing.conformance.sink_examples import MakeFrame, OpenSink, ReadRows  # noqa: E402
+from seamark.testing.conformance.sink_suite import SinkSuite  # noqa: E402
 from seamark.testing.conformance.state_examples import OpenState  # noqa: E402
 from seamark.testing.conformance.state_suite import StateConformance  # noqa: E402
 from seamark.testing.conformance.store_suite import StoreConformance  # noqa: E402
 
 __all__ = [
     "BlobsConformance",
+    "MakeFrame",
     "OpenHandle",
+    "OpenSink",
     "OpenState",
+    "ReadRows",
+    "SinkSuite",
     "StateConformance",
     "StoreConformance",
 ]

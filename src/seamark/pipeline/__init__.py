@@ -1,0 +1,1 @@
+"""Pipelines: many sources, many sinks, one exactly-once epoch."""

@@ -1,0 +1,109 @@
+"""Going on from the checkpoint directory of a query that was not a pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+
+from seamark.errors import DamageError, RefusedError
+from seamark.pipeline.draft import Identity
+from seamark.spark.logs import OffsetLogEntry, parse_commit, parse_offsets
+from seamark.spark.state_files import MissingVersion, closure
+from seamark.spark.working_copy import WorkingCopy
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """Where the adopted query stood."""
+
+    next_batch: int
+    held: dict[str, bytes]
+    sources: set[str]
+    words: str
+
+
+def adopt_checkpoint(path: str, mine: WorkingCopy, identity: Identity) -> Adopted:
+    """Copy an existing checkpoint directory to be this pipeline's first working copy.
+
+    :class:`RefusedError` says why when it does not fit. The directory itself is not changed.
+    """
+    old = WorkingCopy(path.removeprefix("file://").removeprefix("file:"))
+    batch = _last_committed(old)
+    entry = _entry(old, batch)
+    if len(entry.lines) != len(identity.leaves):
+        raise _refused(
+            old,
+            f"its query has {len(entry.lines)} sources, and this pipeline reads "
+            f"{len(identity.leaves)} (each output counts its own)",
+        )
+    partitions = identity.structure["state_partitions"]
+    if partitions and entry.state_partitions != partitions:
+        raise _refused(
+            old,
+            f"its state has {entry.state_partitions} partitions, and this session would make "
+            f"{partitions}: set spark.sql.shuffle.partitions to {entry.state_partitions}",
+        )
+    has_state = bool(old.operators())
+    if has_state != bool(identity.structure["operators"]):
+        raise _refused(old, f"its query has {'' if has_state else 'no '}stateful operators")
+    _require_state(old, batch)
+    shutil.copytree(old.root, mine.root, ignore=shutil.ignore_patterns(".*"))
+    mine.forget_after(batch)
+    mine.rewrite_root()
+    return Adopted(
+        batch + 1,
+        _digests(mine),
+        set(mine.source_entries()),
+        f"adopted from {old.root} after batch {batch}",
+    )
+
+
+def _last_committed(old: WorkingCopy) -> int:
+    commits = old.batches("commits")
+    if not commits or old.read_text("metadata") is None:
+        raise _refused(old, "it is no checkpoint directory of a query that has committed a batch")
+    return commits[-1]
+
+
+def _entry(old: WorkingCopy, batch: int) -> OffsetLogEntry:
+    text = old.read_text(f"offsets/{batch}")
+    if text is None:
+        raise _refused(old, f"offsets/{batch} is missing")
+    return parse_offsets(text)
+
+
+def _require_state(old: WorkingCopy, batch: int) -> None:
+    ids = parse_commit(old.read_text(f"commits/{batch}") or "")[1]
+    for operator in old.operators():
+        for folder in operator.folders():
+            chosen = None
+            if ids is not None:
+                store = operator.stores.index(folder.store)
+                chosen = {batch + 1: ids[operator.number][folder.partition][store]}
+            try:
+                closure(
+                    old.names_in(folder.path),
+                    batch + 1,
+                    lambda name, at=folder.path: old.read(f"{at}/{name}"),  # type: ignore[misc]
+                    chosen,
+                )
+            except (MissingVersion, DamageError) as error:
+                raise _refused(old, f"state in {folder.path}: {error.what}") from None
+
+
+def _digests(mine: WorkingCopy) -> dict[str, bytes]:
+    """Hashes of all state files, so that later checkpoints know which id each version had."""
+    found = {}
+    for path in mine.files_below("state"):
+        with open(mine.path(path), "rb") as file:
+            found[path] = hashlib.file_digest(file, "sha256").digest()
+    return found
+
+
+def _refused(old: WorkingCopy, why: str) -> RefusedError:
+    return RefusedError(
+        f"{os.fspath(old.root)} cannot be adopted: {why}",
+        hint="It was not changed. Without adopt= the pipeline starts anew.",
+    )

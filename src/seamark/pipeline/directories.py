@@ -1,0 +1,72 @@
+"""Where working copies live: one directory for each generation of writers.
+
+A dying process of the last generation writes into its own directory, which is no longer anybody's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from typing import Final
+
+from seamark.errors import RefusedError
+from seamark.spark.working_copy import WorkingCopy
+from seamark.store import CheckpointStore
+from seamark.store.filesystem import FilesystemBlobs
+
+_GENERATION: Final = re.compile(r"g(\d+)")
+
+
+def working_root(
+    store: CheckpointStore, name: str, given: str | os.PathLike[str] | None, *, is_local: bool
+) -> str:
+    """The folder that holds the working copies of a pipeline.
+
+    Beside a local store by default; for a remote one below the user's cache directory. With
+    executors on other machines it has to be given: all of them read and write it.
+    """
+    if given is not None:
+        return os.path.abspath(given)
+    if not is_local:
+        raise RefusedError(
+            "with executors on other machines the working copy must be on a file system that all "
+            "of them share",
+            where="The default is a local folder, which they would not see.",
+            hint="Give one: Pipeline(…, working_copy='/shared/path').",
+        )
+    if isinstance(store.backend, FilesystemBlobs):
+        return f"{store.url}/working"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    digest = hashlib.sha256(store.url.encode()).hexdigest()[:12]
+    return f"{cache}/seamark/{name}-{digest}"
+
+
+def generations(root: str) -> list[tuple[int, WorkingCopy]]:
+    """The working copies that are there, newest generation first."""
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return []
+    found = [(int(m[1]), name) for name in names if (m := _GENERATION.fullmatch(name))]
+    return [(number, WorkingCopy(f"{root}/{name}")) for number, name in sorted(found, reverse=True)]
+
+
+def own_copy(root: str, generation: int) -> WorkingCopy:
+    """The directory of a generation."""
+    return WorkingCopy(f"{root}/g{generation}")
+
+
+def take_over(old: WorkingCopy, mine: WorkingCopy) -> None:
+    """Move a directory to its new generation, away from whoever may still write to it."""
+    mine.destroy()
+    os.makedirs(os.path.dirname(mine.root), exist_ok=True)
+    os.rename(old.root, mine.root)
+
+
+def remove_others(root: str, mine: WorkingCopy) -> None:
+    """Remove what earlier generations left."""
+    for _, copy in generations(root):
+        if copy.root != mine.root:
+            shutil.rmtree(copy.root, ignore_errors=True)

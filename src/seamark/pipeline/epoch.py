@@ -1,0 +1,81 @@
+"""One epoch in the making, and what identifies it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from seamark.pipeline.settings import OnStep, Step
+from seamark.sinks.contract import Epoch, Plan
+from seamark.spark.logs import OffsetLogEntry
+from seamark.spark.restore import own_lines
+from seamark.spark.working_copy import WorkingCopy
+
+
+def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) -> str:
+    """Tells two plans of one epoch apart: same rows, same fingerprint.
+
+    The rest of the offset log's entry is left out: it holds the time of planning.
+    """
+    digest = hashlib.sha256(timeline.encode())
+    for line in lines:
+        digest.update(b"\n" + line.encode())
+    for path in sorted(sources):
+        digest.update(b"\x00" + path.encode() + b"\n" + sources[path].encode())
+    return digest.hexdigest()
+
+
+def new_attempt(generation: int) -> str:
+    """A token for one try of one epoch by one writer."""
+    return f"g{generation:04}-{uuid.uuid4().hex[:12]}"
+
+
+def plan_of(copy: WorkingCopy, entry: OffsetLogEntry, known_sources: set[str]) -> Plan:
+    """What Spark planned for the batch that it is running now."""
+    new = (path for path in copy.source_entries() if path not in known_sources)
+    return Plan(
+        entry.text, {path: own_lines(path, copy.read_text(path) or "") for path in sorted(new)}
+    )
+
+
+@dataclass
+class EpochRun:
+    """One try of one epoch: its identity, and how long each step took."""
+
+    pipeline: str
+    timeline: str
+    batch: int
+    entry: OffsetLogEntry
+    plan: Plan
+    attempt: str
+    started: float = field(default_factory=time.perf_counter)
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The epoch: batches count from 0, epochs from 1."""
+        return self.batch + 1
+
+    @property
+    def fingerprint(self) -> str:
+        """See :func:`fingerprint`."""
+        return fingerprint(self.timeline, self.entry.lines, self.plan.sources)
+
+    def for_sink(self, sink: str) -> Epoch:
+        """The epoch as a sink gets it."""
+        return Epoch(self.pipeline, sink, self.timeline, self.number, self.fingerprint, self.plan)
+
+    @contextmanager
+    def step(self, step: Step, on_step: OnStep | None) -> Iterator[None]:
+        """Measure a step, and tell whoever wants to know that it begins and has ended."""
+        if on_step is not None:
+            on_step(step, "before", self.number)
+        began = time.perf_counter()
+        yield
+        self.phases[step.value] = time.perf_counter() - began
+        if on_step is not None:
+            on_step(step, "after", self.number)

@@ -1,0 +1,148 @@
+"""What a start does with the sinks: finish the decided epoch, and remove what no epoch owns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from seamark.errors import DamageError, LineageError, RefusedError
+from seamark.manifest import CheckpointManifest, SinkCommitStatus
+from seamark.pipeline.compile import Output
+from seamark.pipeline.sink_crew import SinkCrew
+from seamark.sinks.contract import Receipt
+
+
+@dataclass
+class Finished:
+    """What was done, in words for the report and in statuses for the manifest."""
+
+    words: dict[str, str] = field(default_factory=dict)
+    statuses: dict[str, SinkCommitStatus] = field(default_factory=dict)
+    aborted: list[str] = field(default_factory=list)
+
+
+def finish_sinks(crew: SinkCrew, chosen: CheckpointManifest | None) -> Finished:
+    """Commit the chosen epoch in every sink that lacks it, and abort all other attempts.
+
+    To be called by the owner of the store only: nobody else can decide an epoch any more.
+    """
+    done = Finished()
+    if chosen is not None:
+        _require_all(crew, chosen)
+        for output in crew.outputs:
+            _finish(output, crew, chosen, done)
+    own = chosen.extra.get("attempt") if chosen is not None else None
+    for output in crew.outputs:
+        for attempt in output.sink.leftovers():
+            if attempt != own:
+                output.sink.abort(attempt)
+                done.aborted.append(f"attempt {attempt} of sink {output.name}")
+    return done
+
+
+def _require_all(crew: SinkCrew, chosen: CheckpointManifest) -> None:
+    for sink, status in chosen.sink_commit_statuses.items():
+        if sink not in crew.names and not status.is_committed:
+            raise RefusedError(
+                f"sink {sink!r} was removed before it had committed epoch {chosen.epoch}",
+                hint="Put it back for one start, so that the epoch can be finished.",
+            )
+
+
+def _finish(output: Output, crew: SinkCrew, chosen: CheckpointManifest, done: Finished) -> None:
+    name, sink = output.name, output.sink
+    status = chosen.sink_commit_statuses.get(name)
+    if status is None:
+        done.words[name] = f"is new, starts at epoch {chosen.epoch + 1}"
+        return
+    if not sink.remembers:
+        if not status.is_committed:
+            done.statuses[name] = SinkCommitStatus.committed()
+        done.words[name] = f"keeps no record of epochs ({sink.guarantee.value})"
+        return
+    receipt = sink.committed(str(chosen.extra.get("timeline", "")), chosen.epoch)
+    if receipt is not None:
+        _require_same(name, receipt, chosen)
+        done.words[name] = "already committed"
+        # also what has been renamed and not yet synced is made durable by committing again
+        _commit(name, crew, chosen, done, quiet=True)
+        return
+    if status.is_committed and name not in _committables(chosen):
+        raise _fell_behind(name, chosen, "it shows nothing of it")
+    _commit(name, crew, chosen, done)
+
+
+def _commit(
+    name: str, crew: SinkCrew, chosen: CheckpointManifest, done: Finished, *, quiet: bool = False
+) -> None:
+    committable = _committables(chosen).get(name)
+    if committable is None:
+        return
+    result = crew.commit({name: committable})[name]
+    if not result.is_committed:
+        raise _fell_behind(name, chosen, result.message or "")
+    if not chosen.sink_commit_statuses[name].is_committed:
+        done.statuses[name] = result
+    if not quiet:
+        done.words[name] = "committed from its committable"
+
+
+def _committables(chosen: CheckpointManifest) -> dict[str, dict[str, object]]:
+    found = chosen.extra.get("sink_committables")
+    return found if isinstance(found, dict) else {}
+
+
+def _require_same(name: str, receipt: Receipt, chosen: CheckpointManifest) -> None:
+    theirs, ours = receipt.fingerprint, chosen.extra.get("fingerprint")
+    if theirs != ours or receipt.timeline != chosen.extra.get("timeline"):
+        raise LineageError(
+            f"sink {name!r} shows another epoch {chosen.epoch} than checkpoint "
+            f"{chosen.checkpoint_id} says",
+            where=f"It shows attempt {receipt.attempt} of timeline {receipt.timeline}; the "
+            f"checkpoint is of timeline {chosen.extra.get('timeline')}.",
+            hint="Was the store or the sink brought back from a copy? Bring both back together, or "
+            "take the epoch back from the sink.",
+        )
+
+
+def _fell_behind(name: str, chosen: CheckpointManifest, why: str) -> DamageError:
+    return DamageError(
+        f"sink {name!r} cannot be brought to epoch {chosen.epoch}",
+        where=why,
+        hint=f"Checkpoint {chosen.checkpoint_id} says that the epoch was decided. Bring the sink "
+        "back from a copy, or roll the pipeline back to an epoch that it shows.",
+    )
+
+
+def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None) -> dict[str, int]:
+    """Sinks that show later epochs than the chosen one, and up to which.
+
+    It happens when a newer checkpoint was damaged after its epoch had been committed.
+    :class:`LineageError` when what they show belongs to another history.
+    """
+    found: dict[str, int] = {}
+    epoch = chosen.epoch if chosen is not None else 0
+    for output in crew.outputs:
+        newest = output.sink.newest() if output.sink.remembers else None
+        if newest is None or newest.epoch <= epoch:
+            continue
+        if chosen is not None and newest.timeline != chosen.extra.get("timeline"):
+            raise LineageError(
+                f"sink {output.name!r} shows epoch {newest.epoch} of another history",
+                where=f"The newest checkpoint is epoch {epoch} of timeline "
+                f"{chosen.extra.get('timeline')}; the sink is at timeline {newest.timeline}.",
+                hint=f"Take it back with unpublish_after({epoch}), or give the sink a new target.",
+            )
+        found[output.name] = newest.epoch
+    return found
+
+
+def reset_sinks(crew: SinkCrew) -> list[str]:
+    """Have every sink take back what it has shown; what became of each, in words."""
+    words = []
+    for output in crew.outputs:
+        if not output.sink.remembers:
+            words.append(f"sink {output.name}: goes on beside what is there")
+            continue
+        taken = output.sink.unpublish_after(0)
+        words.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
+    return words

@@ -1,0 +1,189 @@
+"""Putting a run together: store, recovery, coordinator and Spark's query."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.pipeline.compile import Compiled
+from seamark.pipeline.coordinator import Coordinator
+from seamark.pipeline.directories import working_root
+from seamark.pipeline.display import Display
+from seamark.pipeline.draft import Identity
+from seamark.pipeline.figures import EpochFigures
+from seamark.pipeline.judging import watch_partitioned_state
+from seamark.pipeline.metrics import PipelineMetrics
+from seamark.pipeline.placement import STATE_PREFIX
+from seamark.pipeline.recovery import Recovered, Recovery
+from seamark.pipeline.run import Run
+from seamark.pipeline.settings import Settings
+from seamark.pipeline.sink_crew import SinkCrew
+from seamark.pipeline.timings import Timings
+from seamark.spark.capture import Capture
+from seamark.spark.failures import refused
+from seamark.spark.query import RunningQuery
+from seamark.spark.restore import install_plan
+from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
+from seamark.state import StateStore
+from seamark.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+
+class Launcher:
+    """Everything that one run is made of."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        compiled: Compiled,
+        identity: Identity,
+        settings: Settings,
+        *,
+        store: CheckpointStore,
+        working_copy: str | os.PathLike[str] | None,
+        adopt: str | None,
+        output_mode: str,
+        metrics: Any,
+    ) -> None:
+        self._spark = spark
+        self._compiled = compiled
+        self._identity = identity
+        self._settings = settings
+        self._store = store
+        self._states = StateStore(store.backend, prefix=STATE_PREFIX)
+        self._adopt = adopt
+        self._output_mode = output_mode
+        self._timings = Timings()
+        self._display = Display(identity.name)
+        self._held = ExitStack()
+        self._held.callback(store.close)
+        self._metrics = self._open_metrics(metrics)
+        self._crew = SinkCrew(compiled, settings, self._metrics)
+        self._held.callback(self._crew.close)
+        self._given_copy = working_copy
+
+    def _open_metrics(self, wanted: Any) -> PipelineMetrics | None:
+        if wanted is None or wanted is False:
+            return None
+        if isinstance(wanted, bool):
+            metrics = PipelineMetrics(self._identity.name)
+        elif isinstance(wanted, int):
+            metrics = PipelineMetrics(self._identity.name, port=wanted)
+        else:
+            metrics = PipelineMetrics(self._identity.name, registry=wanted)
+        self._held.callback(metrics.close)
+        return metrics
+
+    def start(self, trigger: Mapping[str, Any]) -> Run:
+        """Recover, then start the query."""
+        try:
+            root = working_root(
+                self._store,
+                self._identity.name,
+                self._given_copy,
+                is_local=is_local(self._spark),
+            )
+            for output in self._compiled.outputs:
+                output.sink.open(self._identity.name, output.name, output.df.schema)
+            watch_partitioned_state(self._store, self._states)
+            recovered = Recovery(
+                self._store,
+                self._states,
+                root,
+                self._identity,
+                self._crew,
+                self._settings.policy,
+                self._adopt,
+            ).run()
+            self._display.show_recovery(recovered.report)
+            if self._metrics is not None:
+                self._metrics.recovered(recovered.report.seconds)
+            return self._run(recovered, trigger)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _run(self, recovered: Recovered, trigger: Mapping[str, Any]) -> Run:
+        coordinator = Coordinator(
+            self._identity,
+            self._settings,
+            self._store,
+            self._states,
+            recovered.copy,
+            Capture(recovered.copy, recovered.held),
+            self._crew,
+            recovered.lineage,
+            self._epoch_done,
+            self._epoch_failed,
+        )
+
+        def launch() -> StreamingQuery:
+            return self._launch(coordinator, recovered, trigger)
+
+        def replan(batch: int) -> None:
+            recovered.copy.forget_after(batch - 1)
+            install_plan(recovered.copy, batch, recovered.lineage.plans[batch])
+
+        return Run(
+            coordinator,
+            recovered.report,
+            self._timings,
+            launch,
+            replan,
+            self._held.close,
+            self._settings.stop_timeout,
+        )
+
+    def _launch(
+        self, coordinator: Coordinator, recovered: Recovered, trigger: Mapping[str, Any]
+    ) -> StreamingQuery:
+        from pyspark.errors import AnalysisException
+
+        writer = (
+            self._compiled.df.writeStream.outputMode(self._output_mode)
+            .queryName(self._identity.name)
+            .option("checkpointLocation", recovered.copy.root)
+            .trigger(**trigger)
+            .foreachBatch(coordinator.run_batch)
+        )
+        with self._good_defaults():
+            try:
+                query = writer.start()
+            except AnalysisException as error:
+                raise refused(error) from error
+        format_2 = str(self._spark.conf.get(_FORMAT, "1")) == "2"
+        coordinator.attach(RunningQuery(self._spark, query, format_2=format_2))
+        return query
+
+    @contextmanager
+    def _good_defaults(self) -> Iterator[None]:
+        """Settings that Spark's own defaults are slow in, unless the user has chosen; a query
+        keeps a copy of what is set when it starts."""
+        conf = self._spark.conf
+        if not self._settings.fast_file_manager or conf.get(FILE_MANAGER, None) is not None:
+            yield
+            return
+        conf.set(FILE_MANAGER, fast_file_manager(self._spark))
+        try:
+            yield
+        finally:
+            conf.unset(FILE_MANAGER)
+
+    def _epoch_done(self, figures: EpochFigures) -> None:
+        self._timings.add({**figures.phases, "total": figures.seconds})
+        if self._metrics is not None:
+            self._metrics.epoch_done(figures)
+        self._display.show_epoch(figures)
+
+    def _epoch_failed(self) -> None:
+        if self._metrics is not None:
+            self._metrics.epoch_failed()

@@ -1,0 +1,46 @@
+"""Trying again, for as long as it makes sense and no longer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from seamark.errors import OutcomeUnknownError, StoreUnavailableError
+
+log = logging.getLogger("seamark.pipeline")
+
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 5.0
+
+
+class Pauses:
+    """Grows the pause between tries until a deadline is reached."""
+
+    def __init__(self, patience: float) -> None:
+        self._deadline = time.monotonic() + patience
+        self._pause = _FIRST_PAUSE
+
+    def wait(self, error: Exception, what: str) -> None:
+        """Sleep before the next try, or raise ``error`` when the time is up."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise error
+        log.warning("%s failed, next try in %.2f s: %s", what, min(self._pause, left), error)
+        time.sleep(min(self._pause, left))
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+
+def patiently(action: Callable[[], T], patience: float, what: str) -> T:
+    """Repeat an action that is safe to repeat while the store does not answer."""
+    pauses = Pauses(patience)
+    while True:
+        try:
+            return action()
+        except OutcomeUnknownError:
+            raise
+        except StoreUnavailableError as error:
+            pauses.wait(error, what)

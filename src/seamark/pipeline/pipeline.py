@@ -1,0 +1,174 @@
+"""The pipeline that a user declares, checks and runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest.bounds import check_name
+from seamark.pipeline.compile import Compiled, Output, compile_outputs
+from seamark.pipeline.draft import Identity
+from seamark.pipeline.explain import explanation
+from seamark.pipeline.judging import judge
+from seamark.pipeline.launching import Launcher
+from seamark.pipeline.run import Run
+from seamark.pipeline.settings import Settings
+from seamark.pipeline.topology import Verdict, structure_of
+from seamark.sinks.contract import Sink
+from seamark.spark.logs import SHUFFLE_PARTITIONS
+from seamark.spark.plan import Sources
+from seamark.spark.versions import session_of
+from seamark.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OutputMode = Literal["append", "update", "complete"]
+
+
+class Pipeline:
+    """Many sources, many sinks, one exactly-once epoch.
+
+    Every epoch (micro-batch) becomes one checkpoint in ``store``, and all sinks commit with it or
+    none does. Kill it at any moment; the next start finishes or undoes what was going on::
+
+        p = seamark.Pipeline("trades", store="s3://bucket/trades")
+        trades = p.source("trades", spark.readStream.format("kafka")….load())
+        p.sink("large", trades.where("qty > 1000"), FileSink("/data/large"))
+        p.run(available_now=True)
+
+    ``working_copy`` is where Spark keeps its own checkpoint files, which can be made again from
+    the store at any time. ``adopt`` names the checkpoint directory of an existing query to go on
+    from. ``metrics`` is True, a port, or a Prometheus registry. All other options are those of
+    :class:`seamark.pipeline.settings.Settings`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: str | os.PathLike[str],
+        *,
+        working_copy: str | os.PathLike[str] | None = None,
+        output_mode: OutputMode = "append",
+        storage_options: Mapping[str, Any] | None = None,
+        adopt: str | os.PathLike[str] | None = None,
+        metrics: Any = None,
+        **settings: Any,
+    ) -> None:
+        if output_mode not in ("append", "update", "complete"):
+            raise InvalidInputError(
+                f"output_mode must be 'append', 'update' or 'complete', not {output_mode!r}"
+            )
+        known = {each.name for each in fields(Settings)}
+        if unknown := sorted(settings.keys() - known):
+            raise InvalidInputError(
+                f"a pipeline has no option {unknown[0]!r}",
+                hint=f"Known are: {', '.join(sorted(known))}.",
+            )
+        self.name = check_name(name, "pipeline name")
+        self.settings = Settings(**settings)
+        self._store_url = store
+        self._storage_options = storage_options
+        self._working_copy = working_copy
+        self._output_mode = output_mode
+        self._adopt = os.fspath(adopt) if adopt is not None else None
+        self._metrics = metrics
+        self._sources = Sources()
+        self._outputs: dict[str, Output] = {}
+        self._spark: SparkSession | None = None
+        open_store(store, storage_options=storage_options).close()  # a wrong URL is told here
+
+    # declaring
+
+    def source(self, name: str, df: DataFrame) -> DataFrame:
+        """Declare a stream under a name that stays the same in every checkpoint; build on it."""
+        check_name(name, "source name")
+        self._use(df)
+        if name in self._sources.info:
+            raise InvalidInputError(f"there is a source {name!r} already")
+        self._sources.add(name, df)
+        return df
+
+    def sink(self, name: str, df: DataFrame, sink: Sink) -> None:
+        """Declare where the rows of an output go."""
+        check_name(name, "sink name")
+        self._use(df)
+        if not isinstance(sink, Sink):
+            raise InvalidInputError(
+                f"sink {name!r} is {type(sink).__name__}, which is no seamark.sinks.Sink"
+            )
+        if name in self._outputs:
+            raise InvalidInputError(f"there is a sink {name!r} already")
+        if any(output.sink is sink for output in self._outputs.values()):
+            raise InvalidInputError(f"sink {name!r}: the same object is used for another output")
+        self._outputs[name] = Output(name, df, sink)
+
+    def _use(self, df: DataFrame) -> None:
+        spark = session_of(df)
+        if self._spark is None:
+            self._spark = spark
+        elif self._spark is not spark:
+            raise RefusedError("all sources and sinks of a pipeline must be of one Spark session")
+
+    # asking
+
+    def check(self) -> Verdict:
+        """Compare plan, topology and configuration with the store, without starting anything."""
+        _, identity = self._compiled()
+        with open_store(self._store_url, storage_options=self._storage_options) as store:
+            return judge(store, identity, self.settings.policy)
+
+    def explain(self) -> str:
+        """Print, and return, what the pipeline reads, keeps, writes and guarantees."""
+        compiled, identity = self._compiled()
+        text = explanation(compiled, identity, self._sources.info)
+        print(text)  # noqa: T201 - as DataFrame.explain() does
+        return text
+
+    def _compiled(self) -> tuple[Compiled, Identity]:
+        compiled = compile_outputs(list(self._outputs.values()), self._sources)
+        partitions = int(self._session().conf.get(SHUFFLE_PARTITIONS) or 0)
+        structure = structure_of(
+            self.name, self._output_mode, self._sources.info, compiled, partitions
+        )
+        return compiled, Identity(
+            self.name, structure, compiled.leaves, compiled.watermarks, tuple(self._outputs)
+        )
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            raise InvalidInputError("the pipeline has no source and no sink")
+        return self._spark
+
+    # running
+
+    def start(self, trigger: Mapping[str, Any] | None = None) -> Run:
+        """Recover and start; ``trigger`` is what ``DataStreamWriter.trigger`` takes.
+
+        Returns when the store is claimed, the last epoch finished and the query started.
+        """
+        compiled, identity = self._compiled()
+        launcher = Launcher(
+            self._session(),
+            compiled,
+            identity,
+            self.settings,
+            store=open_store(self._store_url, storage_options=self._storage_options),
+            working_copy=self._working_copy,
+            adopt=self._adopt,
+            output_mode=self._output_mode,
+            metrics=self._metrics,
+        )
+        return launcher.start(dict(trigger or {"processingTime": "0 seconds"}))
+
+    def run(self, *, available_now: bool = True, timeout: float | None = None) -> Run:
+        """Run until everything that is there has been read, or for ever; raises what fails.
+
+        SIGTERM and Ctrl-C let the epoch finish and return; so does ``timeout`` in seconds.
+        """
+        run = self.start({"availableNow": True} if available_now else None)
+        run.wait_with_signals(timeout)
+        return run

@@ -1,0 +1,139 @@
+"""Where the captured files of an epoch go, by size: into the manifest, its sidecar, or beside both.
+
+Files of one operator are one pack. A small pack is inlined, larger ones are chunks of the sidecar,
+and what would make that too large becomes a partitioned state checkpoint of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
+from seamark.spark.capture import LOG, Captured, Contents
+from seamark.state import CheckpointId, StateStore
+from seamark.state.pack import PackBuilder, decode_pack
+from seamark.store import CheckpointStore
+
+STATE_PREFIX: Final = "state/"
+
+_PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The limits between the three places."""
+
+    inline_operator: int = 64 << 10
+    inline_manifest: int = 256 << 10
+    sidecar: int = 32 << 20
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What goes into a manifest, and into its sidecar."""
+
+    operator_states: dict[str, OperatorCheckpoint]
+    chunks: list[bytes]
+    state_checkpoint: str | None
+    size: int
+    """Bytes as stored."""
+    digests: dict[str, bytes]
+    """SHA-256 of every file, by path."""
+
+
+def place(captured: Captured, sizes: Sizes, states: StateStore, epoch: int) -> Placed:
+    """Pack what was captured. Only a partitioned state checkpoint is written here already."""
+    digests: dict[str, bytes] = {}
+    small = dict(captured.files)
+    path, beside = None, 0
+    if captured.size > sizes.sidecar:
+        large = {label: small.pop(label) for label in captured.files if label != LOG}
+        path, beside = _partitioned(large, states, epoch, digests)
+    packs = {label: _pack(contents, digests) for label, contents in small.items() if contents}
+    placed: dict[str, OperatorCheckpoint] = {}
+    chunks: list[bytes] = []
+    inlined = offset = 0
+    for label, pack in packs.items():
+        if len(pack) <= sizes.inline_operator and inlined + len(pack) <= sizes.inline_manifest:
+            placed[label] = OperatorCheckpoint.inline(pack)
+            inlined += len(pack)
+            continue
+        placed[label] = OperatorCheckpoint.in_sidecar(offset, len(pack))
+        chunks.append(pack)
+        offset += len(pack)
+    return Placed(placed, chunks, path, inlined + offset + beside, digests)
+
+
+def _pack(contents: Contents, digests: dict[str, bytes]) -> bytes:
+    builder = PackBuilder()
+    placed = builder.add_all(list(contents), list(contents.values()))
+    digests.update(zip(contents, placed.digests, strict=True))
+    return b"".join(builder.finish())
+
+
+def _partitioned(
+    files: Mapping[str, Contents], states: StateStore, epoch: int, digests: dict[str, bytes]
+) -> tuple[str, int]:
+    size = 0
+    with states.begin(epoch) as writer:
+        for label, contents in files.items():
+            by_partition: dict[int, Contents] = {}
+            for path, data in contents.items():
+                found = _PARTITION.match(path)
+                by_partition.setdefault(int(found[1]) if found else 0, {})[path] = data
+            for partition, part in by_partition.items():
+                pack = _pack(part, digests)
+                size += len(pack)
+                writer.put(label, partition, pack)
+        written = writer.commit()
+    return f"{STATE_PREFIX}{written.checkpoint_id}", size
+
+
+def state_id(manifest: CheckpointManifest) -> CheckpointId | None:
+    """The partitioned state checkpoint that a manifest points at."""
+    path = manifest.table_store_checkpoint_path
+    if path is None:
+        return None
+    try:
+        return CheckpointId.parse(path.removeprefix(STATE_PREFIX))
+    except ValueError:
+        raise DamageError(
+            f"checkpoint {manifest.checkpoint_id} points at {path!r}, which is no state checkpoint"
+        ) from None
+
+
+def contents_of(
+    store: CheckpointStore, states: StateStore, manifest: CheckpointManifest
+) -> Iterator[tuple[str, Contents]]:
+    """(label, files) of what one checkpoint holds itself, each file verified by its SHA-256."""
+    sidecar = b""
+    if manifest.has_external_state:
+        sidecar = store.load_state_data(manifest.checkpoint_id) or b""
+    for label, operator in manifest.operator_states.items():
+        if operator.external:
+            end = operator.external_offset + operator.external_length
+            pack: bytes | None = sidecar[operator.external_offset : end]
+        else:
+            pack = operator.decode_inline()
+        if pack:
+            yield label, dict(decode_pack(pack))
+    if (partitioned := state_id(manifest)) is not None:
+        for label, _, state in states.restore_all(partitioned):
+            yield label, dict(decode_pack(state.snapshot))
+
+
+def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[CheckpointManifest]:
+    """A checkpoint and what it builds on, oldest first."""
+    chain = [manifest]
+    while chain[-1].is_incremental:
+        parent_id = chain[-1].parent_id or 0
+        parent = store.load_by_id(parent_id)
+        if parent is None:
+            raise DamageError(f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone")
+        chain.append(parent)
+    return chain[::-1]

@@ -1,0 +1,190 @@
+"""A pipeline that is running: the query, whoever watches it, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.errors import SeamarkError
+from seamark.pipeline.coordinator import Coordinator, PlanDiffers
+from seamark.pipeline.report import RecoveryReport
+from seamark.pipeline.timings import Percentiles, Timings
+from seamark.spark.failures import explained
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("seamark.pipeline")
+
+_LOOK: Final = 0.1
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Run:
+    """One run of a pipeline, from :meth:`seamark.Pipeline.start`."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        report: RecoveryReport,
+        timings: Timings,
+        launch: Callable[[], StreamingQuery],
+        replan: Callable[[int], None],
+        close: Callable[[], None],
+        stop_timeout: float,
+    ) -> None:
+        self._coordinator = coordinator
+        self.report = report
+        """What the start found in the store and did about it."""
+        self._timings = timings
+        self._launch = launch
+        self._replan = replan
+        self._close = close
+        self._stop_timeout = stop_timeout
+        self._query = launch()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._supervisor = threading.Thread(
+            target=self._supervise, name="seamark-supervisor", daemon=True
+        )
+        self._supervisor.start()
+
+    @property
+    def epoch(self) -> int:
+        """The newest decided epoch; 0 before the first."""
+        newest = self._coordinator.lineage.newest
+        return newest.epoch if newest is not None else 0
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's own handle. Stop the run by :meth:`stop`, not by this."""
+        return self._query
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is still running."""
+        return not self._ended.is_set()
+
+    def percentiles(self) -> dict[str, Percentiles]:
+        """p50, p95 and p99 of each step over the last 100 epochs, in seconds."""
+        return self._timings.percentiles()
+
+    def exception(self) -> BaseException | None:
+        """Why it ended, or None when it runs or ended well."""
+        return self._failure
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait for the end; whether it came. Raises what the run failed with."""
+        if not self._ended.wait(timeout):
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Let the running epoch finish, then stop. After ``timeout`` it is cut off.
+
+        Whatever is cut off is finished or undone by the next start.
+        """
+        patience = self._stop_timeout if timeout is None else timeout
+        self._coordinator.stopping.set()
+        with self._at_rest(patience) as rested:
+            if not rested:
+                log.warning("the epoch did not finish within %g s and is cut off", patience)
+            with suppress(Exception):  # a query that failed meanwhile tells so at its end
+                self._query.stop()
+        self._ended.wait(patience)
+
+    @contextmanager
+    def _at_rest(self, patience: float) -> Iterator[bool]:
+        lock = self._coordinator.between_epochs
+        rested = lock.acquire(timeout=patience)
+        try:
+            yield rested
+        finally:
+            if rested:
+                lock.release()
+
+    def _supervise(self) -> None:
+        """Wait for the end of the query, and start it again when a batch needs its old plan."""
+        try:
+            while True:
+                error = self._wait_for_query()
+                interruption = self._coordinator.interrupted
+                if isinstance(interruption, PlanDiffers):
+                    self._coordinator.interrupted = None
+                    self._replan(interruption.batch)
+                    self._query = self._launch()
+                    continue
+                self._failure = self._cause(error)
+                return
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            self._failure = error
+        finally:
+            try:
+                self._close()
+            except SeamarkError as error:
+                if self._failure is None:
+                    self._failure = error
+            finally:
+                self._ended.set()
+
+    def _wait_for_query(self) -> Exception | None:
+        from pyspark.errors import PySparkException
+
+        try:
+            self._query.awaitTermination()
+        except PySparkException as error:
+            return error
+        return None
+
+    def _cause(self, error: Exception | None) -> BaseException | None:
+        if self._coordinator.failure is not None:
+            return self._coordinator.failure
+        if error is None or self._coordinator.stopping.is_set():
+            return None
+        return explained(error)
+
+    # signals
+
+    def wait_with_signals(self, timeout: float | None) -> None:
+        """Wait for the end; the first SIGTERM or Ctrl-C stops in peace, the second at once."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with _signals() as received:
+            while not self._ended.wait(_LOOK):
+                expired = deadline is not None and time.monotonic() > deadline
+                if received or expired:
+                    self.stop()
+                    break
+        if self._failure is not None:
+            raise self._failure
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect the first SIGINT or SIGTERM; let the second do what it does by default."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before: dict[int, Any] = {}
+
+    def note(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        log.info("%s: stopping after this epoch", signal.Signals(number).name)
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+
+    for each in _SIGNALS:
+        before[each] = signal.signal(each, note)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,186 @@
+"""All sinks of a pipeline, doing one step of an epoch together."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from seamark.errors import LineageError, SeamarkError
+from seamark.manifest import SinkCommitStatus
+from seamark.pipeline.compile import Compiled, Output
+from seamark.pipeline.epoch import EpochRun
+from seamark.pipeline.settings import Settings, Step
+from seamark.sinks.contract import Committable
+from seamark.store.secrets import Redactor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from seamark.pipeline.metrics import PipelineMetrics
+
+log = logging.getLogger("seamark.pipeline")
+
+T = TypeVar("T")
+
+_PAUSE: Final = 0.2
+_MESSAGE_LIMIT: Final = 1000
+
+
+class StepTimeout(SeamarkError):
+    """A sink did not finish a step in time."""
+
+
+class SinkCrew:
+    """The sinks of one run. What can go side by side does."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        settings: Settings,
+        metrics: PipelineMetrics | None = None,
+    ) -> None:
+        self._compiled = compiled
+        self._settings = settings
+        self._metrics = metrics
+        self._pool = ThreadPoolExecutor(max(4, len(compiled.outputs)), "seamark-sink")
+
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """The outputs, in the order of their declaration."""
+        return self._compiled.outputs
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return [output.name for output in self.outputs]
+
+    def stage(self, batch: DataFrame, epoch: EpochRun, without: set[str]) -> None:
+        """Have every sink write its rows aside. The batch is read in full, and planned once.
+
+        Sinks in ``without`` show the epoch already; their rows are read and dropped.
+        """
+        wanted = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
+        batch = self._narrowed(batch)
+        if len(wanted) == 1 == len(self.outputs) and wanted[0][1].sink.consumes_all:
+            # as a job written by hand: nothing is kept that is needed only once
+            self._stage_one(batch, wanted[0][1], epoch)
+            return
+        batch = batch.persist()
+        try:
+            if not any(output.sink.consumes_all for _, output in wanted):
+                batch.count()  # Spark cannot load a state of which it has not seen every partition
+            for number, output in wanted:
+                self._stage_one(self._compiled.rows_of(batch, number), output, epoch)
+        finally:
+            batch.unpersist()
+
+    def _stage_one(self, rows: DataFrame, output: Output, epoch: EpochRun) -> None:
+        output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
+
+    def _narrowed(self, batch: DataFrame) -> DataFrame:
+        wanted = self._settings.coalesce
+        if wanted == "auto":
+            from seamark.spark.versions import is_local
+
+            spark = batch.sparkSession
+            # on a cluster a task that holds many state partitions would have to redo them all
+            wanted = spark.sparkContext.defaultParallelism if is_local(spark) else None
+        return batch if wanted is None else batch.coalesce(wanted)
+
+    def prepare(self, without: set[str]) -> dict[str, Committable]:
+        """Make durable what was staged; the committable of each sink."""
+        waiting = {o.name: o for o in self.outputs if o.name not in without}
+        return self._together(Step.PREPARE, waiting, self._prepare_one)
+
+    def _prepare_one(self, output: Output) -> Committable:
+        began = time.perf_counter()
+        committable = output.sink.prepare()
+        if self._metrics is not None:
+            self._metrics.sink_prepared(output.name, time.perf_counter() - began)
+        return committable
+
+    def commit(self, committables: Mapping[str, Committable]) -> dict[str, SinkCommitStatus]:
+        """Show the epoch in every sink; what became of each. Never raises for a sink's failure."""
+        waiting = {o.name: o for o in self.outputs if o.name in committables}
+
+        def one(output: Output) -> SinkCommitStatus:
+            return self._commit_one(output, committables[output.name])
+
+        return self._together(Step.COMMIT, waiting, one, late=_failed)
+
+    def _commit_one(self, output: Output, committable: Committable) -> SinkCommitStatus:
+        began = time.perf_counter()
+        for left in reversed(range(self._settings.commit_tries)):
+            try:
+                output.sink.commit(committable)
+            except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
+                if left and not isinstance(error, LineageError):
+                    log.warning("sink %s did not commit, trying again: %s", output.name, error)
+                    time.sleep(_PAUSE)
+                    continue
+                if self._metrics is not None:
+                    self._metrics.sink_failed(output.name)
+                return _failed(error)
+            if self._metrics is not None:
+                self._metrics.sink_committed(output.name, time.perf_counter() - began)
+            return SinkCommitStatus.committed()
+        raise AssertionError("not reached")
+
+    def abort(self, attempt: str) -> None:
+        """Remove what this attempt has staged, as far as it can be done now."""
+        for output in self.outputs:
+            try:
+                output.sink.abort(attempt)
+            except Exception as error:  # noqa: BLE001 - the next start does it again
+                log.warning("sink %s did not clean up %s: %s", output.name, attempt, error)
+
+    def _together(
+        self,
+        step: Step,
+        outputs: Mapping[str, Output],
+        work: Callable[[Output], T],
+        late: Callable[[Exception], T] | None = None,
+    ) -> dict[str, T]:
+        limit = self._settings.step_timeouts.get(step)
+        deadline = None if limit is None else time.monotonic() + limit
+        if len(outputs) == 1 and deadline is None:
+            return {name: work(output) for name, output in outputs.items()}
+        futures = {name: self._pool.submit(work, output) for name, output in outputs.items()}
+        return {name: self._result(step, name, f, deadline, late) for name, f in futures.items()}
+
+    def _result(
+        self,
+        step: Step,
+        name: str,
+        future: Future[T],
+        deadline: float | None,
+        late: Callable[[Exception], T] | None,
+    ) -> T:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        try:
+            return future.result(left)
+        except FutureTimeoutError:
+            error = StepTimeout(
+                f"sink {name!r} did not finish the step '{step.value}' in "
+                f"{self._settings.step_timeouts[step]:g} s",
+                hint="The next start finishes or undoes the epoch. step_timeouts sets the limit.",
+            )
+            if late is None:
+                raise error from None
+            return late(error)
+
+    def close(self) -> None:
+        """Let the threads go; one that hangs in a sink is left behind."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+_redacted: Final = Redactor({})
+
+
+def _failed(error: Exception) -> SinkCommitStatus:
+    text = _redacted(f"{type(error).__name__}: {error}")
+    return SinkCommitStatus.failed(text[:_MESSAGE_LIMIT])

@@ -1,0 +1,1 @@
+"""How far each source has been read, and the configuration under which it was."""

@@ -1,0 +1,148 @@
+"""What a sink promises, so that all sinks of a pipeline commit an epoch or none does.
+
+An epoch goes through a sink in three steps. ``stage`` writes the rows where no reader looks,
+``prepare`` makes them durable and returns the committable, ``commit`` makes them visible. Between
+``prepare`` and ``commit`` the checkpoint is saved, with the committable inside: from then on the
+epoch has happened, and whoever starts next finishes it with nothing but the committable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Committable = dict[str, Any]
+"""Small and made of JSON: enough to finish or undo an epoch from another process. No secrets."""
+
+
+class Guarantee(Enum):
+    """What a reader of the sink can rely on."""
+
+    EXACTLY_ONCE = "exactly once"
+    IDEMPOTENT = "once, if the function is idempotent"
+    AT_LEAST_ONCE = "at least once"
+    FOR_TRYING_OUT = "for trying things out: gone with the process"
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the sink shows an epoch only together with its checkpoint."""
+        return self is Guarantee.EXACTLY_ONCE
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What Spark planned for an epoch: enough to run it again on exactly the same rows."""
+
+    offsets: str
+    """The offset log's entry of the batch, verbatim."""
+    sources: dict[str, str] = {}
+    """Entries of the sources' own logs that are new in this batch, by path."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of one sink, as the pipeline knows it."""
+
+    pipeline: str
+    sink: str
+    timeline: str
+    number: int
+    fingerprint: str
+    """Digest of the timeline and of what Spark planned for the epoch."""
+    plan: Plan
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """A sink's own record that it shows an epoch."""
+
+    pipeline: str
+    sink: str
+    timeline: str
+    epoch: int
+    fingerprint: str
+    attempt: str
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a sink is, for people and for the configuration's hash. Nothing secret."""
+
+    kind: str
+    target: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Sink(ABC):
+    """Where the rows of one output go. One instance serves one output of one pipeline.
+
+    Every method may be called again after a crash at any instruction of an earlier call, also in
+    another process.
+    """
+
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    consumes_all: ClassVar[bool] = False
+    """True when ``stage`` runs exactly one action that reads every row."""
+    remembers: ClassVar[bool] = True
+    """True when ``committed`` still knows in another process what was committed here."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """What it is and where it writes."""
+
+    def open(self, pipeline: str, sink: str, schema: StructType) -> None:  # noqa: B027
+        """Called once before the first epoch of a run: refuse here what cannot work."""
+
+    @abstractmethod
+    def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
+        """Write the rows under the attempt's token. No reader may see them."""
+
+    @abstractmethod
+    def prepare(self) -> Committable:
+        """Make what was staged last durable; what another process needs to commit it."""
+
+    @abstractmethod
+    def commit(self, committable: Committable) -> None:
+        """Show the epoch to readers, once. Doing it again changes nothing.
+
+        :class:`seamark.errors.LineageError` when another epoch is there in its place.
+        """
+
+    @abstractmethod
+    def abort(self, attempt: str) -> None:
+        """Remove what was staged under this token and not committed. Harmless when nothing was."""
+
+    def leftovers(self) -> list[str]:
+        """Tokens of attempts that were staged and not committed."""
+        return []
+
+    @abstractmethod
+    def committed(self, timeline: str, epoch: int) -> Receipt | None:
+        """The record of an epoch that readers see, or None.
+
+        An epoch that is there but of another timeline is returned too: the caller compares.
+        """
+
+    def newest(self) -> Receipt | None:
+        """The record of the newest epoch that readers see, or None."""
+        return None
+
+    def unpublish_after(self, epoch: int) -> list[int]:
+        """Take all later epochs away from readers, and keep them aside. Which they were.
+
+        :class:`seamark.errors.RefusedError` when the sink cannot take anything back.
+        """
+        from seamark.errors import RefusedError
+
+        raise RefusedError(
+            f"a {self.describe().kind} sink cannot take back what it has shown",
+            hint="Go on beside what is there, or write to a new target.",
+        )

@@ -1,0 +1,194 @@
+"""The folder of one epoch on disk: its files, and the record that says what they must be."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import msgspec
+
+from seamark.errors import DamageError, FormatTooNewError
+from seamark.sinks.contract import Receipt
+from seamark.sinks.folders import remove_tree
+from seamark.store.posix import open_to_read, read_all, sync_folder, write_all
+from seamark.store.sealed import seal, unseal
+
+RECORD: Final = "_seamark.json"
+VERSION: Final = 1
+_NAME: Final = re.compile(r"epoch=(\d{6,})")
+_PIECE: Final = 1 << 20
+_FEW: Final = 8
+_SMALL: Final = 16 << 20
+_THREADS: Final = 8
+T = TypeVar("T")
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file of an epoch: its path below the epoch's folder, its size and its SHA-256."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class EpochRecord(msgspec.Struct, frozen=True):
+    """What lies beside an epoch's files, so that one rename publishes rows and ledger at once."""
+
+    receipt: Receipt
+    files: tuple[StoredFile, ...]
+    version: int = VERSION
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A record as it was read, and the SHA-256 of its bytes."""
+
+    record: EpochRecord
+    digest: str
+
+
+Versions = dict[str, tuple[int, int, int]]
+"""Inode, time and size of files: what changes whenever one of them is written."""
+
+
+def folder_name(epoch: int) -> str:
+    """The name under which readers find an epoch."""
+    return f"epoch={epoch:06}"
+
+
+def epoch_of(name: str) -> int | None:
+    """The epoch that a folder of this name holds, or None for any other name."""
+    match = _NAME.fullmatch(name)
+    number = int(match[1]) if match else 0
+    return number if number > 0 and folder_name(number) == name else None
+
+
+def drop_litter(folder: str, *, empty_files: bool) -> None:
+    """Remove what Hadoop left beside the rows: ``.crc`` files, ``_SUCCESS``, ``_temporary``.
+
+    With ``empty_files`` also files without a byte, which hold no row and which some readers of
+    text formats refuse.
+    """
+    with os.scandir(folder) as entries:
+        inside = list(entries)
+    for entry in inside:
+        hidden = entry.name.startswith((".", "_"))
+        if entry.is_dir(follow_symlinks=False):
+            if hidden:
+                remove_tree(entry.path)
+            else:
+                drop_litter(entry.path, empty_files=empty_files)
+        elif hidden or (empty_files and entry.stat().st_size == 0):
+            os.unlink(entry.path)
+
+
+def seal_epoch(folder: str, receipt: Receipt) -> tuple[Sealed, Versions]:
+    """Make the files of a folder durable, and beside them the record of what they are."""
+    files, folders = _walk(folder)
+    stored = _each(lambda name: _stored(folder, name, durable=True), files)
+    record = EpochRecord(receipt, tuple(stored))
+    data = seal(msgspec.json.encode(record))
+    fd = os.open(f"{folder}/{RECORD}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    for below in reversed(folders):  # a folder before the one that holds its name
+        sync_folder(below)
+    return Sealed(record, hashlib.sha256(data).hexdigest()), _versions(folder, files)
+
+
+def read_record(folder: str) -> Sealed | None:
+    """The record of an epoch's folder, or None when there is none."""
+    path = f"{folder}/{RECORD}"
+    fd = open_to_read(path)
+    if fd is None:
+        return None
+    try:
+        data = read_all(fd, os.fstat(fd).st_size + 1)
+    finally:
+        os.close(fd)
+    try:
+        document = unseal(data)
+        version = msgspec.json.decode(document, type=dict[str, msgspec.Raw]).get("version")
+        if version is not None and msgspec.json.decode(version, type=int) > VERSION:
+            raise FormatTooNewError(
+                f"{path} was written by a newer Seamark", hint="Update this one, then try again."
+            )
+        record = msgspec.json.decode(document, type=EpochRecord)
+    except (DamageError, msgspec.MsgspecError) as error:
+        raise DamageError(
+            f"the record {path} is damaged: {error}",
+            hint="The rows beside it may be whole. Restore the folder from a copy, or take the "
+            "epoch back and run it again.",
+        ) from error
+    return Sealed(record, hashlib.sha256(data).hexdigest())
+
+
+def find_damage(folder: str, record: EpochRecord, known: Versions | None = None) -> str | None:
+    """How the files differ from the record, in words, or None when they are what it says.
+
+    Every byte is read again, unless the files are those of ``known`` and were not written since.
+    """
+    there, _ = _walk(folder)
+    wanted = {file.name: file for file in record.files}
+    if missing := sorted(wanted.keys() - there.keys()):
+        return f"{missing[0]} is missing"
+    if extra := sorted(there.keys() - wanted.keys()):
+        return f"{extra[0]} does not belong there"
+    for name, file in wanted.items():
+        if there[name] != file.size:
+            return f"{name} has {there[name]} bytes instead of {file.size}"
+    if known is not None and _versions(folder, wanted) == known:
+        return None
+    for found in _each(lambda name: _stored(folder, name, durable=False), there):
+        if found.sha256 != wanted[found.name].sha256:
+            return f"the bytes of {found.name} are not those that were written"
+    return None
+
+
+def _walk(folder: str) -> tuple[dict[str, int], list[str]]:
+    """Every file below a folder by its relative path, with its size, and all folders, top first."""
+    files: dict[str, int] = {}
+    folders = [folder]
+    for above in folders:  # grows while it is walked
+        with os.scandir(above) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.path != f"{folder}/{RECORD}":
+                    files[entry.path[len(folder) + 1 :]] = entry.stat().st_size
+    return files, folders
+
+
+def _stored(folder: str, name: str, *, durable: bool) -> StoredFile:
+    fd = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        digest, size = hashlib.sha256(), 0
+        while piece := os.read(fd, _PIECE):
+            digest.update(piece)
+            size += len(piece)
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    return StoredFile(name, size, digest.hexdigest())
+
+
+def _versions(folder: str, names: Iterable[str]) -> Versions:
+    found = {name: os.stat(f"{folder}/{name}") for name in names}
+    return {name: (s.st_ino, s.st_mtime_ns, s.st_size) for name, s in found.items()}
+
+
+def _each(function: Callable[[str], T], sizes: dict[str, int]) -> list[T]:
+    """The function's answer for each file, in the order of their names."""
+    names = sorted(sizes)
+    if len(names) < 2 or (len(names) <= _FEW and sum(sizes.values()) <= _SMALL):
+        return [function(name) for name in names]  # starting threads would take longer
+    # hashing lets go of the interpreter, and fsyncs that wait together share the disk's work
+    with ThreadPoolExecutor(min(_THREADS, len(names))) as pool:
+        return list(pool.map(function, names))

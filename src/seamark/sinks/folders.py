@@ -1,0 +1,66 @@
+"""Folders of a sink: looked at, made durable, removed, while others may do the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+
+from seamark.store.posix import ABSENT, sync_folder
+
+
+def names_in(folder: str) -> list[str]:
+    """The names in a folder, sorted; none when it is not there."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        if error.errno in ABSENT:
+            return []
+        raise
+
+
+def is_there(path: str) -> bool:
+    """Whether the name is taken, by whatever it is."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return False
+        raise
+    return True
+
+
+def sync_if_there(folder: str) -> None:
+    """Make the names in a folder durable, unless somebody has removed it."""
+    with suppress(FileNotFoundError):
+        sync_folder(folder)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder and all below it; harmless when others remove it at the same time."""
+    try:
+        with os.scandir(path) as entries:
+            inside = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for below, is_folder in inside:
+            if is_folder:
+                remove_tree(below)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(below)
+        os.rmdir(path)
+    except OSError as error:
+        if error.errno not in ABSENT:
+            raise
+
+
+def make_durable_folder(path: str, below: str) -> None:
+    """Make a folder whose name survives a power cut; ``below`` exists and is durable already."""
+    os.makedirs(path, exist_ok=True)
+    while path != below:
+        path = os.path.dirname(path)
+        sync_folder(path)
+
+
+def lost_the_race(error: OSError) -> bool:
+    """Whether a rename failed because somebody else has moved the source or made the target."""
+    return error.errno in (*ABSENT, errno.EEXIST, errno.ENOTEMPTY)

@@ -1,0 +1,125 @@
+"""Showing a staged epoch to readers by one rename, from any process, as often as need be."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from seamark.errors import DamageError, LineageError
+from seamark.sinks.epoch_folder import Sealed, Versions, find_damage, folder_name, read_record
+from seamark.sinks.fitness import check_token
+from seamark.sinks.folders import is_there, lost_the_race, sync_if_there
+from seamark.sinks.lineage import Identity, another_lineage
+from seamark.store.os_errors import telling
+from seamark.store.posix import sync_folder
+
+STAGING: Final = "_seamark/staging"
+_TRIES: Final = 3
+
+
+class Prepared(Identity, frozen=True):
+    """What a file sink's committable says."""
+
+    sink: str
+    digest: str
+    """SHA-256 of the epoch's record, and so of all that the record tells."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What this process has read and hashed itself, so that it need not read it again."""
+
+    digest: str
+    versions: Versions
+
+
+def attempt_folder(path: str, attempt: str) -> str:
+    """Where an attempt writes its rows."""
+    return f"{path}/{STAGING}/{check_token(attempt, 'an attempt')}"
+
+
+def staging_folder(path: str, attempt: str, epoch: int) -> str:
+    """Where an epoch lies until it is published."""
+    return f"{attempt_folder(path, attempt)}/{folder_name(epoch)}"
+
+
+def publish(path: str, wanted: Prepared, known: Known | None = None) -> None:
+    """Show the epoch to readers; nothing changes when they see it already.
+
+    :class:`LineageError` when something else is in its place, :class:`DamageError` when what was
+    staged is not what was prepared, or is gone.
+    """
+    staged = staging_folder(path, wanted.attempt, wanted.epoch)
+    target = f"{path}/{folder_name(wanted.epoch)}"
+    with telling("publishing", target):
+        for _ in range(_TRIES):  # another process may publish the same epoch in between
+            if _is_published(target, wanted) or _rename(staged, target, wanted, known):
+                break
+        else:
+            raise DamageError(
+                f"epoch {wanted.epoch} is neither published nor staged any more",
+                where=f"{target}, {staged}",
+                hint="Was the folder emptied, moved or not mounted? Bring it back, or roll the "
+                "pipeline back to the epoch before.",
+            )
+        # in this order: a power cut may leave both names of the folder, never none
+        sync_folder(path)
+        sync_if_there(os.path.dirname(staged))
+        with suppress(OSError):
+            os.rmdir(os.path.dirname(staged))
+
+
+def _is_published(target: str, wanted: Prepared) -> bool:
+    if not is_there(target):
+        return False
+    found = read_record(target)
+    if found is None:
+        raise LineageError(
+            f"{os.path.basename(target)} is there, but no FileSink has published it",
+            where=target,
+            hint="Move it away: readers take it for an epoch. Then start again.",
+        )
+    receipt = found.record.receipt
+    if not wanted.is_shown_by(receipt):
+        raise another_lineage(receipt, wanted, target)
+    if found.digest != wanted.digest:
+        raise DamageError(
+            "the published epoch is not the one that was prepared, though all its names agree",
+            where=target,
+            hint="Was one attempt staged twice? Take the epoch back and run it again.",
+        )
+    return True
+
+
+def _rename(staged: str, target: str, wanted: Prepared, known: Known | None) -> bool:
+    """Rename what was staged; False when it is not there or somebody else was faster."""
+    try:
+        found = read_record(staged)
+        if found is None and not is_there(staged):
+            return False
+        damage = _damage(staged, found, wanted.digest, known)
+        if damage is not None:
+            raise DamageError(
+                f"epoch {wanted.epoch} cannot be published: {damage}",
+                where=staged,
+                hint="Nothing was shown. Roll the pipeline back to the epoch before; it then "
+                "writes these rows again.",
+            )
+        # a rename onto an empty folder succeeds: nobody ever makes the target beforehand
+        os.rename(staged, target)
+    except OSError as error:
+        if lost_the_race(error):
+            return False
+        raise
+    return True
+
+
+def _damage(staged: str, found: Sealed | None, digest: str, known: Known | None) -> str | None:
+    if found is None:
+        return "it was staged, but never prepared"
+    if found.digest != digest:
+        return "its record is not the one that the checkpoint knows"
+    fresh = known is not None and known.digest == digest
+    return find_damage(staged, found.record, known.versions if known and fresh else None)

@@ -1,0 +1,130 @@
+"""Spark's two logs, as text: what a micro-batch was planned to read, and that it was done.
+
+``offsets/N`` is written before batch N runs: a version line, one line of metadata (watermark,
+settings that a restart keeps), then one line for each source in the order of the plan's leaves.
+``commits/N`` is written after it. Readable without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from seamark.errors import DamageError, RefusedError
+
+NO_OFFSET: Final = "-"
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+@dataclass(frozen=True)
+class OffsetLogEntry:
+    """What one batch was planned to read."""
+
+    text: str
+    """The file, byte for byte."""
+    version: str
+    metadata: Mapping[str, Any]
+    lines: tuple[str, ...]
+    """One for each source, verbatim."""
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark that the batch runs with; 0 when there is none."""
+        return int(self.metadata.get("batchWatermarkMs", 0))
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """The settings that Spark pins for the life of the checkpoint."""
+        found = self.metadata.get("conf", {})
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def state_partitions(self) -> int:
+        """How many partitions each stateful operator has; 0 when the log does not say."""
+        return int(self.conf.get(SHUFFLE_PARTITIONS, 0))
+
+
+def parse_offsets(text: str) -> OffsetLogEntry:
+    """An entry of the offset log; :class:`DamageError` when it is none."""
+    head, *rest = text.split("\n")
+    if head not in ("v1", "v2") or not rest:
+        raise DamageError(f"not an entry of Spark's offset log: it begins with {head[:20]!r}")
+    try:
+        metadata = json.loads(rest[0])
+    except ValueError as error:
+        raise DamageError(f"the offset log's metadata cannot be read: {error}") from None
+    if not isinstance(metadata, dict):
+        raise DamageError("the offset log's metadata is not an object")
+    if head == "v2":
+        raise RefusedError(
+            "this query uses Spark's source evolution (offset log version 2)",
+            hint="Set spark.sql.streaming.queryEvolution.enableSourceEvolution to false: a source "
+            "that feeds several outputs is refused by Spark with it.",
+        )
+    return OffsetLogEntry(text, head, metadata, tuple(rest[1:]))
+
+
+def readable_offset(line: str) -> dict[str, str]:
+    """One source's end offset as names and values that a person can read.
+
+    >>> readable_offset('{"trades":{"0":17,"1":20}}')
+    {'trades-0': '17', 'trades-1': '20'}
+    >>> readable_offset('{"logOffset":3}'), readable_offset("7"), readable_offset("-")
+    ({'logOffset': '3'}, {'offset': '7'}, {})
+    """
+    if line == NO_OFFSET:
+        return {}
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {"offset": line}
+    if not isinstance(value, dict):
+        return {"offset": _plain(value)}
+    flat: dict[str, str] = {}
+    for name, inner in value.items():
+        if isinstance(inner, dict) and inner and not _has_objects(inner):
+            flat |= {f"{name}-{part}": _plain(at) for part, at in inner.items()}
+        else:
+            flat[name] = _plain(inner)
+    return flat
+
+
+def _has_objects(value: Mapping[str, Any]) -> bool:
+    return any(isinstance(inner, dict | list) for inner in value.values())
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+StateIds = Mapping[int, Sequence[Sequence[str]]]
+"""For checkpoint format 2: operator → partition → the unique id of each of its stores."""
+
+
+def commit_text(next_watermark_ms: int, state_ids: StateIds | None = None) -> str:
+    """An entry of the commit log, as Spark itself writes it.
+
+    >>> commit_text(5)
+    'v1\\n{"nextBatchWatermarkMs":5}'
+    """
+    if state_ids is None:
+        return f'v1\n{{"nextBatchWatermarkMs":{next_watermark_ms}}}'
+    ids = {str(operator): [list(one) for one in parts] for operator, parts in state_ids.items()}
+    body = {"nextBatchWatermarkMs": next_watermark_ms, "stateUniqueIds": ids}
+    return "v2\n" + json.dumps(body, separators=(",", ":"))
+
+
+def parse_commit(text: str) -> tuple[int, dict[int, list[list[str]]] | None]:
+    """(next watermark, state ids or None) of an entry of the commit log."""
+    head, _, body = text.partition("\n")
+    try:
+        fields = json.loads(body or "null")
+        if head not in ("v1", "v2", "v3") or not isinstance(fields, dict):
+            raise ValueError(f"it begins with {head[:20]!r}")
+        ids = fields.get("stateUniqueIds")
+        parsed = None if ids is None else {int(op): parts for op, parts in ids.items()}
+        return int(fields.get("nextBatchWatermarkMs", 0)), parsed
+    except (ValueError, AttributeError) as error:
+        raise DamageError(f"not an entry of Spark's commit log: {error}") from None

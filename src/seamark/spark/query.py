@@ -1,0 +1,92 @@
+"""A running query, seen from inside its batch: what Spark itself will write when the batch ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from seamark.errors import SeamarkError
+from seamark.spark.logs import StateIds, commit_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_MARK = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
+
+
+class RunningQuery:
+    """The micro-batch execution behind a query. To be used on the thread of its batch."""
+
+    def __init__(self, spark: SparkSession, query: StreamingQuery, *, format_2: bool) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        wrapper: Any = query._jsq
+        self._execution = wrapper.streamingQuery()
+        self._format_2 = format_2
+
+    def next_commit(self) -> tuple[str, int, StateIds | None]:
+        """(text of ``commits/N``, next watermark, state ids), after the batch's last action.
+
+        The watermark is moved by Spark's own tracker, so that the value is the one that Spark
+        commits; doing it twice changes nothing.
+        """
+        plan = self._execution.lastExecution().executedPlan()
+        tracker = self._execution.watermarkTracker()
+        tracker.updateWatermark(plan)
+        watermark = int(tracker.currentWatermark())
+        ids = self._state_ids(plan) if self._format_2 else None
+        return commit_text(watermark, ids or None), watermark, ids or None
+
+    def watermarks(self) -> dict[str, int]:
+        """How far each ``withWatermark`` of the plan has come, by the id of its node."""
+        try:
+            text = str(self._execution.watermarkTracker().watermarkMap().toString())
+        except Py4JError:
+            return {}  # before Spark 4.3 the tracker keeps them to itself
+        return {node: int(mark) for node, mark in _MARK.findall(text)}
+
+    def _state_ids(self, plan: Any) -> StateIds:
+        found: dict[int, list[list[str]]] = {}
+        writer, formats = self._writer_class(), self._formats()
+        for node in _nodes(plan):
+            if not writer.isInstance(node):
+                continue
+            # one call instead of several for each partition
+            infos = node.getStateStoreCheckpointInfo()
+            text = self._jvm.org.json4s.jackson.Serialization.write(infos, formats)
+            rows = sorted(json.loads(str(text)), key=lambda row: int(row["partitionId"]))
+            if any("stateStoreCkptId" not in row for row in rows):
+                raise SeamarkError("Spark does not tell the ids of the state that it has written")
+            operator = int(node.getStateInfo().operatorId())
+            found[operator] = [list(row["stateStoreCkptId"]) for row in rows]
+        return dict(sorted(found.items()))
+
+    def _writer_class(self) -> Any:
+        return _first_class(
+            self._jvm,
+            "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter",
+            "org.apache.spark.sql.execution.streaming.StateStoreWriter",
+        )
+
+    def _formats(self) -> Any:
+        return getattr(getattr(self._jvm.org.json4s, "DefaultFormats$"), "MODULE$")
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for number in range(children.size()):
+        yield from _nodes(children.apply(number))
+
+
+def _first_class(jvm: Any, *names: str) -> Any:
+    for name in names[:-1]:
+        try:
+            return jvm.java.lang.Class.forName(name)
+        except Py4JJavaError:
+            continue
+    return jvm.java.lang.Class.forName(names[-1])

@@ -1,0 +1,184 @@
+"""Bringing a directory to an epoch: from a checkpoint's files alone, or by keeping what is right.
+
+Either way the directory ends up with the same files, each one proven by its SHA-256. State that no
+checkpoint vouches for (a snapshot of Spark's maintenance thread, leftovers of a crash) is removed:
+Spark would load it without a question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from seamark.errors import DamageError
+from seamark.manifest.bounds import unsafe_path
+from seamark.sinks.contract import Plan
+from seamark.spark.capture import Contents
+from seamark.spark.logs import parse_offsets
+from seamark.spark.state_files import MissingVersion, closure
+from seamark.spark.working_copy import WorkingCopy, rooted_at
+
+_TOP: Final = frozenset({"metadata", "offsets", "commits", "sources", "state"})
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore has written."""
+
+    files: int
+    size: int
+
+
+def check_path(path: str) -> str:
+    """``path`` when it can be a file of a working copy; :class:`DamageError` when not."""
+    if unsafe_path(path) or path.split("/", 1)[0] not in _TOP:
+        raise DamageError(f"a checkpoint holds a file {path!r} that belongs to no working copy")
+    return path
+
+
+def restore(copy: WorkingCopy, chain: Iterable[Contents], batch: int) -> Restored:
+    """Write the files of a chain, oldest first, into a directory that is empty.
+
+    :class:`DamageError` when they do not make up the state of that batch.
+    """
+    if copy.exists() and any(os.scandir(copy.root)):
+        raise DamageError(
+            "a working copy is only restored into an empty directory", where=copy.root
+        )
+    for contents in chain:
+        for path, data in contents.items():
+            copy.write(check_path(path), data)
+    keep_only_needed(copy, batch)
+    files = list(copy.files_below("."))
+    return Restored(len(files), sum(os.path.getsize(copy.path(path)) for path in files))
+
+
+def keep_only_needed(copy: WorkingCopy, batch: int) -> None:
+    """Drop logs and state that the batch does not need; see that nothing it needs is missing."""
+    for log in ("offsets", "commits"):
+        for old in copy.batches(log):
+            if old not in (batch - 1, batch):
+                copy.remove(f"{log}/{old}")
+    copy.rewrite_root()
+    for operator in copy.operators():
+        for folder in operator.folders():
+            names = copy.names_in(folder.path)
+            try:
+                needed = closure(
+                    names,
+                    batch + 1,
+                    lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
+                )
+            except MissingVersion as error:
+                raise DamageError(
+                    f"the checkpoint lacks state of operator {folder.operator}, partition"
+                    f" {folder.partition} ({folder.store}): {error.what}"
+                ) from None
+            for name in names.difference(needed):
+                if name not in ("_metadata", "SSTs", "logs") and "crc" not in name:
+                    with suppress(IsADirectoryError, FileNotFoundError):
+                        os.unlink(copy.path(f"{folder.path}/{name}"))
+
+
+def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> str | None:
+    """Why a directory cannot be kept, or None when all expected state is there, hash by hash.
+
+    ``expected`` is path → SHA-256 for the files of the whole chain.
+    """
+    state = [path for path in expected if path.startswith("state/") and "/_" not in path]
+
+    def differs(path: str) -> str | None:
+        try:
+            with open(copy.path(path), "rb") as file:
+                found = hashlib.file_digest(file, "sha256").digest()
+        except FileNotFoundError:
+            return f"{path} is missing"
+        return None if found == expected[path] else f"{path} has other bytes"
+
+    if not copy.exists():
+        return "there is none"
+    if copy.read_text("metadata") is None:
+        return "it has no metadata"
+    if batch not in copy.batches("offsets"):
+        return f"offsets/{batch} is missing"
+    with ThreadPoolExecutor(4, "seamark-compare") as pool:
+        return next((why for why in pool.map(differs, state, chunksize=8) if why), None)
+
+
+def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch: int) -> str:
+    """Make a directory that matches ready to start; what had to be done, in words."""
+    for path in list(copy.files_below("state")):
+        if "/_" not in path and path not in expected:
+            copy.remove(path)
+    copy.forget_after(batch)
+    committed = copy.read_text(f"commits/{batch}") is not None
+    for path, data in logs.items():
+        if _is_of_other_batch(path, batch):
+            continue
+        wanted = rooted_at(data.decode(), copy.uri).encode() if "/_metadata/v2/" in path else data
+        if (copy.read_text(check_path(path)) or "").encode() != wanted:
+            copy.write(path, wanted)
+    copy.rewrite_root()
+    return "kept" if committed else f"kept, commits/{batch} written"
+
+
+def _is_of_other_batch(path: str, batch: int) -> bool:
+    log, _, number = path.partition("/")
+    return log in ("offsets", "commits") and number not in (str(batch), str(batch - 1))
+
+
+def read_plan(copy: WorkingCopy, batch: int, known: Iterable[str]) -> Plan | None:
+    """What Spark had planned for a batch, when a directory tells; None for a torn entry."""
+    text = copy.read_text(f"offsets/{batch}")
+    if text is None:
+        return None
+    try:
+        parse_offsets(text)
+    except DamageError:
+        return None
+    held = set(known)
+    sources = {
+        path: entry
+        for path in copy.source_entries()
+        if path not in held and (entry := copy.read_text(path)) is not None
+    }
+    return Plan(text, {path: own_lines(path, entry) for path, entry in sources.items()})
+
+
+def install_plan(copy: WorkingCopy, batch: int, plan: Plan) -> None:
+    """Make Spark run a batch on exactly the rows that it was planned for before."""
+    for path, entry in plan.sources.items():
+        whole = _compacted(copy, path, entry) if path.endswith(".compact") else entry
+        copy.write(check_path(path), whole.encode())
+    copy.write(f"offsets/{batch}", plan.offsets.encode())
+
+
+def own_lines(path: str, entry: str) -> str:
+    """Of a source's log entry only what its own batch added: a compaction repeats all others."""
+    if not path.endswith(".compact"):
+        return entry
+    number = path.rsplit("/", 1)[1].removesuffix(".compact")
+    head, *lines = entry.split("\n")
+    return "\n".join([head, *(line for line in lines if f'"batchId":{number}}}' in line)])
+
+
+def _compacted(copy: WorkingCopy, path: str, entry: str) -> str:
+    """A compaction made again: all earlier entries of the log, then its own lines."""
+    folder, name = path.rsplit("/", 1)
+    number = int(name.removesuffix(".compact"))
+    head, *own = entry.split("\n")
+    lines: dict[str, None] = {}
+    entries = sorted(
+        (int(other.rsplit("/", 1)[1].partition(".")[0]), other)
+        for other in copy.source_entries()
+        if other.startswith(f"{folder}/")
+    )
+    for at, other in entries:
+        if at < number:
+            lines |= dict.fromkeys((copy.read_text(other) or "").split("\n")[1:])
+    return "\n".join([head, *lines, *own])

@@ -1,0 +1,51 @@
+"""What differs between the Spark versions that are supported, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from seamark.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OLDEST: Final = (4, 0)
+FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+
+
+def spark_version(spark: SparkSession) -> tuple[int, int]:
+    """Major and minor version of a session."""
+    major, minor, *_ = spark.version.split(".")
+    return int(major), int(minor)
+
+
+def session_of(df: DataFrame) -> SparkSession:
+    """The classic session of a DataFrame; :class:`RefusedError` where a pipeline cannot run."""
+    if not hasattr(df, "_jdf"):
+        raise RefusedError(
+            "a pipeline needs a classic Spark session, and this is Spark Connect",
+            hint="Connect runs the epoch's function in another process, without access to the "
+            "query. Use SparkSession.builder.master(...) or spark-submit; a query on Connect can "
+            "still be protected from outside, by its checkpoint directory.",
+        )
+    spark = df.sparkSession
+    if spark_version(spark) < OLDEST:
+        raise RefusedError(
+            f"a pipeline needs Spark {OLDEST[0]}.{OLDEST[1]} or newer, and this is {spark.version}"
+        )
+    return spark
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether driver and executors are one process."""
+    master = str(spark.sparkContext.master)
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def fast_file_manager(spark: SparkSession) -> str:
+    """The class that writes a checkpoint file by rename, without what FileContext adds to it."""
+    package = "org.apache.spark.sql.execution.streaming"
+    if spark_version(spark) >= (4, 1):
+        package += ".checkpointing"
+    return f"{package}.FileSystemBasedCheckpointFileManager"

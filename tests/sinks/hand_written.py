@@ -1,0 +1,92 @@
+"""A FileSink whose rows are written by hand instead of by Spark; all else is the real one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from seamark.sinks import FileSink, epoch_folder, files, folders, published, publishing
+from seamark.sinks.target import claim_folder
+from seamark.store.posix import write_all
+from seamark.testing.disk import SimulatedDisk
+from seamark.testing.mounting import mount
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+MODULES = (epoch_folder, files, folders, published, publishing)
+
+
+def mount_sinks(monkeypatch: pytest.MonkeyPatch, os_like: Any, fcntl_like: Any) -> None:
+    """Let every I/O of a FileSink go to these instead."""
+    mount(monkeypatch, os_like, fcntl_like)
+    for module in MODULES:
+        monkeypatch.setattr(module, "os", os_like)
+
+
+class HandWritten(FileSink):
+    """Lines of JSON with a number each, in two files, and the litter that Hadoop leaves."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, format="json")
+
+    def open(self, pipeline: str, sink: str, schema: StructType | None) -> None:
+        claim_folder(self.path, pipeline, sink, "json", ())
+
+    def _write(self, df: DataFrame, folder: str) -> None:
+        put(f"{folder}/_temporary/0/litter", b"x")
+        for at, row in enumerate(df.toLocalIterator()):
+            name = f"part-{at % 2:05}-of-{row.n % 3}.json"
+            put(f"{folder}/{name}", b'{"n":%d}\n' % row.n, more=True)
+            put(f"{folder}/.{name}.crc", b"crc")
+        put(f"{folder}/part-00009-without-rows.json", b"")
+
+
+class HandWrittenParquet(FileSink):
+    """Parquet in three files below two partitions."""
+
+    def open(self, pipeline: str, sink: str, schema: StructType | None) -> None:
+        claim_folder(self.path, pipeline, sink, "parquet", ("half",))
+
+    def _write(self, df: DataFrame, folder: str) -> None:
+        rows = [row.n for row in df.toLocalIterator()]
+        for part, values in enumerate((rows[0::3], rows[1::3], rows[2::3])):
+            place = Path(folder, f"half={part % 2}")
+            place.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"n": values}), place / f"part-{part:05}.parquet")
+
+
+def put(path: str, data: bytes, *, more: bool = False) -> None:
+    """Write a file the way Spark would: without any fsync."""
+    os: Any = vars(files)["os"]  # the mounted one
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    start = os.O_APPEND if more else os.O_TRUNC
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | start, 0o644)
+    write_all(fd, data)
+    os.close(fd)
+
+
+def rows_below(path: Path) -> list[int]:
+    """What a reader of JSON sees: the rows of files whose path has no hidden part."""
+    contents = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*.json")}
+    return sorted(rows_in(contents).elements())
+
+
+def rows_on(disk: SimulatedDisk, path: str) -> Counter[int]:
+    """The same on a simulated disk."""
+    files = disk.files().items()
+    return rows_in({at[len(path) + 1 :]: data for at, data in files if at.startswith(path + "/")})
+
+
+def rows_in(contents: dict[str, bytes]) -> Counter[int]:
+    rows: Counter[int] = Counter()
+    for at, data in contents.items():
+        if not any(part.startswith(("_", ".")) for part in at.split("/")):
+            rows.update(int(line[5:-1]) for line in data.decode().splitlines())
+    return rows
