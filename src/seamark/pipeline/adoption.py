@@ -20,7 +20,6 @@ class Adopted:
 
     next_batch: int
     held: dict[str, bytes]
-    sources: set[str]
     words: str
 
 
@@ -55,7 +54,6 @@ def adopt_checkpoint(path: str, mine: WorkingCopy, identity: Identity) -> Adopte
     return Adopted(
         batch + 1,
         _digests(mine),
-        set(mine.source_entries()),
         f"adopted from {old.root} after batch {batch}",
     )
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,16 +26,17 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.decision import decide
 from seamark.pipeline.draft import Identity, committed, draft
-from seamark.pipeline.epoch import EpochRun, new_attempt, plan_of
+from seamark.pipeline.epoch import EpochRun, new_attempt
 from seamark.pipeline.figures import EpochFigures
 from seamark.pipeline.patience import patiently
 from seamark.pipeline.placement import Placed, place
 from seamark.pipeline.settings import Settings, Step
-from seamark.pipeline.sink_crew import SinkCrew
+from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
 from seamark.sinks.contract import Committable, Plan
 from seamark.spark.capture import Capture, Captured
 from seamark.spark.logs import parse_offsets
 from seamark.spark.query import RunningQuery
+from seamark.spark.restore import read_plan
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore
 from seamark.store import CheckpointStore
@@ -46,6 +48,7 @@ log = logging.getLogger("seamark.pipeline")
 
 _QUERY_PATIENCE: Final = 120.0
 _WARN_AT: Final = 0.8
+_LOOK: Final = 0.05
 
 
 class Interrupted(Exception):
@@ -73,7 +76,6 @@ class Lineage:
     links: int = 0
     """How many checkpoints the newest one builds on."""
     full_bytes: int = 0
-    known_sources: set[str] = field(default_factory=set)
     plans: dict[int, Plan] = field(default_factory=dict)
     """Batches that have to run on a plan that was made before."""
     ahead: dict[str, int] = field(default_factory=dict)
@@ -97,6 +99,7 @@ class Coordinator:
         on_failure: Callable[[], None],
     ) -> None:
         self._identity = identity
+        self._first_lines = identity.first_lines
         self._settings = settings
         self._store = store
         self._states = states
@@ -114,26 +117,38 @@ class Coordinator:
         self.failure: BaseException | None = None
         self.interrupted: Interrupted | None = None
 
-    def attach(self, query: RunningQuery) -> None:
-        """Tell which query the batches belong to; they wait for it."""
+    def attach(self, query: RunningQuery | None) -> None:
+        """Tell which query the batches belong to; with None they wait until it is known."""
         self._query = query
-        self._query_known.set()
+        if query is None:
+            self._query_known.clear()
+        else:
+            self._query_known.set()
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """One epoch, from Spark's plan to the recorded commit. What Spark calls."""
-        with self.between_epochs:
-            if self.stopping.is_set():
-                self.interrupted = Interrupted("stopping")
-                raise self.interrupted
-            try:
-                self._run(batch, batch_id)
-            except Interrupted as interruption:
-                self.interrupted = interruption
-                raise
-            except BaseException as error:
-                self.failure = error
-                self._on_failure()
-                raise
+        self._enter()
+        try:
+            self._run(batch, batch_id)
+        except Interrupted as interruption:
+            self.interrupted = interruption
+            raise
+        except BaseException as error:
+            self.failure = error
+            self._on_failure()
+            raise
+        finally:
+            self.between_epochs.release()
+
+    def _enter(self) -> None:
+        """Begin an epoch, unless the run is to stop: whoever stops it may be waiting for us."""
+        while not self.stopping.is_set():
+            if self.between_epochs.acquire(timeout=_LOOK):
+                if not self.stopping.is_set():
+                    return
+                self.between_epochs.release()
+        self.interrupted = Interrupted("stopping")
+        raise self.interrupted
 
     def _run(self, batch: DataFrame, batch_id: int) -> None:
         on_step = self._settings.on_step
@@ -144,7 +159,7 @@ class Coordinator:
                 return
             already = self._shown_already(epoch)
         try:
-            with epoch.step(Step.WRITE, on_step):
+            with epoch.step(Step.WRITE, on_step), self._time_limit():
                 self._crew.stage(batch, epoch, already)
             with epoch.step(Step.PREPARE, on_step):
                 committables = self._crew.prepare(already)
@@ -179,14 +194,14 @@ class Coordinator:
     def _begin(self, batch_id: int) -> EpochRun:
         if not self._query_known.wait(_QUERY_PATIENCE):
             raise SeamarkError("Spark runs a batch, and the query was never started")
-        text = self._copy.read_text(f"offsets/{batch_id}")
-        if text is None:
+        plan = read_plan(self._copy, batch_id, self._first_lines)
+        if plan is None:
             raise SeamarkError(
                 f"the plan of batch {batch_id} is not in the working copy",
                 where=self._copy.root,
                 hint="Was the directory removed or replaced while the query was running?",
             )
-        entry = parse_offsets(text)
+        entry = parse_offsets(plan.offsets)
         leaves = self._identity.leaves
         if len(entry.lines) != len(leaves):
             raise SeamarkError(
@@ -202,7 +217,7 @@ class Coordinator:
             line.timeline,
             batch_id,
             entry,
-            plan_of(self._copy, entry, line.known_sources),
+            plan,
             new_attempt(line.generation),
         )
 
@@ -260,6 +275,29 @@ class Coordinator:
             shown.add(output.name)
         return shown
 
+    # 2 write
+
+    @contextmanager
+    def _time_limit(self) -> Iterator[None]:
+        """Cancel Spark's jobs when staging takes longer than it may."""
+        limit = self._settings.step_timeouts.get(Step.WRITE)
+        if limit is None:
+            yield
+            return
+        timer = threading.Timer(limit, self._running().cancel_jobs)
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if timer.is_alive():
+                raise
+            raise StepTimeout(
+                f"the step 'write' did not finish in {limit:g} s",
+                hint="The epoch is run again by the next start. step_timeouts sets the limit.",
+            ) from error
+        finally:
+            timer.cancel()
+
     # 4 capture
 
     def _take(
@@ -305,7 +343,6 @@ class Coordinator:
         line.links = 0 if captured.is_full else line.links + 1
         line.full_bytes = saved.size_bytes + (0 if captured.is_full else line.full_bytes)
         line.newest, line.next_id = saved, saved.checkpoint_id + 1
-        line.known_sources |= epoch.plan.sources.keys()
         line.plans.pop(epoch.batch, None)
         self._capture.saved(captured)
 

@@ -27,6 +27,11 @@ class Identity:
     watermarks: tuple[WatermarkInfo, ...]
     sinks: tuple[str, ...]
 
+    @property
+    def first_lines(self) -> list[int]:
+        """The line of the offset log at which each source appears first, as Spark numbers them."""
+        return [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
+
 
 def source_offsets(
     leaves: Sequence[str], lines: Sequence[str], epoch: int

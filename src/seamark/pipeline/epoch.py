@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from seamark.pipeline.settings import OnStep, Step
 from seamark.sinks.contract import Epoch, Plan
 from seamark.spark.logs import OffsetLogEntry
-from seamark.spark.restore import own_lines
-from seamark.spark.working_copy import WorkingCopy
 
 
 def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) -> str:
@@ -32,14 +30,6 @@ def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) ->
 def new_attempt(generation: int) -> str:
     """A token for one try of one epoch by one writer."""
     return f"g{generation:04}-{uuid.uuid4().hex[:12]}"
-
-
-def plan_of(copy: WorkingCopy, entry: OffsetLogEntry, known_sources: set[str]) -> Plan:
-    """What Spark planned for the batch that it is running now."""
-    new = (path for path in copy.source_entries() if path not in known_sources)
-    return Plan(
-        entry.text, {path: own_lines(path, copy.read_text(path) or "") for path in sorted(new)}
-    )
 
 
 @dataclass

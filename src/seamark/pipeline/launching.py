@@ -23,6 +23,7 @@ from seamark.pipeline.sink_crew import SinkCrew
 from seamark.pipeline.timings import Timings
 from seamark.spark.capture import Capture
 from seamark.spark.failures import refused
+from seamark.spark.logs import parse_commit
 from seamark.spark.query import RunningQuery
 from seamark.spark.restore import install_plan
 from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
@@ -155,14 +156,23 @@ class Launcher:
             .trigger(**trigger)
             .foreachBatch(coordinator.run_batch)
         )
+        coordinator.attach(None)
         with self._good_defaults():
             try:
                 query = writer.start()
             except AnalysisException as error:
                 raise refused(error) from error
-        format_2 = str(self._spark.conf.get(_FORMAT, "1")) == "2"
+        format_2 = self._is_format_2(recovered)
         coordinator.attach(RunningQuery(self._spark, query, format_2=format_2))
         return query
+
+    def _is_format_2(self, recovered: Recovered) -> bool:
+        """Whether state files have ids; an existing checkpoint keeps the format that it has."""
+        commits = recovered.copy.batches("commits")
+        text = recovered.copy.read_text(f"commits/{commits[-1]}") if commits else None
+        if text is not None and self._compiled.is_stateful:
+            return parse_commit(text)[1] is not None
+        return str(self._spark.conf.get(_FORMAT, "1")) == "2"
 
     @contextmanager
     def _good_defaults(self) -> Iterator[None]:

@@ -59,11 +59,6 @@ class Chain:
         """The batch that the newest checkpoint of the chain is of."""
         return self.manifests[-1].wal_position
 
-    @property
-    def sources(self) -> set[str]:
-        """Entries of the sources' logs that it holds."""
-        return {path for path in self.logs if path.startswith("sources/")}
-
     def read(self, store: CheckpointStore, states: StateStore) -> Iterator[Contents]:
         """Every file, verified; what they are is noted on the way."""
         self.digests, self.logs, self.size = {}, {}, 0
@@ -162,7 +157,6 @@ class Recovery:
         if self._adopt is not None:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
             lineage.first_batch, held, what = adopted.next_batch, adopted.held, adopted.words
-            lineage.known_sources = adopted.sources
         else:
             os.makedirs(mine.root, exist_ok=True)
         report = RecoveryReport(
@@ -189,7 +183,6 @@ class Recovery:
         lineage.ahead = sinks_ahead(self._crew, chosen)
         found = next((copy for _, copy in generations(self._root)), None)
         what, planned = self._working_copy(found, mine, chain)
-        lineage.known_sources = chain.sources
         remap_sources(mine, chosen, self._identity)
         self._plan_again(mine, lineage, chain.batch, planned)
         report = RecoveryReport(
@@ -227,8 +220,7 @@ class Recovery:
             for _ in chain.read(self._store, self._states):
                 pass  # only to verify and to learn the hashes
             for batch in found.batches("offsets"):
-                plan = read_plan(found, batch, chain.sources) if batch > chain.batch else None
-                if plan is not None:
+                if batch > chain.batch and (plan := self._planned(found, batch, chain)) is not None:
                     planned[batch] = plan
             why = difference(found, chain.digests, chain.batch)
             if why is None:
@@ -243,6 +235,10 @@ class Recovery:
             f"rebuilt from checkpoint {chosen} ({written.files} files, {size_text(written.size)})",
             planned,
         )
+
+    def _planned(self, found: WorkingCopy, batch: int, chain: Chain) -> Plan | None:
+        leaves = [str(name) for name in chain.manifests[-1].extra.get("leaves", ())]
+        return read_plan(found, batch, [leaves.index(name) for name in dict.fromkeys(leaves)])
 
     def _plan_again(
         self, mine: WorkingCopy, lineage: Lineage, batch: int, planned: dict[int, Plan]

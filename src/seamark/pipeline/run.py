@@ -15,7 +15,7 @@ from seamark.errors import SeamarkError
 from seamark.pipeline.coordinator import Coordinator, PlanDiffers
 from seamark.pipeline.report import RecoveryReport
 from seamark.pipeline.timings import Percentiles, Timings
-from seamark.spark.failures import explained
+from seamark.spark.failures import explained, is_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -50,6 +50,7 @@ class Run:
         self._query = launch()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
+        self._cut_off = False
         self._supervisor = threading.Thread(
             target=self._supervise, name="seamark-supervisor", daemon=True
         )
@@ -96,6 +97,7 @@ class Run:
         self._coordinator.stopping.set()
         with self._at_rest(patience) as rested:
             if not rested:
+                self._cut_off = True
                 log.warning("the epoch did not finish within %g s and is cut off", patience)
             with suppress(Exception):  # a query that failed meanwhile tells so at its end
                 self._query.stop()
@@ -128,12 +130,18 @@ class Run:
             self._failure = error
         finally:
             try:
-                self._close()
+                if not self._is_taken_for_dead():
+                    self._close()
             except SeamarkError as error:
                 if self._failure is None:
                     self._failure = error
             finally:
                 self._ended.set()
+
+    def _is_taken_for_dead(self) -> bool:
+        # what is no Exception stands for the end of the process: as after a kill, nothing is let go
+        failure = self._coordinator.failure
+        return failure is not None and not isinstance(failure, Exception)
 
     def _wait_for_query(self) -> Exception | None:
         from pyspark.errors import PySparkException
@@ -145,8 +153,11 @@ class Run:
         return None
 
     def _cause(self, error: Exception | None) -> BaseException | None:
-        if self._coordinator.failure is not None:
-            return self._coordinator.failure
+        failure = self._coordinator.failure
+        if self._cut_off:
+            return None  # whatever the epoch failed with, it was asked for
+        if failure is not None:
+            return explained(failure) if is_of_spark(failure) else failure
         if error is None or self._coordinator.stopping.is_set():
             return None
         return explained(error)

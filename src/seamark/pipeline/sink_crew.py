@@ -13,6 +13,7 @@ from seamark.errors import LineageError, SeamarkError
 from seamark.manifest import SinkCommitStatus
 from seamark.pipeline.compile import Compiled, Output
 from seamark.pipeline.epoch import EpochRun
+from seamark.pipeline.patience import patiently
 from seamark.pipeline.settings import Settings, Step
 from seamark.sinks.contract import Committable
 from seamark.store.secrets import Redactor
@@ -98,7 +99,9 @@ class SinkCrew:
 
     def _prepare_one(self, output: Output) -> Committable:
         began = time.perf_counter()
-        committable = output.sink.prepare()
+        committable = patiently(
+            output.sink.prepare, self._settings.store_timeout, f"preparing sink {output.name}"
+        )
         if self._metrics is not None:
             self._metrics.sink_prepared(output.name, time.perf_counter() - began)
         return committable

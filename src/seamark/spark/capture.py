@@ -136,8 +136,8 @@ class Capture:
         paths = ["metadata", f"offsets/{batch}"]
         if batch > 0:
             paths += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
-        sources = copy.source_entries()
-        paths += _since_compaction(sources) if full else [p for p in sources if p not in self._held]
+        sources = _since_compaction(copy.source_entries())
+        paths += [path for path in sources if full or path not in self._held]
         if full or not self._described:
             paths += copy.descriptions()
             self._described = True

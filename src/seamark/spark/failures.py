@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeGuard
 
 from seamark.errors import RefusedError, SeamarkError
 from seamark.store.secrets import Redactor
@@ -55,6 +55,14 @@ def explained(error: Exception) -> SeamarkError:
         )
     found.__cause__ = error
     return found
+
+
+def is_of_spark(error: BaseException) -> TypeGuard[Exception]:
+    """Whether an error comes from Spark or its JVM."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException | Py4JError)
 
 
 def refused(error: Exception) -> RefusedError:

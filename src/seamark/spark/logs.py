@@ -91,6 +91,16 @@ def readable_offset(line: str) -> dict[str, str]:
     return flat
 
 
+def log_offset(line: str) -> int | None:
+    """How far a file source's own log is read, or None for a source that has no such log."""
+    if not line.startswith('{"logOffset":'):
+        return None
+    try:
+        return int(json.loads(line)["logOffset"])
+    except (ValueError, TypeError):
+        return None
+
+
 def _has_objects(value: Mapping[str, Any]) -> bool:
     return any(isinstance(inner, dict | list) for inner in value.values())
 

@@ -26,6 +26,8 @@ class RunningQuery:
         self._jvm: Any = spark.sparkContext._jvm
         wrapper: Any = query._jsq
         self._execution = wrapper.streamingQuery()
+        self._run_id = str(query.runId)
+        self._context = spark.sparkContext
         self._format_2 = format_2
 
     def next_commit(self) -> tuple[str, int, StateIds | None]:
@@ -40,6 +42,10 @@ class RunningQuery:
         watermark = int(tracker.currentWatermark())
         ids = self._state_ids(plan) if self._format_2 else None
         return commit_text(watermark, ids or None), watermark, ids or None
+
+    def cancel_jobs(self) -> None:
+        """Make the action that the batch is running fail."""
+        self._context.cancelJobGroup(self._run_id)
 
     def watermarks(self) -> dict[str, int]:
         """How far each ``withWatermark`` of the plan has come, by the id of its node."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from seamark.errors import DamageError
 from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Plan
 from seamark.spark.capture import Contents
-from seamark.spark.logs import parse_offsets
+from seamark.spark.logs import log_offset, parse_offsets
 from seamark.spark.state_files import MissingVersion, closure
 from seamark.spark.working_copy import WorkingCopy, rooted_at
 
@@ -132,22 +132,30 @@ def _is_of_other_batch(path: str, batch: int) -> bool:
     return log in ("offsets", "commits") and number not in (str(batch), str(batch - 1))
 
 
-def read_plan(copy: WorkingCopy, batch: int, known: Iterable[str]) -> Plan | None:
-    """What Spark had planned for a batch, when a directory tells; None for a torn entry."""
+def read_plan(copy: WorkingCopy, batch: int, first_lines: Sequence[int]) -> Plan | None:
+    """What Spark has planned for a batch, when a directory tells; None for a torn entry.
+
+    ``first_lines`` tells which line of the offset log each folder below ``sources/`` belongs to.
+    """
     text = copy.read_text(f"offsets/{batch}")
-    if text is None:
-        return None
+    before = copy.read_text(f"offsets/{batch - 1}") if batch > 0 else None
     try:
-        parse_offsets(text)
+        lines = parse_offsets(text or "").lines
+        lines_before = parse_offsets(before).lines if before is not None else None
     except DamageError:
         return None
-    held = set(known)
-    sources = {
-        path: entry
-        for path in copy.source_entries()
-        if path not in held and (entry := copy.read_text(path)) is not None
-    }
-    return Plan(text, {path: own_lines(path, entry) for path, entry in sources.items()})
+    sources: dict[str, str] = {}
+    for path in copy.source_entries():
+        folder, name = path.split("/")[1:]
+        at = first_lines[int(folder)] if folder.isdigit() and int(folder) < len(first_lines) else 0
+        last = log_offset(lines[at]) if at < len(lines) else None
+        first = log_offset(lines_before[at]) if lines_before and at < len(lines_before) else None
+        number = int(name.partition(".")[0])
+        # a source without a log of its own notes once where it began
+        is_new = batch == 0 if last is None else (-1 if first is None else first) < number <= last
+        if is_new and (entry := copy.read_text(path)) is not None:
+            sources[path] = own_lines(path, entry)
+    return Plan(text or "", sources)
 
 
 def install_plan(copy: WorkingCopy, batch: int, plan: Plan) -> None:

@@ -1,0 +1,458 @@
+"""A FileSink publishes exactly what was prepared, and nothing in anybody else's place."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seamark.errors import DamageError, InvalidInputError, LineageError, StoreUnavailableError
+from seamark.sinks import Committable, epoch_folder, read_receipts
+from seamark.testing.conformance.sink_examples import NEW, OLD, epoch, receipt
+from seamark.testing.faults import Fault
+from seamark.testing.recording import Recording
+from tests.sinks.frames import frame
+from tests.sinks.hand_written import HandWritten, HandWrittenParquet, mount_sinks, rows_below
+
+ROWS = [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    HandWritten(tmp_path / "rows").open("trades", "bars", None)
+    return tmp_path / "rows"
+
+
+def prepared(path: Path, number: int = 1, attempt: str = "a1") -> tuple[HandWritten, Committable]:
+    sink = HandWritten(path)
+    sink.stage(frame(ROWS), epoch(number), attempt)
+    return sink, sink.prepare()
+
+
+def published(path: Path, number: int = 1) -> Committable:
+    sink, committable = prepared(path, number, f"a{number}")
+    sink.commit(committable)
+    return committable
+
+
+def staged_files(path: Path) -> list[Path]:
+    return sorted(file for file in path.glob("_seamark/staging/**/*") if file.is_file())
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1 << at % 8
+    file.write_bytes(data)
+
+
+# the layout
+
+
+def test_readers_see_part_files_and_everything_else_is_hidden(path: Path) -> None:
+    published(path)
+    names = sorted(file.name for file in path.glob("epoch=000001/*"))
+    assert names[0] == "_seamark.json"
+    assert len(names) > 2
+    assert all(name.startswith("part-") and name.endswith(".json") for name in names[1:])
+    assert {entry.name for entry in path.iterdir()} == {"_seamark", "epoch=000001"}
+    assert [*path.glob("_seamark/staging/*")] == []
+
+
+def test_litter_and_files_without_a_byte_are_not_published(path: Path) -> None:
+    prepared(path)
+    names = [file.name for file in staged_files(path)]
+    assert not [name for name in names if name.startswith(".") or "without-rows" in name]
+    assert names.count("_seamark.json") == 1
+
+
+def test_the_committable_says_how_much_it_is_about(path: Path) -> None:
+    _, committable = prepared(path)
+    files = [file for file in staged_files(path) if file.name != "_seamark.json"]
+    assert committable["files"] == len(files)
+    assert committable["bytes"] == sum(file.stat().st_size for file in files)
+    assert committable["target"] == "epoch=000001"
+    assert str(path) not in json.dumps(committable), "the folder may be moved with its store"
+
+
+def test_a_committable_finds_its_rows_after_the_folder_was_moved(path: Path) -> None:
+    _, committable = prepared(path)
+    moved = path.rename(path.parent / "moved")
+    HandWritten(moved).commit(committable)
+    assert rows_below(moved) == ROWS
+
+
+def test_receipts_are_read_in_the_order_of_the_epochs(path: Path) -> None:
+    assert read_receipts(path) == []
+    for number in (2, 1, 10, 1_000_000, 999_999):
+        published(path, number)
+    assert [found.epoch for found in read_receipts(path)] == [1, 2, 10, 999_999, 1_000_000]
+    assert read_receipts(path)[0] == receipt(1, "a1")
+
+
+# damage
+
+
+def test_I7_a_flipped_bit_in_any_staged_file_stops_the_commit(path: Path) -> None:
+    _, committable = prepared(path)
+    files = staged_files(path)
+    assert len(files) > 3
+    for file in files:
+        whole = file.read_bytes()
+        for at in range(0, len(whole), 1 if len(whole) < 50 else 13):
+            flip(file, at)
+            with pytest.raises(DamageError):
+                HandWritten(path).commit(committable)
+            file.write_bytes(whole)
+    assert rows_below(path) == []
+    HandWritten(path).commit(committable)
+    assert rows_below(path) == ROWS
+
+
+def test_I7_a_flipped_bit_is_noticed_by_the_process_that_prepared(path: Path) -> None:
+    sink, committable = prepared(path)
+    file = staged_files(path)[-1]
+    stat = file.stat()
+    flip(file, 3)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    with pytest.raises(DamageError, match=file.name):
+        sink.commit(committable)
+    assert rows_below(path) == []
+
+
+def test_I7_a_flipped_bit_in_a_published_record_is_never_believed(path: Path) -> None:
+    committable = published(path)
+    record = path / "epoch=000001" / "_seamark.json"
+    whole = record.read_bytes()
+    for at in range(len(whole)):
+        flip(record, at)
+        sink = HandWritten(path)
+        for question in (
+            lambda sink=sink: sink.committed(OLD, 1),
+            sink.newest,
+            lambda: read_receipts(path),
+            lambda sink=sink: sink.commit(committable),
+        ):
+            with pytest.raises(DamageError):
+                question()
+        record.write_bytes(whole)
+    assert HandWritten(path).newest() == receipt(1, "a1")
+
+
+def lose(folder: Path) -> None:
+    next(folder.glob("part-*")).unlink()
+
+
+def add(folder: Path) -> None:
+    (folder / "part-99999.json").write_text('{"n":99}\n')
+
+
+def cut(folder: Path) -> None:
+    file = next(folder.glob("part-*"))
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def lose_the_record(folder: Path) -> None:
+    (folder / "_seamark.json").unlink()
+
+
+@pytest.mark.parametrize("harm", [lose, add, cut, lose_the_record])
+def test_what_is_not_what_was_prepared_is_not_published(
+    harm: Callable[[Path], None], path: Path
+) -> None:
+    sink, committable = prepared(path)
+    harm(path / "_seamark/staging/a1/epoch=000001")
+    for by in (sink, HandWritten(path)):
+        with pytest.raises(DamageError, match="cannot be published"):
+            by.commit(committable)
+    assert rows_below(path) == []
+
+
+def test_rows_staged_again_after_the_decision_are_not_published(path: Path) -> None:
+    _, decided = prepared(path)
+    again = HandWritten(path)
+    again.stage(frame([99]), epoch(1), "a1")
+    again.prepare()
+    with pytest.raises(DamageError, match="not the one that the checkpoint knows"):
+        HandWritten(path).commit(decided)
+    assert rows_below(path) == []
+
+
+def test_neither_staged_nor_published_is_damage_and_says_so(path: Path) -> None:
+    sink, committable = prepared(path)
+    sink.abort("a1")
+    with pytest.raises(DamageError, match="neither published nor staged") as caught:
+        sink.commit(committable)
+    assert "mounted" in str(caught.value)
+    shutil.rmtree(path)
+    with pytest.raises(DamageError, match="neither published nor staged"):
+        HandWritten(path).commit(committable)
+    assert not path.exists()
+
+
+# other things in the epoch's place
+
+
+def test_an_empty_folder_in_the_epochs_place_is_not_written_over(path: Path) -> None:
+    _, committable = prepared(path)
+    (path / "epoch=000001").mkdir()
+    with pytest.raises(LineageError, match="no FileSink has published it"):
+        HandWritten(path).commit(committable)
+    assert [*(path / "epoch=000001").iterdir()] == []
+    (path / "epoch=000001").rmdir()
+    HandWritten(path).commit(committable)
+    assert rows_below(path) == ROWS
+
+
+def test_files_of_others_in_the_epochs_place_are_left_alone(path: Path) -> None:
+    _, committable = prepared(path)
+    for make in (lambda it: it.mkdir() or (it / "part-0.json").touch(), lambda it: it.touch()):
+        place = path / "epoch=000001"
+        make(place)
+        with pytest.raises(LineageError):
+            HandWritten(path).commit(committable)
+        assert place.exists()
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+def test_a_visible_epoch_without_a_record_is_told_and_not_skipped(path: Path) -> None:
+    published(path)
+    (path / "epoch=000002").mkdir()
+    sink = HandWritten(path)
+    for question in (sink.newest, lambda: sink.committed(OLD, 2), lambda: read_receipts(path)):
+        with pytest.raises(DamageError, match="has no record"):
+            question()
+    assert sink.committed(OLD, 1) == receipt(1, "a1")
+
+
+def test_the_same_input_by_another_attempt_is_told_apart(path: Path) -> None:
+    published(path)
+    _, second = prepared(path, attempt="a2")
+    with pytest.raises(LineageError, match="another attempt") as caught:
+        HandWritten(path).commit(second)
+    assert "unpublish_after(0)" in str(caught.value)
+
+
+def test_the_error_names_both_timelines(path: Path) -> None:
+    published(path)
+    sink = HandWritten(path)
+    sink.stage(frame([9]), epoch(1, NEW), "b1")
+    with pytest.raises(LineageError) as caught:
+        sink.commit(sink.prepare())
+    assert OLD in str(caught.value)
+    assert NEW in str(caught.value)
+
+
+# other processes
+
+COMMIT_ALL = """
+import json, sys
+from pathlib import Path
+from tests.sinks.hand_written import HandWritten
+path, committables = sys.argv[1], json.load(sys.stdin)
+print("ready", flush=True)
+Path(path, "_go").exists()
+for committable in committables:
+    HandWritten(path).commit(committable)
+"""
+
+
+def test_two_processes_commit_the_same_epochs_at_once(path: Path) -> None:
+    committables = json.dumps([prepared(path, n, f"a{n}")[1] for n in range(1, 101)])
+    command = [sys.executable, "-c", COMMIT_ALL, str(path)]
+    several = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for process in several:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(committables)
+    for process in several:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    for process in several:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert rows_below(path) == sorted(ROWS * 100)
+    assert HandWritten(path).leftovers() == []
+
+
+def test_a_folder_that_leaves_while_it_is_verified_was_published_by_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, committable = prepared(path)
+    looked: list[str] = []
+    really = epoch_folder._walk
+
+    def publish_meanwhile(folder: str) -> object:
+        if not looked:
+            looked.append(folder)
+            HandWritten(path).commit(committable)
+        return really(folder)
+
+    monkeypatch.setattr(epoch_folder, "_walk", publish_meanwhile)
+    HandWritten(path).commit(committable)
+    assert looked
+    assert rows_below(path) == ROWS
+
+
+def test_a_folder_of_another_history_that_comes_first_is_not_written_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, committable = prepared(path)
+    other = HandWritten(path)
+    other.stage(frame([9]), epoch(1, NEW), "b1")
+    theirs = other.prepare()
+    really = epoch_folder._walk
+    came: list[str] = []
+
+    def come_first(folder: str) -> object:
+        if not came:
+            came.append(folder)
+            other.commit(theirs)
+        return really(folder)
+
+    monkeypatch.setattr(epoch_folder, "_walk", come_first)
+    with pytest.raises(LineageError):
+        HandWritten(path).commit(committable)
+    assert came
+    assert rows_below(path) == [9]
+
+
+# the order of what is made durable
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[str]:
+    recording = Recording()
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    act()
+    mount_sinks(monkeypatch, os, fcntl)
+    return [str(call) for call in recording.calls]
+
+
+def test_one_rename_publishes_and_both_of_its_folders_are_synced_after_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, committable = prepared(path)
+    for calls in (
+        recorded(monkeypatch, lambda: sink.commit(committable)),
+        recorded(monkeypatch, lambda: HandWritten(path).commit(committable)),
+    ):
+        renames = [at for at, call in enumerate(calls) if call.startswith("rename")]
+        syncs = [call for call in calls[(renames or [0])[-1] :] if call.startswith("fsync")]
+        assert len(renames) <= 1
+        assert syncs[0] == f"fsync {path}", "also when another has renamed it and died"
+
+
+def test_what_is_taken_back_gets_its_new_name_before_it_loses_the_old_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        published(path, number)
+    calls = recorded(monkeypatch, lambda: HandWritten(path).unpublish_after(1))
+    aside = f"{path}/_seamark/unpublished/{OLD}"
+    renames = [at for at, call in enumerate(calls) if call.startswith("rename")]
+    assert len(renames) == 2
+    for at in renames:
+        syncs = [call for call in calls[at:] if call.startswith("fsync")]
+        assert syncs[0] == f"fsync {aside}"
+        assert f"fsync {path}" in syncs
+
+
+def test_many_files_are_hashed_and_synced_too(path: Path) -> None:
+    sink = HandWrittenParquet(path.parent / "many")
+    sink._write = lambda df, folder: [  # type: ignore[method-assign, assignment, misc]
+        (Path(folder) / f"half={part % 3}").mkdir(parents=True, exist_ok=True)
+        or (Path(folder) / f"half={part % 3}" / f"part-{part}.parquet").write_bytes(b"%d" % part)
+        for part in range(40)
+    ]
+    sink.stage(frame([]), epoch(1), "a1")
+    committable = sink.prepare()
+    assert committable["files"] == 40
+    flip(next((path.parent / "many").glob("_seamark/staging/a1/*/half=2/part-38.parquet")), 0)
+    with pytest.raises(DamageError, match=r"half=2/part-38\.parquet"):
+        HandWrittenParquet(path.parent / "many").commit(committable)
+
+
+# errors of the disk
+
+
+@pytest.mark.parametrize("call", ["fsync", "open", "scandir", "write"])
+def test_an_error_of_the_disk_while_preparing_shows_nothing(
+    call: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = HandWritten(path)
+    sink.stage(frame(ROWS), epoch(1), "a1")
+    fault = Fault("fail_before", rf"^{call} ")
+    recording = Recording(faults=[fault])
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    with pytest.raises(StoreUnavailableError, match="making durable"):
+        sink.prepare()
+    mount_sinks(monkeypatch, os, fcntl)
+    assert recording.fired(fault)
+    assert rows_below(path) == []
+    sink.abort("a1")
+    assert sink.leftovers() == []
+
+
+def test_a_full_disk_says_what_to_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = HandWritten(path)
+    sink.stage(frame(ROWS), epoch(1), "a1")
+    recording = Recording(faults=[Fault("disk_full", "_seamark.json")])
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    with pytest.raises(StoreUnavailableError, match="free some space"):
+        sink.prepare()
+
+
+@pytest.mark.parametrize("kind", ["fail_before", "fail_after"])
+@pytest.mark.parametrize("call", ["rename", "fsync"])
+def test_a_commit_that_failed_is_repeated_with_success(
+    call: str, kind: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, committable = prepared(path)
+    fault = Fault(kind, rf"^{call} ")  # type: ignore[arg-type]
+    recording = Recording(faults=[fault])
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    with pytest.raises(StoreUnavailableError, match="publishing"):
+        sink.commit(committable)
+    assert recording.fired(fault)
+    sink.commit(committable)
+    mount_sinks(monkeypatch, os, fcntl)
+    assert rows_below(path) == ROWS
+    assert sink.leftovers() == []
+
+
+# what is no use at all
+
+
+@pytest.mark.parametrize("attempt", ["", "..", "a/b", ".hidden", "_x", "a:b", "a\n", "x" * 300])
+def test_a_token_that_leads_elsewhere_is_refused(attempt: str, path: Path) -> None:
+    published(path)
+    sink = HandWritten(path)
+    with pytest.raises(InvalidInputError):
+        sink.abort(attempt)
+    with pytest.raises(InvalidInputError):
+        sink.stage(frame([1]), epoch(2), attempt)
+    assert rows_below(path) == ROWS
+
+
+def test_something_that_is_no_committable_is_refused(path: Path) -> None:
+    _, good = prepared(path)
+    for name in ("attempt", "epoch", "digest", "timeline", "fingerprint", "sink"):
+        for bad in ({**good, name: None}, {key: good[key] for key in good if key != name}):
+            with pytest.raises(InvalidInputError):
+                HandWritten(path).commit(bad)
+    assert rows_below(path) == []
+
+
+def test_preparing_needs_something_staged(path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="nothing was staged"):
+        HandWritten(path).prepare()
