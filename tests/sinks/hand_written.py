@@ -10,16 +10,19 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from seamark.sinks import FileSink, epoch_folder, files, folders, published, publishing
+from seamark.sinks import Committable, FileSink, epoch_folder, files, folders, published, publishing
 from seamark.sinks.target import claim_folder
 from seamark.store.posix import write_all
+from seamark.testing.conformance.sink_examples import epoch
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
+from tests.sinks.frames import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+ROWS = [1, 2, 3, 4, 5, 6, 7]
 MODULES = (epoch_folder, files, folders, published, publishing)
 
 
@@ -49,17 +52,38 @@ class HandWritten(FileSink):
 
 
 class HandWrittenParquet(FileSink):
-    """Parquet in three files below two partitions."""
+    """Parquet in some files below two partitions."""
+
+    def __init__(self, path: str | Path, parts: int = 3) -> None:
+        super().__init__(path, partition_by="half")
+        self._parts = parts
 
     def open(self, pipeline: str, sink: str, schema: StructType | None) -> None:
         claim_folder(self.path, pipeline, sink, "parquet", ("half",))
 
     def _write(self, df: DataFrame, folder: str) -> None:
         rows = [row.n for row in df.toLocalIterator()]
-        for part, values in enumerate((rows[0::3], rows[1::3], rows[2::3])):
+        for part in range(self._parts):
             place = Path(folder, f"half={part % 2}")
             place.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.table({"n": values}), place / f"part-{part:05}.parquet")
+            table = pa.table({"n": rows[part :: self._parts]})
+            pq.write_table(table, place / f"part-{part:05}.parquet")
+
+
+def prepared(path: Path, number: int = 1, attempt: str = "a1") -> tuple[HandWritten, Committable]:
+    sink = HandWritten(path)
+    sink.stage(frame(ROWS), epoch(number), attempt)
+    return sink, sink.prepare()
+
+
+def published(path: Path, number: int = 1) -> Committable:
+    sink, committable = prepared(path, number, f"a{number}")
+    sink.commit(committable)
+    return committable
+
+
+def staged_files(path: Path) -> list[Path]:
+    return sorted(file for file in path.glob("_seamark/staging/**/*") if file.is_file())
 
 
 def put(path: str, data: bytes, *, more: bool = False) -> None:

@@ -29,7 +29,7 @@ from seamark.pipeline.draft import Identity, committed, draft
 from seamark.pipeline.epoch import EpochRun, new_attempt
 from seamark.pipeline.figures import EpochFigures
 from seamark.pipeline.patience import patiently
-from seamark.pipeline.placement import Placed, place
+from seamark.pipeline.placement import Placed, drop_unreferenced, place
 from seamark.pipeline.settings import Settings, Step
 from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
 from seamark.sinks.contract import Committable, Plan
@@ -107,6 +107,7 @@ class Coordinator:
         self._capture = capture
         self._crew = crew
         self.lineage = lineage
+        self._partitioned = True  # an earlier run may have left some
         self._on_epoch = on_epoch
         self._on_failure = on_failure
         self._query: RunningQuery | None = None
@@ -360,7 +361,9 @@ class Coordinator:
         if saved.is_incremental:
             return  # nothing can go before a new chain has begun
         try:
-            self._store.prune(self._settings.keep)
+            removed = self._store.prune(self._settings.keep)
+            if removed and (self._partitioned or saved.table_store_checkpoint_path):
+                self._partitioned = drop_unreferenced(self._store, self._states) > 0
         except FencedError:
             raise
         except SeamarkError as error:

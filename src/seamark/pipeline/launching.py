@@ -25,6 +25,7 @@ from seamark.spark.capture import Capture
 from seamark.spark.failures import refused
 from seamark.spark.logs import parse_commit
 from seamark.spark.query import RunningQuery
+from seamark.spark.readers import DriverReader, ExecutorReader, Reader
 from seamark.spark.restore import install_plan
 from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
 from seamark.state import StateStore
@@ -120,7 +121,7 @@ class Launcher:
             self._store,
             self._states,
             recovered.copy,
-            Capture(recovered.copy, recovered.held),
+            Capture(recovered.copy, recovered.held, self._reader(recovered)),
             self._crew,
             recovered.lineage,
             self._epoch_done,
@@ -165,6 +166,12 @@ class Launcher:
         format_2 = self._is_format_2(recovered)
         coordinator.attach(RunningQuery(self._spark, query, format_2=format_2))
         return query
+
+    def _reader(self, recovered: Recovered) -> Reader:
+        wanted = self._settings.capture
+        if wanted == "executors" or (wanted == "auto" and not is_local(self._spark)):
+            return ExecutorReader(self._spark, recovered.copy)
+        return DriverReader(recovered.copy)
 
     def _is_format_2(self, recovered: Recovered) -> bool:
         """Whether state files have ids; an existing checkpoint keeps the format that it has."""

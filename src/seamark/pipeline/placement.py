@@ -15,7 +15,8 @@ import msgspec
 
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.spark.capture import LOG, Captured, Contents
+from seamark.spark.capture import LOG, Captured
+from seamark.spark.readers import Contents
 from seamark.state import CheckpointId, StateStore
 from seamark.state.pack import PackBuilder, decode_pack
 from seamark.store import CheckpointStore
@@ -125,6 +126,25 @@ def contents_of(
     if (partitioned := state_id(manifest)) is not None:
         for label, _, state in states.restore_all(partitioned):
             yield label, dict(decode_pack(state.snapshot))
+
+
+def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:
+    """Remove partitioned state that no checkpoint points at any more; how many are left.
+
+    For the owner of the store, between two epochs: what is being written is not listed yet.
+    """
+    listed = states.list()
+    if not listed:
+        return 0
+    wanted = set()
+    for checkpoint_id in store.list_ids():
+        manifest = store.load_by_id(checkpoint_id)
+        if manifest is not None:
+            wanted.add(state_id(manifest))
+    unwanted = [found for found in listed if found not in wanted]
+    for found in unwanted:
+        states.delete(found)
+    return len(listed) - len(unwanted)
 
 
 def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[CheckpointManifest]:

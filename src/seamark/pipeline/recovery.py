@@ -24,7 +24,8 @@ from seamark.pipeline.report import RecoveryReport
 from seamark.pipeline.sink_crew import SinkCrew
 from seamark.pipeline.topology import Fit, Policy, compare
 from seamark.sinks.contract import Plan
-from seamark.spark.capture import LOG, Contents
+from seamark.spark.capture import LOG
+from seamark.spark.readers import Contents
 from seamark.spark.restore import difference, install_plan, keep, read_plan, restore
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore

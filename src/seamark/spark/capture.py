@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
 from seamark.errors import DamageError
 from seamark.spark.logs import StateIds
+from seamark.spark.readers import Contents, DriverReader, Reader, read_all
 from seamark.spark.state_files import MissingVersion, closure, needed_ssts, parse_state_file
 from seamark.spark.working_copy import (
     ROOT_MARK,
@@ -28,10 +28,6 @@ LOG: Final = "log"
 
 _TRIES: Final = 3
 _EXTENSIONS: Final = ("delta", "changelog", "zip", "snapshot")
-
-Contents = dict[str, bytes]
-"""Relative path → bytes."""
-ReadMany = Callable[[Sequence[str]], Contents]
 
 
 @dataclass(frozen=True)
@@ -61,15 +57,15 @@ class Capture:
         self,
         copy: WorkingCopy,
         held: Mapping[str, bytes] | None = None,
-        read_many: ReadMany | None = None,
+        reader: Reader | None = None,
     ) -> None:
         self._copy = copy
         self._held: dict[str, bytes] = dict(held or {})
         self._packed: Mapping[str, bytes] = {}
-        self._read_many = read_many
+        self._reader = reader or DriverReader(copy)
         self._operators: list[StatefulOperator] | None = None
         self._folders: list[tuple[str, StoreFolder]] = []
-        self._extension: dict[str, str] = {}
+        self._usual = ""
         self._described = False
 
     def take(
@@ -169,33 +165,37 @@ class Capture:
 
         if full:
             return self._whole_state(folders, version, uid_of)
-        wanted: list[str] = []
-        contents: Contents = {}
-        for folder in folders:
-            path, data = self._newest_change(folder, version, uid_of(folder))
-            contents[path] = data
+        stems = {folder: self._stem(folder, version, uid_of(folder)) for folder in folders}
+        found = self._reader.read_first([self._candidates(stem) for stem in stems.values()])
+        by_stem = {path.rpartition(".")[0]: path for path in found}
+        wanted: list[tuple[str, ...]] = []
+        for folder, stem in stems.items():
+            path = by_stem.get(stem)
+            if path is None:
+                raise self._missing(folder, f"version {version} is not there")
             if path.endswith(".zip"):
-                below = [f"{folder.path}/{sst}" for sst in needed_ssts(data)]
-                wanted += [sst for sst in below if sst not in self._held]
-            elif uid_of(folder) is not None:
-                wanted.append(f"{path}.crc")
-        return contents | self._read_present(wanted)
+                below = (f"{folder.path}/{sst}" for sst in needed_ssts(found[path]))
+                wanted += [(sst,) for sst in below if sst not in self._held]
+            if uid_of(folder) is not None:
+                wanted.append((f"{path}.crc",))
+        self._usual = next(iter(found)).rpartition(".")[2] if found else self._usual
+        return found | self._read_further(wanted)
 
-    def _newest_change(
-        self, folder: StoreFolder, version: int, uid: str | None
-    ) -> tuple[str, bytes]:
-        """The file that a batch has written into a store; names are known, nothing is listed."""
-        stem = f"{folder.path}/{version}" + ("" if uid is None else f"_{uid}")
-        usual = self._extension.get(folder.store)
-        for extension in (usual, *_EXTENSIONS) if usual else _EXTENSIONS:
-            path = f"{stem}.{extension}"
-            try:
-                data = self._copy.read(path)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            self._extension[folder.store] = extension
-            return path, data
-        raise self._missing(folder, f"version {version} is not there")
+    def _stem(self, folder: StoreFolder, version: int, uid: str | None) -> str:
+        return f"{folder.path}/{version}" + ("" if uid is None else f"_{uid}")
+
+    def _candidates(self, stem: str) -> list[str]:
+        """What a batch may have written into a store: names are known, nothing is listed."""
+        first = [self._usual] if self._usual else []
+        return [f"{stem}.{extension}" for extension in (*first, *_EXTENSIONS)]
+
+    def _read_further(self, wanted: list[tuple[str, ...]]) -> Contents:
+        found = self._reader.read_first(wanted) if wanted else {}
+        for (path,) in wanted:
+            # a checksum file is only there when Spark was told to write it
+            if path not in found and not path.endswith(".crc"):
+                raise MissingVersion(f"{path} is not there", where=self._copy.root)
+        return found
 
     def _whole_state(
         self,
@@ -209,7 +209,7 @@ class Capture:
             uid = uid_of(folder)
             ids = None if uid is None else {**held.get(folder.path, {}), version: uid}
             wanted += self._closure(folder, version, ids)
-        return self._read_present(wanted)
+        return read_all(self._reader, wanted)
 
     def _closure(
         self, folder: StoreFolder, version: int, ids: Mapping[int, str] | None
@@ -227,11 +227,6 @@ class Capture:
                     raise self._missing(folder, str(error)) from None
         raise AssertionError("not reached")
 
-    def _read_present(self, paths: Sequence[str]) -> Contents:
-        if self._read_many is not None:
-            return self._read_many(paths)
-        return read_files(self._copy, paths)
-
     def _missing(self, folder: StoreFolder, why: str) -> MissingVersion:
         return MissingVersion(
             f"state of operator {folder.operator}, partition {folder.partition}"
@@ -239,20 +234,6 @@ class Capture:
             where=self._copy.path(folder.path),
             hint="Every sink must read all rows of its output (no limit(), show() or first()).",
         )
-
-
-def read_files(copy: WorkingCopy, paths: Sequence[str], threads: int = 4) -> Contents:
-    """Read files side by side, when there are enough of them to be worth it."""
-    try:
-        if len(paths) < 64:
-            return {path: copy.read(path) for path in paths}
-        with ThreadPoolExecutor(threads, "seamark-capture") as pool:
-            return dict(zip(paths, pool.map(copy.read, paths, chunksize=16), strict=True))
-    except FileNotFoundError as error:
-        raise DamageError(
-            "a state file vanished from the working copy while it was read",
-            where=str(error.filename),
-        ) from None
 
 
 def _since_compaction(entries: Iterable[str]) -> list[str]:

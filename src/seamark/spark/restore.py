@@ -18,8 +18,8 @@ from typing import Final
 from seamark.errors import DamageError
 from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Plan
-from seamark.spark.capture import Contents
 from seamark.spark.logs import log_offset, parse_offsets
+from seamark.spark.readers import Contents
 from seamark.spark.state_files import MissingVersion, closure
 from seamark.spark.working_copy import WorkingCopy, rooted_at
 

@@ -1,0 +1,195 @@
+"""One wrong bit, a lost file or a failing disk: a FileSink shows nothing that it cannot vouch for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seamark.errors import DamageError, StoreUnavailableError
+from seamark.sinks import read_receipts
+from seamark.testing.conformance.sink_examples import OLD, epoch, receipt
+from seamark.testing.faults import Fault
+from seamark.testing.recording import Recording
+from tests.sinks.frames import frame
+from tests.sinks.hand_written import (
+    ROWS,
+    HandWritten,
+    HandWrittenParquet,
+    mount_sinks,
+    prepared,
+    published,
+    rows_below,
+    staged_files,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    HandWritten(tmp_path / "rows").open("trades", "bars", None)
+    return tmp_path / "rows"
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1 << at % 8
+    file.write_bytes(data)
+
+
+def test_I7_a_flipped_bit_in_any_staged_file_stops_the_commit(path: Path) -> None:
+    _, committable = prepared(path)
+    files = staged_files(path)
+    assert len(files) > 3
+    for file in files:
+        whole = file.read_bytes()
+        for at in range(0, len(whole), 1 if len(whole) < 50 else 13):
+            flip(file, at)
+            with pytest.raises(DamageError):
+                HandWritten(path).commit(committable)
+            file.write_bytes(whole)
+    assert rows_below(path) == []
+    HandWritten(path).commit(committable)
+    assert rows_below(path) == ROWS
+
+
+def test_I7_a_flipped_bit_is_noticed_by_the_process_that_prepared(path: Path) -> None:
+    sink, committable = prepared(path)
+    file = staged_files(path)[-1]
+    stat = file.stat()
+    flip(file, 3)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    with pytest.raises(DamageError, match=file.name):
+        sink.commit(committable)
+    assert rows_below(path) == []
+
+
+def test_I7_a_flipped_bit_in_a_published_record_is_never_believed(path: Path) -> None:
+    committable = published(path)
+    record = path / "epoch=000001" / "_seamark.json"
+    whole = record.read_bytes()
+    for at in range(len(whole)):
+        flip(record, at)
+        sink = HandWritten(path)
+        for question in (
+            lambda sink=sink: sink.committed(OLD, 1),
+            sink.newest,
+            lambda: read_receipts(path),
+            lambda sink=sink: sink.commit(committable),
+        ):
+            with pytest.raises(DamageError):
+                question()
+        record.write_bytes(whole)
+    assert HandWritten(path).newest() == receipt(1, "a1")
+
+
+def lose(folder: Path) -> None:
+    next(folder.glob("part-*")).unlink()
+
+
+def add(folder: Path) -> None:
+    (folder / "part-99999.json").write_text('{"n":99}\n')
+
+
+def cut(folder: Path) -> None:
+    file = next(folder.glob("part-*"))
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def lose_the_record(folder: Path) -> None:
+    (folder / "_seamark.json").unlink()
+
+
+@pytest.mark.parametrize("harm", [lose, add, cut, lose_the_record])
+def test_what_is_not_what_was_prepared_is_not_published(
+    harm: Callable[[Path], None], path: Path
+) -> None:
+    sink, committable = prepared(path)
+    harm(path / "_seamark/staging/a1/epoch=000001")
+    for by in (sink, HandWritten(path)):
+        with pytest.raises(DamageError, match="cannot be published"):
+            by.commit(committable)
+    assert rows_below(path) == []
+
+
+def test_rows_staged_again_after_the_decision_are_not_published(path: Path) -> None:
+    _, decided = prepared(path)
+    again = HandWritten(path)
+    again.stage(frame([99]), epoch(1), "a1")
+    again.prepare()
+    with pytest.raises(DamageError, match="not the one that the checkpoint knows"):
+        HandWritten(path).commit(decided)
+    assert rows_below(path) == []
+
+
+def test_neither_staged_nor_published_is_damage_and_says_so(path: Path) -> None:
+    sink, committable = prepared(path)
+    sink.abort("a1")
+    with pytest.raises(DamageError, match="neither published nor staged") as caught:
+        sink.commit(committable)
+    assert "mounted" in str(caught.value)
+    shutil.rmtree(path)
+    with pytest.raises(DamageError, match="neither published nor staged"):
+        HandWritten(path).commit(committable)
+    assert not path.exists()
+
+
+def test_a_flipped_bit_among_many_files_is_found(tmp_path: Path) -> None:
+    sink = HandWrittenParquet(tmp_path, parts=40)
+    sink.stage(frame(range(80)), epoch(1), "a1")
+    committable = sink.prepare()
+    assert committable["files"] == 40
+    flip(next(tmp_path.glob("_seamark/staging/a1/*/half=0/part-00038.parquet")), 0)
+    with pytest.raises(DamageError, match=r"half=0/part-00038\.parquet"):
+        HandWrittenParquet(tmp_path).commit(committable)
+
+
+# errors of the disk
+
+
+@pytest.mark.parametrize("call", ["fsync", "open", "scandir", "write"])
+def test_an_error_of_the_disk_while_preparing_shows_nothing(
+    call: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = HandWritten(path)
+    sink.stage(frame(ROWS), epoch(1), "a1")
+    fault = Fault("fail_before", rf"^{call} ")
+    recording = Recording(faults=[fault])
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    with pytest.raises(StoreUnavailableError, match="making durable"):
+        sink.prepare()
+    mount_sinks(monkeypatch, os, fcntl)
+    assert recording.fired(fault)
+    assert rows_below(path) == []
+    sink.abort("a1")
+    assert sink.leftovers() == []
+
+
+def test_a_full_disk_says_what_to_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = HandWritten(path)
+    sink.stage(frame(ROWS), epoch(1), "a1")
+    recording = Recording(faults=[Fault("disk_full", "_seamark.json")])
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    with pytest.raises(StoreUnavailableError, match="free some space"):
+        sink.prepare()
+
+
+@pytest.mark.parametrize("kind", ["fail_before", "fail_after"])
+@pytest.mark.parametrize("call", ["rename", "fsync"])
+def test_a_commit_that_failed_is_repeated_with_success(
+    call: str, kind: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, committable = prepared(path)
+    fault = Fault(kind, rf"^{call} ")  # type: ignore[arg-type]
+    recording = Recording(faults=[fault])
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    with pytest.raises(StoreUnavailableError, match="publishing"):
+        sink.commit(committable)
+    assert recording.fired(fault)
+    sink.commit(committable)
+    mount_sinks(monkeypatch, os, fcntl)
+    assert rows_below(path) == ROWS
+    assert sink.leftovers() == []
