@@ -12,7 +12,10 @@ from seamark.cli.lazy import LazyGroup
 from seamark.errors import SeamarkError
 
 COMMANDS = {
-    "demo": ("seamark.cli.demo", "See Seamark at work in a folder of its own."),
+    "demo": (
+        "seamark.cli.demo.command",
+        "Kill a pipeline in the middle of an epoch; no row is lost or doubled.",
+    ),
     "version": ("seamark.cli.version", "Show the versions of Seamark and what it works with."),
 }
 

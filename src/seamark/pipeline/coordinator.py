@@ -137,7 +137,10 @@ class Coordinator:
         except BaseException as error:
             self.failure = error
             self._on_failure()
-            raise
+            if isinstance(error, Exception):
+                raise
+            # py4j answers Spark only after an Exception; after anything else Spark waits for ever
+            raise SeamarkError(f"the epoch was cut off by {type(error).__name__}") from error
         finally:
             self.between_epochs.release()
 

@@ -186,7 +186,8 @@ class Launcher:
         """Settings that Spark's own defaults are slow in, unless the user has chosen; a query
         keeps a copy of what is set when it starts."""
         conf = self._spark.conf
-        if not self._settings.fast_file_manager or conf.get(FILE_MANAGER, None) is not None:
+        wanted = self._settings.fast_file_manager and is_local(self._spark)
+        if not wanted or conf.get(FILE_MANAGER, None) is not None:
             yield
             return
         conf.set(FILE_MANAGER, fast_file_manager(self._spark))

@@ -1,0 +1,42 @@
+"""The folder that the demo works in: what lies where, and whether it may be cleared."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from seamark.errors import RefusedError
+
+CHECKPOINTS: Final = "checkpoints"
+BARS: Final = "bars"
+LARGE: Final = "large"
+SPARK: Final = "spark"
+LOG: Final = f"{SPARK}/spark.log"
+MARKER: Final = "about-this-folder.txt"
+
+_ABOUT: Final = """\
+Made by 'seamark demo'. The next demo removes it; so may you.
+
+checkpoints/          the store: a checkpoint for every epoch
+checkpoints/working/  the files of Spark's own checkpoint
+bars/ large/          what the two sinks show
+spark/                Spark's log and temporary files
+"""
+
+
+def make_room(folder: Path) -> None:
+    """Leave the folder with nothing but the marker; removes an earlier demo, and only that."""
+    names = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    own = {CHECKPOINTS, BARS, LARGE, SPARK, MARKER}
+    strangers = sorted(names - own) or (sorted(names) if names and MARKER not in names else [])
+    if strangers:
+        raise RefusedError(
+            f"{folder} holds something else than an earlier demo",
+            where=f"There is {strangers[0]!r} in it.",
+            hint="Nothing was removed. Choose another folder with --dir.",
+        )
+    for name in names - {MARKER}:
+        shutil.rmtree(folder / name)
+    (folder / SPARK).mkdir(parents=True)
+    (folder / MARKER).write_text(_ABOUT)
