@@ -76,7 +76,7 @@ def prepared(path: Path, number: int = 1, attempt: str = "a1") -> tuple[HandWrit
     return sink, sink.prepare()
 
 
-def published(path: Path, number: int = 1) -> Committable:
+def shown_epoch(path: Path, number: int = 1) -> Committable:
     sink, committable = prepared(path, number, f"a{number}")
     sink.commit(committable)
     return committable

@@ -40,20 +40,18 @@ class Facts:
 Scenario = Callable[[Facts], None]
 
 
-def opened() -> HandWritten:
-    sink = HandWritten(PATH)
-    sink.open(PIPELINE, SINK, None)
-    return sink
+def handle() -> HandWritten:
+    return HandWritten(PATH)
 
 
 def run_epoch(number: int, rows: list[int], attempt: str, timeline: str = OLD) -> None:
-    sink = opened()
+    sink = handle()
     sink.stage(frame(rows), epoch(number, timeline), attempt)
     sink.commit(sink.prepare())
 
 
 def after_an_attempt_that_failed(facts: Facts) -> None:
-    sink = opened()
+    sink = handle()
     sink.stage(frame([66, 77]), epoch(2), "a1")
     sink.prepare()
     sink.abort("a1")
@@ -65,12 +63,12 @@ def after_an_attempt_that_failed(facts: Facts) -> None:
 
 
 def finished_by_the_next_process(facts: Facts) -> None:
-    sink = opened()
+    sink = handle()
     sink.stage(frame(SECOND), epoch(2), "a2")
     facts.decided = sink.prepare()
-    opened().commit(facts.decided)
+    handle().commit(facts.decided)
     facts.committed = True
-    opened().commit(facts.decided)
+    handle().commit(facts.decided)
 
 
 @pytest.mark.parametrize("when", ["after", "torn"])
@@ -89,14 +87,14 @@ def test_I2_an_epoch_is_shown_whole_or_not_at_all_after_a_death_at_any_io(
         mount_sinks(monkeypatch, after, after.fcntl)
         recover(facts)
         assert rows_on(after, PATH) == Counter(FIRST + SECOND), f"{what}\n{after.tree()}"
-        assert opened().leftovers() == [], what
+        assert handle().leftovers() == [], what
         assert rows_on(after.after_power_cut(), PATH) == Counter(FIRST + SECOND), what
         assert after.open_files() == []
 
 
 def recover(facts: Facts) -> None:
     """What a pipeline does at its start."""
-    sink = opened()
+    sink = handle()
     if facts.decided is not None:
         sink.commit(facts.decided)
     for attempt in sink.leftovers():
@@ -115,13 +113,13 @@ def one_history() -> None:
 
 def the_same_rolled_back_before() -> None:
     one_history()
-    opened().unpublish_after(1)
+    handle().unpublish_after(1)
     run_epoch(2, SECOND, "b2")
     run_epoch(3, THIRD, "b3", NEW)
 
 
 def a_rollback(facts: Facts) -> None:
-    opened().unpublish_after(1)
+    handle().unpublish_after(1)
     facts.taken_back = True
 
 
@@ -137,7 +135,7 @@ def test_taking_back_loses_nothing_and_leaves_no_hole_after_a_death_at_any_io(
         if facts.taken_back:
             assert shown == Counter(FIRST), f"{what}\n{after.tree()}"
         mount_sinks(monkeypatch, after, after.fcntl)
-        opened().unpublish_after(1)
+        handle().unpublish_after(1)
         for disk in (after, after.after_power_cut()):
             assert rows_on(disk, PATH) == Counter(FIRST), f"{what}\n{disk.tree()}"
             assert rows_put_aside(disk) == taken, f"{what}\n{disk.tree()}"
@@ -158,6 +156,7 @@ def deaths(
     def run(crash_at: int | None) -> tuple[Recording, SimulatedDisk, Facts]:
         disk, facts = SimulatedDisk(), Facts()
         mount_sinks(monkeypatch, disk, disk.fcntl)
+        handle().open(PIPELINE, SINK, None)
         before()
         recording = Recording(crash_at=crash_at, when=when)
         mount_sinks(monkeypatch, recording.wrap(disk), recording.wrap(disk.fcntl))

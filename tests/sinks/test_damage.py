@@ -1,7 +1,8 @@
-"""One wrong bit, a lost file or a failing disk: a FileSink shows nothing that it cannot vouch for."""
+"""One wrong bit, a lost file, a failing disk: nothing is shown that the sink cannot vouch for."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.sinks import read_receipts
+from seamark.sinks import folders, read_receipts
 from seamark.testing.conformance.sink_examples import OLD, epoch, receipt
 from seamark.testing.faults import Fault
 from seamark.testing.recording import Recording
@@ -22,8 +23,8 @@ from tests.sinks.hand_written import (
     HandWrittenParquet,
     mount_sinks,
     prepared,
-    published,
     rows_below,
+    shown_epoch,
     staged_files,
 )
 
@@ -68,7 +69,7 @@ def test_I7_a_flipped_bit_is_noticed_by_the_process_that_prepared(path: Path) ->
 
 
 def test_I7_a_flipped_bit_in_a_published_record_is_never_believed(path: Path) -> None:
-    committable = published(path)
+    committable = shown_epoch(path)
     record = path / "epoch=000001" / "_seamark.json"
     whole = record.read_bytes()
     for at in range(len(whole)):
@@ -193,3 +194,35 @@ def test_a_commit_that_failed_is_repeated_with_success(
     mount_sinks(monkeypatch, os, fcntl)
     assert rows_below(path) == ROWS
     assert sink.leftovers() == []
+
+
+def test_an_abort_waits_for_a_dying_spark_that_still_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(path)
+    late = [path / "_seamark/staging/a1/part-late.json", path / "_seamark/staging/a1/part-2.json"]
+    recording = Recording()
+
+    def a_last_write(folder: str) -> None:
+        if folder.endswith("/a1") and late:
+            late.pop().touch()
+        os.rmdir(folder)
+
+    wrapped = recording.wrap(os)
+    wrapped.rmdir = a_last_write
+    mount_sinks(monkeypatch, wrapped, recording.wrap(fcntl))
+    HandWritten(path).abort("a1")
+    assert late == []
+    assert HandWritten(path).leftovers() == []
+
+
+def test_an_abort_that_never_comes_to_an_end_says_why(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(path)
+    monkeypatch.setattr(folders, "_PAUSE", 0.0)
+    full = OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+    recording = Recording(faults=[Fault("fail_before", "^rmdir", count=None, error=full)])
+    mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
+    with pytest.raises(StoreUnavailableError, match="earlier run still alive"):
+        HandWritten(path).abort("a1")

@@ -23,8 +23,8 @@ from tests.sinks.hand_written import (
     HandWritten,
     mount_sinks,
     prepared,
-    published,
     rows_below,
+    shown_epoch,
     staged_files,
 )
 
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_readers_see_part_files_and_everything_else_is_hidden(path: Path) -> None:
-    published(path)
+    shown_epoch(path)
     names = sorted(file.name for file in path.glob("epoch=000001/*"))
     assert names[0] == "_seamark.json"
     assert len(names) > 2
@@ -74,7 +74,7 @@ def test_a_committable_finds_its_rows_after_the_folder_was_moved(path: Path) -> 
 def test_receipts_are_read_in_the_order_of_the_epochs(path: Path) -> None:
     assert read_receipts(path) == []
     for number in (2, 1, 10, 1_000_000, 999_999):
-        published(path, number)
+        shown_epoch(path, number)
     assert [found.epoch for found in read_receipts(path)] == [1, 2, 10, 999_999, 1_000_000]
     assert read_receipts(path)[0] == receipt(1, "a1")
 
@@ -109,7 +109,7 @@ def test_files_of_others_in_the_epochs_place_are_left_alone(path: Path) -> None:
 
 
 def test_a_visible_epoch_without_a_record_is_told_and_not_skipped(path: Path) -> None:
-    published(path)
+    shown_epoch(path)
     (path / "epoch=000002").mkdir()
     sink = HandWritten(path)
     for question in (sink.newest, lambda: sink.committed(OLD, 2), lambda: read_receipts(path)):
@@ -119,7 +119,7 @@ def test_a_visible_epoch_without_a_record_is_told_and_not_skipped(path: Path) ->
 
 
 def test_the_same_input_by_another_attempt_is_told_apart(path: Path) -> None:
-    published(path)
+    shown_epoch(path)
     _, second = prepared(path, attempt="a2")
     with pytest.raises(LineageError, match="another attempt") as caught:
         HandWritten(path).commit(second)
@@ -127,7 +127,7 @@ def test_the_same_input_by_another_attempt_is_told_apart(path: Path) -> None:
 
 
 def test_the_error_names_both_timelines(path: Path) -> None:
-    published(path)
+    shown_epoch(path)
     sink = HandWritten(path)
     sink.stage(frame([9]), epoch(1, NEW), "b1")
     with pytest.raises(LineageError) as caught:
@@ -140,10 +140,10 @@ def test_the_error_names_both_timelines(path: Path) -> None:
 
 COMMIT_ALL = """
 import json, sys
-from tests.sinks.hand_written import HandWritten
+from seamark.sinks import FileSink
 print("ready", flush=True)
 for committable in json.loads(sys.stdin.readline()):
-    HandWritten(sys.argv[1]).commit(committable)
+    FileSink(sys.argv[1]).commit(committable)
 """
 
 
@@ -151,13 +151,17 @@ def test_two_processes_commit_the_same_epochs_at_once(path: Path) -> None:
     committables = json.dumps([prepared(path, n, f"a{n}")[1] for n in range(1, 101)])
     command = [sys.executable, "-c", COMMIT_ALL, str(path)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as two:
-        for process in (one, two):
-            assert process.stdout.readline() == "ready\n"
-        for process in (one, two):
-            process.stdin.write(committables + "\n")
-            process.stdin.flush()
-    assert (one.returncode, two.returncode) == (0, 0)
+    several = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    for process in several:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+    for process in several:
+        assert process.stdin
+        process.stdin.write(committables + "\n")
+        process.stdin.flush()
+    for process in several:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
     assert rows_below(path) == sorted(ROWS * 100)
     assert HandWritten(path).leftovers() == []
 
@@ -233,7 +237,7 @@ def test_what_is_taken_back_gets_its_new_name_before_it_loses_the_old_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (1, 2, 3):
-        published(path, number)
+        shown_epoch(path, number)
     calls = recorded(monkeypatch, lambda: HandWritten(path).unpublish_after(1))
     aside = f"{path}/_seamark/unpublished/{OLD}"
     renames = [at for at, call in enumerate(calls) if call.startswith("rename")]
@@ -249,7 +253,7 @@ def test_what_is_taken_back_gets_its_new_name_before_it_loses_the_old_one(
 
 @pytest.mark.parametrize("attempt", ["", "..", "a/b", ".hidden", "_x", "a:b", "a\n", "x" * 300])
 def test_a_token_that_leads_elsewhere_is_refused(attempt: str, path: Path) -> None:
-    published(path)
+    shown_epoch(path)
     sink = HandWritten(path)
     with pytest.raises(InvalidInputError):
         sink.abort(attempt)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.spark.capture import LOG, Captured
 from seamark.spark.readers import Contents
 from seamark.state import CheckpointId, StateStore
-from seamark.state.pack import PackBuilder, decode_pack
+from seamark.state.pack import PackBuilder, unpack_all
 from seamark.store import CheckpointStore
 
 STATE_PREFIX: Final = "state/"
@@ -108,10 +108,27 @@ def state_id(manifest: CheckpointManifest) -> CheckpointId | None:
         ) from None
 
 
+class Unpacked(NamedTuple):
+    """Some files of one operator, or of Spark's logs."""
+
+    label: str
+    contents: Contents
+    digests: dict[str, bytes]
+
+
+def _unpacked(label: str, pack: bytes) -> Unpacked:
+    entries = unpack_all(pack)
+    return Unpacked(
+        label,
+        {entry.key: data for entry, data in entries},
+        {entry.key: entry.sha256 for entry, _ in entries},
+    )
+
+
 def contents_of(
     store: CheckpointStore, states: StateStore, manifest: CheckpointManifest
-) -> Iterator[tuple[str, Contents]]:
-    """(label, files) of what one checkpoint holds itself, each file verified by its SHA-256."""
+) -> Iterator[Unpacked]:
+    """What one checkpoint holds itself, each file verified by its SHA-256."""
     sidecar = b""
     if manifest.has_external_state:
         sidecar = store.load_state_data(manifest.checkpoint_id) or b""
@@ -122,10 +139,10 @@ def contents_of(
         else:
             pack = operator.decode_inline()
         if pack:
-            yield label, dict(decode_pack(pack))
+            yield _unpacked(label, pack)
     if (partitioned := state_id(manifest)) is not None:
         for label, _, state in states.restore_all(partitioned):
-            yield label, dict(decode_pack(state.snapshot))
+            yield _unpacked(label, state.snapshot)
 
 
 def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
@@ -64,10 +63,9 @@ class Chain:
         """Every file, verified; what they are is noted on the way."""
         self.digests, self.logs, self.size = {}, {}, 0
         for manifest in self.manifests:
-            for label, contents in contents_of(store, states, manifest):
-                for path, data in contents.items():
-                    self.digests[path] = hashlib.sha256(data).digest()
-                    self.size += len(data)
+            for label, contents, digests in contents_of(store, states, manifest):
+                self.digests |= digests
+                self.size += sum(map(len, contents.values()))
                 if label == LOG:
                     self.logs |= contents
                 yield contents

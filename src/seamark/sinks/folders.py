@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from contextlib import suppress
+from typing import Final
 
+from seamark.errors import StoreUnavailableError
 from seamark.store.posix import ABSENT, sync_folder
+
+_TRIES: Final = 40
+_PAUSE: Final = 0.05
 
 
 def names_in(folder: str) -> list[str]:
@@ -37,13 +43,32 @@ def sync_if_there(folder: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder and all below it; harmless when others remove it at the same time."""
+    """Remove a folder and all below it; harmless when others remove it at the same time.
+
+    The Spark of a process that was killed may write there for a moment longer: that is waited for.
+    """
+    for _ in range(_TRIES):
+        try:
+            _remove(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
+    raise StoreUnavailableError(
+        f"somebody keeps writing to {path}",
+        hint="Is the Spark of an earlier run still alive? End it, then start again.",
+    )
+
+
+def _remove(path: str) -> None:
     try:
         with os.scandir(path) as entries:
             inside = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
         for below, is_folder in inside:
             if is_folder:
-                remove_tree(below)
+                _remove(below)
             else:
                 with suppress(FileNotFoundError):
                     os.unlink(below)

@@ -202,6 +202,11 @@ def unpack_entry(block: bytes, entry: PackedEntry, *, limit: int = BATCH_LIMIT) 
 
 def decode_pack(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, bytes]]:
     """Every entry of a whole pack, verified."""
+    return [(entry.key, unpacked) for entry, unpacked in unpack_all(data, limit=limit)]
+
+
+def unpack_all(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[PackedEntry, bytes]]:
+    """Every entry of a whole pack with what its index says about it, verified."""
     if batch_version(data) != 3:
         raise DamageError("not a pack of version 3")
     entries = read_index(data, len(data), limit=limit)
@@ -212,9 +217,6 @@ def decode_pack(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, byt
     if sum(entry.size for entry in entries) > limit:
         raise DamageError(f"the pack claims more than {limit} bytes")
     return [
-        (
-            entry.key,
-            unpack_entry(data[entry.offset : entry.offset + entry.length], entry, limit=limit),
-        )
+        (entry, unpack_entry(data[entry.offset : entry.offset + entry.length], entry, limit=limit))
         for entry in entries
     ]

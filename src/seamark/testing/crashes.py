@@ -78,9 +78,7 @@ def crash_at(step: Step | str, when: When, epoch: int) -> CrashOnce:
     return CrashOnce(FailPoint.parse(f"{step}:{when}:{epoch}"))
 
 
-def kill_at(
-    step: Step | str, when: When, epoch: int, marker: str | os.PathLike[str]
-) -> KillHere:
+def kill_at(step: Step | str, when: When, epoch: int, marker: str | os.PathLike[str]) -> KillHere:
     """A hook for ``on_step`` that kills this process; ``marker`` then says ``reached …``."""
     return KillHere(FailPoint.parse(f"{step}:{when}:{epoch}"), marker)
 

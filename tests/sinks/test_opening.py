@@ -1,0 +1,241 @@
+"""What cannot work is refused before the first row, in words that help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from seamark import sinks
+from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.sinks import (
+    ConsoleSink,
+    FileSink,
+    ForeachBatchSink,
+    Guarantee,
+    MemorySink,
+    Sink,
+)
+from seamark.testing.disk import SimulatedDisk
+from seamark.testing.recording import Crash, Recording
+from tests.sinks.hand_written import HandWritten, mount_sinks
+
+PLAIN = "n long, word string, day date"
+
+
+def schema(ddl: str) -> StructType:
+    kinds: dict[str, Any] = {
+        "long": LongType(),
+        "string": StringType(),
+        "date": DateType(),
+        "binary": BinaryType(),
+        "void": NullType(),
+        "array": ArrayType(LongType()),
+        "struct": StructType([StructField("deep", LongType())]),
+    }
+    pairs = [part.split() for part in ddl.split(",")]
+    return StructType([StructField(name, kinds[kind]) for name, kind in pairs])
+
+
+# the path
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/x", "s3a://b/x", "gs://b/x", "abfss://c@a.dfs/x", "hdfs://n/x", "dbfs:/x"]
+)
+def test_an_object_store_is_refused_with_a_way_out(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="cannot write to") as caught:
+        FileSink(url)
+    assert "ForeachBatchSink" in str(caught.value)
+    assert "txnVersion" in str(caught.value)
+
+
+def test_no_secret_of_a_url_is_repeated() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        FileSink("s3://key:topsecret@bucket/x?sig=alsosecret")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_path_may_be_text_a_path_or_a_file_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in ("a b/c", Path("a b/c"), f"file://{tmp_path}/a%20b/c", f"file:{tmp_path}/a b/c/"):
+        assert FileSink(given).path == f"{tmp_path}/a b/c"
+    for wrong in ("", "a\x00b", 7, "file://host/x"):
+        with pytest.raises(InvalidInputError):
+            FileSink(wrong)  # type: ignore[arg-type]
+
+
+def test_nothing_is_made_before_it_is_opened(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "rows")
+    assert sink.describe().target == f"{tmp_path}/rows"
+    assert (sink.leftovers(), sink.newest(), sink.unpublish_after(0)) == ([], None, [])
+    sink.abort("a1")
+    assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"format": "xml"}, {"coalesce": 0}, {"coalesce": "some"}, {"coalesce": 1.5}]
+)
+def test_arguments_that_mean_nothing_are_refused(arguments: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError):
+        FileSink(tmp_path, **arguments)
+
+
+def test_writer_options_do_not_reach_the_description(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path, options={"parquet.encryption.key.list": "k:secret"})
+    assert "secret" not in str(sink.describe())
+
+
+# the schema
+
+
+@pytest.mark.parametrize(
+    ("ddl", "arguments", "words"),
+    [
+        ("n long, epoch long", {}, "event_epoch"),
+        ("n long, EPOCH long", {}, "event_epoch"),
+        ("n long, N long", {}, "several columns"),
+        (PLAIN, {"partition_by": "dya"}, "n, word, day"),
+        (PLAIN, {"partition_by": ["day", "word", "n"]}, "no column is left"),
+        ("n long, s struct", {"partition_by": "s"}, "name of a folder"),
+        ("n long, a array", {"format": "csv"}, "to_json"),
+        ("n long, s struct", {"format": "csv"}, "to_json"),
+        ("n long, b binary", {"format": "csv"}, "'b'"),
+        ("n long, v void", {}, "'v'"),
+    ],
+)
+def test_a_schema_that_cannot_be_written_or_read_is_refused(
+    ddl: str, arguments: Any, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RefusedError, match=words):
+        FileSink(tmp_path / "rows", **arguments).open("trades", "bars", schema(ddl))
+    assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "json", "csv", "orc"])
+def test_a_plain_schema_is_fine(file_format: Any, tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "rows", format=file_format, partition_by=["Day"])
+    sink.open("trades", "bars", schema(PLAIN))
+    sink.open("trades", "bars", schema(PLAIN))
+    assert (tmp_path / "rows" / "_seamark" / "sink.json").is_file()
+
+
+# whose folder it is
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "sink", "arguments", "words"),
+    [
+        ("other", "bars", {}, "'trades'"),
+        ("trades", "other", {}, "'bars'"),
+        ("trades", "bars", {"format": "json"}, "holds parquet"),
+        ("trades", "bars", {"partition_by": "day"}, "partitioned by nothing, not by day"),
+    ],
+)
+def test_a_folder_belongs_to_one_output_of_one_pipeline(
+    pipeline: str, sink: str, arguments: Any, words: str, tmp_path: Path
+) -> None:
+    FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+    with pytest.raises(RefusedError, match=words):
+        FileSink(tmp_path, **arguments).open(pipeline, sink, schema(PLAIN))
+    FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+
+
+@pytest.mark.parametrize(
+    "stranger", ["part-0.parquet", "day=1", "epoch=1", "epoch=x", "_spark_metadata", "_delta_log"]
+)
+def test_a_folder_with_other_rows_is_refused(stranger: str, tmp_path: Path) -> None:
+    (tmp_path / stranger).mkdir()
+    with pytest.raises(RefusedError, match=r"folder of its own|mix up"):
+        FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+    assert not (tmp_path / "_seamark").exists()
+
+
+def test_hidden_files_and_epochs_of_its_own_are_fine(tmp_path: Path) -> None:
+    for name in (".DS_Store", "_SUCCESS", "epoch=000001", "epoch=1000000"):
+        (tmp_path / name).mkdir()
+    FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+
+
+def test_I7_a_flipped_bit_in_the_folders_label_is_noticed(tmp_path: Path) -> None:
+    FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+    label = tmp_path / "_seamark" / "sink.json"
+    whole = label.read_bytes()
+    for at in range(len(whole)):
+        harmed = bytearray(whole)
+        harmed[at] ^= 1 << at % 8
+        label.write_bytes(harmed)
+        with pytest.raises(DamageError, match=r"sink\.json"):
+            FileSink(tmp_path).open("trades", "bars", schema(PLAIN))
+
+
+def test_the_label_outlives_a_power_cut_though_its_writer_died(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deaths = 0
+    while True:
+        disk, recording = SimulatedDisk(), Recording(crash_at=deaths + 1, when="after")
+        mount_sinks(monkeypatch, recording.wrap(disk), recording.wrap(disk.fcntl))
+        try:
+            HandWritten("/lake/rows").open("trades", "bars", None)
+        except Crash:
+            deaths += 1
+        disk = disk.after_kill()
+        mount_sinks(monkeypatch, disk, disk.fcntl)
+        HandWritten("/lake/rows").open("trades", "bars", None)
+        disk = disk.after_power_cut()
+        mount_sinks(monkeypatch, disk, disk.fcntl)
+        with pytest.raises(RefusedError):
+            HandWritten("/lake/rows").open("other", "bars", None)
+        if not recording.crashed:
+            break
+    assert deaths > 5
+
+
+# the package
+
+
+@pytest.mark.parametrize("name", sinks.__all__)
+def test_every_public_name_can_be_had(name: str) -> None:
+    assert getattr(sinks, name) is not None
+    assert name in dir(sinks)
+
+
+def test_importing_sinks_does_not_import_spark() -> None:
+    code = "import sys, seamark.sinks as s; [getattr(s, n) for n in s.__all__]; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not [name for name in done.stdout.split() if name.startswith("pyspark")]
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'FileSync'"):
+        _ = sinks.FileSync  # type: ignore[attr-defined]
+
+
+def test_only_a_file_sink_promises_exactly_once() -> None:
+    told: dict[str, Sink] = {
+        "files": FileSink("/x"),
+        "function": ForeachBatchSink(print),
+        "idempotent function": ForeachBatchSink(print, idempotent=True),
+        "memory": MemorySink(),
+        "console": ConsoleSink(),
+    }
+    assert [name for name, sink in told.items() if sink.guarantee.is_transactional] == ["files"]
+    assert [name for name, sink in told.items() if sink.remembers] == ["files"]
+    assert told["function"].guarantee is Guarantee.AT_LEAST_ONCE
+    assert told["idempotent function"].guarantee is Guarantee.IDEMPOTENT
