@@ -10,10 +10,13 @@ SOURCES := src tests tools benchmarks
 ifneq ($(shell cat .venv/root 2>/dev/null),$(CURDIR))
 $(shell rm -f .venv/*.stamp)
 endif
+ifneq ($(shell cat .venv-oldest/root 2>/dev/null),$(CURDIR))
+$(shell rm -f .venv-oldest/*.stamp)
+endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark chaos bench lint types format clean
+.PHONY: help demo test test-spark matrix chaos bench lint types format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,14 +26,22 @@ help: ## show this list
 demo: .venv/demo.stamp ## see Seamark at work
 	@.venv/bin/seamark demo $(ARGS)
 
-test: .venv/test.stamp ## run the tests (all but those that start Spark)
-	@$(RUN) pytest -n 2 --dist worksteal -m "not spark and not chaos" $(ARGS)
+test: .venv/test.stamp ## run the tests, also those in one warm Spark
+	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not chaos" $(ARGS)
+	@$(RUN) pytest -m "warm and not chaos" $(ARGS)
 
-test-spark: .venv/spark.stamp ## run the tests that start a real Spark
-	@$(RUN) pytest -m spark $(ARGS)
+test-spark: .venv/test.stamp ## run the long tests with Spark: real kills, a cluster, the demo
+	@$(RUN) pytest -m "spark and not chaos" $(ARGS)
 
-chaos: .venv/test.stamp ## run random histories of two writers, with a new seed each time
-	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -m chaos -rP $(ARGS)
+matrix: .venv-oldest/test.stamp .venv/test.stamp ## run the tests in Spark on the oldest and newest
+	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(ARGS)
+	@$(RUN) pytest -m "warm and not chaos" $(ARGS)
+
+chaos: .venv/test.stamp ## run random histories and kills, with a new seed each time
+	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -rP \
+		-m "chaos and not warm and not spark" $(ARGS)
+	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -rP \
+		-m "chaos and (warm or spark)" $(ARGS)
 
 bench: .venv/test.stamp ## run the benchmarks; results are ratios
 	@set -e; for file in benchmarks/bench_*.py; do .venv/bin/python "$$file" $(ARGS); done
@@ -47,7 +58,7 @@ format: .venv/test.stamp ## format the code and fix what can be fixed
 	@$(RUN) ruff check --fix $(SOURCES)
 
 clean: ## remove .venv, caches and what the demo left
-	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo
+	rm -rf .venv .venv-oldest .venv*.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --expect is about how many packages it will be, for the bar; being wrong only makes it jump.
@@ -57,10 +68,10 @@ clean: ## remove .venv, caches and what the demo left
 
 .venv/test.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 89 \
-		--extras cli,java,rocksdb,redis,metrics --group dev
-
-.venv/spark.stamp: pyproject.toml
-	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests with Spark" --stamp $@ --expect 97 \
+	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 98 \
 		--extras all,java --group dev
+
+.venv-oldest/test.stamp: pyproject.toml
+	@sh tools/check_python.sh $(PYTHON)
+	@$(PYTHON) -m tools.bootstrap --for "the tests on the oldest Spark" --stamp $@ --expect 98 \
+		--extras all,java --group dev --also "pyspark==4.0.*"

@@ -43,18 +43,25 @@ class Requests(Counter[str]):
 
 
 @contextmanager
-def counted() -> Iterator[Requests]:
-    """The requests that are made inside."""
+def counting() -> Iterator[Recording]:
+    """Every call of the client that is made inside, as it is made."""
     recording = Recording()
-    requests = Requests()
     stand_in: Any = recording.wrap(obstore, "obstore")
     setattr(object_store, "obstore", stand_in)  # noqa: B010 - mypy minds the plain form
     try:
-        yield requests
+        yield recording
     finally:
         setattr(object_store, "obstore", obstore)  # noqa: B010
-        calls = (call for call in recording.calls if PROBE_PREFIX not in call.summary)
-        requests.update(call.name for call in calls if call.name in REQUESTS)
+
+
+@contextmanager
+def counted() -> Iterator[Requests]:
+    """The requests that are made inside."""
+    requests = Requests()
+    with counting() as recording:
+        yield requests
+    calls = (call for call in recording.calls if PROBE_PREFIX not in call.summary)
+    requests.update(call.name for call in calls if call.name in REQUESTS)
 
 
 def inline(checkpoint_id: int) -> CheckpointManifest:

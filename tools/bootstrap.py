@@ -1,4 +1,4 @@
-"""Set up ``.venv`` for a make target: create it, install into it, show a progress bar.
+"""Set up ``.venv``, or another environment, for a make target: create it, install into it, show a progress bar.
 
     python -m tools.bootstrap --for "the tests" --extras cli,java --group dev --stamp .venv/x.stamp
 
@@ -94,7 +94,7 @@ def only_one(lock: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("Waiting for another set-up of .venv …", flush=True)
+            print(f"Waiting for another set-up of {lock.stem} …", flush=True)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -138,14 +138,17 @@ def install(python: Path, requirements: list[str], log: Path, progress: PipProgr
         )
 
 
-def set_up(purpose: str, extras: str, group: str, stamp: Path, expect: int) -> None:
-    """Make ``.venv`` fit for a purpose and write its stamp."""
-    venv = ROOT / ".venv"
-    with only_one(ROOT / ".venv.lock"):
+def set_up(
+    purpose: str, extras: str, group: str, stamp: Path, expect: int, also: list[str]
+) -> None:
+    """Make the environment that a stamp lies in fit for a purpose, and write the stamp."""
+    venv = stamp.parent
+    with only_one(ROOT / f"{venv.name}.lock"):
         started = time.monotonic()
-        print(f"Setting up .venv for {purpose} (once; Python {sys.version.split()[0]})", flush=True)
+        version = sys.version.split()[0]
+        print(f"Setting up {venv.name} for {purpose} (once; Python {version})", flush=True)
         python = venv_python(venv)
-        requirements = ["-e", f".[{extras}]" if extras else "."]
+        requirements = ["-e", f".[{extras}]" if extras else ".", *also]
         requirements += group_requirements(ROOT / "pyproject.toml", group) if group else []
         (site_packages,) = (venv / "lib").glob("python3*/site-packages")
         log = venv / f"{stamp.stem}.log"
@@ -161,13 +164,15 @@ def main() -> int:
     parser.add_argument("--for", dest="purpose", required=True, help="what it is set up for")
     parser.add_argument("--extras", default="", help="extras of the package, by commas")
     parser.add_argument("--group", default="", help="dependency group of pyproject.toml")
+    parser.add_argument("--also", action="append", default=[], help="one more requirement")
     parser.add_argument("--stamp", type=Path, required=True, help="file to write at the end")
     parser.add_argument("--expect", type=int, default=30, help="about how many packages it will be")
     given = parser.parse_args()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without UTF-8 gets '?', not a crash
     try:
-        set_up(given.purpose, given.extras, given.group, ROOT / given.stamp, given.expect)
+        stamp = ROOT / given.stamp
+        set_up(given.purpose, given.extras, given.group, stamp, given.expect, given.also)
     except SetUpError as error:
         print(f"\nerror: {error}", file=sys.stderr)
         return 1

@@ -97,5 +97,9 @@ def _filled(kind: str, provider: str, crashes: int, missing: set[tuple[str, str]
     def gain(point: str) -> int:
         return len({(kind, point), (provider, point)} & missing)
 
-    best = sorted(POINTS, key=lambda point: (-gain(point), POINTS.index(point)))[:crashes]
+    def order(point: str) -> tuple[int, int]:
+        # points that are equally good are not taken side by side
+        return -gain(point), (POINTS.index(point) * 7 + len(missing)) % len(POINTS)
+
+    best = sorted(POINTS, key=order)[:crashes]
     return Case(kind, provider, tuple(sorted(best, key=POINTS.index)))

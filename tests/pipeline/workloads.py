@@ -302,13 +302,21 @@ def shown(root: Path) -> Shown:
 
 def rows_in(folder: Path) -> Counter[str]:
     """Every visible row of a file sink."""
+    rows = values_in(folder)
+    for row in rows:
+        del row["epoch"]
+    return Counter(json.dumps(row, default=str, sort_keys=True) for row in rows)
+
+
+def values_in(folder: Path) -> list[dict[str, Any]]:
+    """Every visible row of a file sink, with the epoch that it came in."""
     from pyarrow import dataset
 
     if not any(folder.glob("epoch=*/part-*")):
-        return Counter()
+        return []
     table = dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
-    rows = table.drop_columns(["epoch"]).to_pylist()
-    return Counter(json.dumps(row, default=str, sort_keys=True) for row in rows)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 class Uninterrupted:

@@ -126,6 +126,12 @@ def test_rows_staged_again_after_the_decision_are_not_published(path: Path) -> N
     assert rows_below(path) == []
 
 
+def test_other_rows_published_under_the_same_names_are_noticed(path: Path) -> None:
+    committable = shown_epoch(path)
+    with pytest.raises(DamageError, match="not the one that was prepared"):
+        HandWritten(path).commit({**committable, "digest": "0" * 64})
+
+
 def test_neither_staged_nor_published_is_damage_and_says_so(path: Path) -> None:
     sink, committable = prepared(path)
     sink.abort("a1")

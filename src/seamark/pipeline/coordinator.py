@@ -35,7 +35,7 @@ from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
 from seamark.sinks.contract import Committable, Plan
 from seamark.spark.capture import Capture, Captured
 from seamark.spark.logs import parse_offsets
-from seamark.spark.query import RunningQuery
+from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.spark.restore import read_plan
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore
@@ -49,6 +49,7 @@ log = logging.getLogger("seamark.pipeline")
 _QUERY_PATIENCE: Final = 120.0
 _WARN_AT: Final = 0.8
 _LOOK: Final = 0.05
+_STOP_PATIENCE: Final = 10.0
 
 
 class Interrupted(Exception):
@@ -151,7 +152,9 @@ class Coordinator:
                 if not self.stopping.is_set():
                     return
                 self.between_epochs.release()
-        self.interrupted = Interrupted("stopping")
+        if self._query is not None:
+            self._query.wait_until_stopped(_STOP_PATIENCE)
+        self.interrupted = Interrupted(INTERRUPTED_BY_STOP)
         raise self.interrupted
 
     def _run(self, batch: DataFrame, batch_id: int) -> None:

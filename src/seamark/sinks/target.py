@@ -50,7 +50,6 @@ def claim_folder(
         found = _read(blobs, path)
         if found != wanted:
             raise _refusal(found, wanted, path) from None
-        blobs.make_durable(_KEY)  # whoever wrote it may have died before its fsync
 
 
 def _refuse_strangers(path: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_MARK = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
+INTERRUPTED_BY_STOP: Final = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
+    "java.lang.InterruptedException: the query is being stopped"
+)
+"""What a batch raises when it is not to begin: by these words Spark knows that it is no failure."""
+
+_MARK: Final = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
 
 
 class RunningQuery:
@@ -46,6 +53,12 @@ class RunningQuery:
     def cancel_jobs(self) -> None:
         """Make the action that the batch is running fail."""
         self._context.cancelJobGroup(self._run_id)
+
+    def wait_until_stopped(self, patience: float) -> None:
+        """Wait until Spark knows that the query is to stop."""
+        deadline = time.monotonic() + patience
+        while bool(self._execution.isActive()) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def watermarks(self) -> dict[str, int]:
         """How far each ``withWatermark`` of the plan has come, by the id of its node."""

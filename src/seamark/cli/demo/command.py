@@ -67,17 +67,19 @@ def _require_spark() -> None:
 
 
 def _run_and_kill_and_run(folder: Path, screen: Screen) -> RecoveryReport:
-    from seamark.cli.demo.folder import make_room
+    from seamark.cli.demo.folder import SINKS, make_room
     from seamark.cli.demo.process import PipelineProcess
     from seamark.spark.java import use_java
 
     use_java()
     make_room(folder)
     folder = folder.absolute()
-    screen.line("Trades, 1 000 an epoch, become bars of a minute (state) and a list of large ones.")
+    screen.line("A stream of trades, 1 000 an epoch, becomes bars of a minute (which need state)")
+    screen.line("and a list of large trades: two sinks that must agree.\n")
     with PipelineProcess(folder, fatal_epoch=FATAL_EPOCH) as process:
         with screen.waiting("Starting Spark …"):
             process.recovery()
+        screen.epochs(SINKS)
         for figures in process.epochs():
             _show(figures, folder, screen)
         process.require_killed(FATAL_EPOCH)
@@ -86,12 +88,13 @@ def _run_and_kill_and_run(folder: Path, screen: Screen) -> RecoveryReport:
         with screen.waiting("Starting Spark again …"):
             report = process.recovery()
         screen.recovery(report)
+        screen.epochs(SINKS)
         for figures in process.epochs():
             _show(figures, folder, screen)
             if figures.epoch == LAST_EPOCH:
                 process.ask_to_stop()
         process.require_ended_well()
-    screen.line("stopped with SIGTERM after the epoch\n")
+    screen.line("       stopped with SIGTERM at the end of an epoch\n")
     return report
 
 

@@ -11,6 +11,7 @@ from seamark.errors import RefusedError
 CHECKPOINTS: Final = "checkpoints"
 BARS: Final = "bars"
 LARGE: Final = "large"
+SINKS: Final = (BARS, LARGE)
 SPARK: Final = "spark"
 LOG: Final = f"{SPARK}/spark.log"
 MARKER: Final = "about-this-folder.txt"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, SPARK
+from seamark.cli.demo.proof import spark_progress
 from seamark.cli.demo.trades import (
     BAR_MS,
     DELAY_MS,
@@ -107,8 +108,8 @@ def declare(spark: SparkSession, folder: Path, on_step: OnStep | None) -> Pipeli
     p = seamark.Pipeline("demo", store=folder / CHECKPOINTS, on_step=on_step)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", TRADES_PER_EPOCH)
     trades = as_trades(p.source("trades", source.load()))
-    p.sink("bars", as_bars(trades), FileSink(folder / BARS))
-    p.sink("large", trades.where(f"qty > {LARGE_ABOVE}"), FileSink(folder / LARGE))
+    p.sink(BARS, as_bars(trades), FileSink(folder / BARS))
+    p.sink(LARGE, trades.where(f"qty > {LARGE_ABOVE}"), FileSink(folder / LARGE))
     return p
 
 
@@ -151,7 +152,11 @@ def main(folder: Path, fatal_epoch: int | None) -> None:
     log.addHandler(TellEvents())
     spark = start_spark(folder)
     hook = kill_after_save(fatal_epoch) if fatal_epoch is not None else None
-    declare(spark, folder, hook).run(available_now=False)
+    run = declare(spark, folder, hook).run(available_now=False)
+    while spark_progress(folder / CHECKPOINTS / "working").batch + 1 < run.epoch:
+        # Spark was stopped before it had noted the last batch as committed: a start notes it
+        run = declare(spark, folder, None).start()
+        run.stop()
     spark.stop()
 
 

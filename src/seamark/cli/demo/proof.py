@@ -104,8 +104,8 @@ def prove(folder: Path) -> Proof:
     return Proof(
         progress,
         (
-            SinkProof("bars", bars, rows_in(folder / BARS, Bar._fields)),
-            SinkProof("large", large, rows_in(folder / LARGE, Trade._fields)),
+            SinkProof(BARS, bars, rows_in(folder / BARS, Bar._fields)),
+            SinkProof(LARGE, large, rows_in(folder / LARGE, Trade._fields)),
         ),
     )
 

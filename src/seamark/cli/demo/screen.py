@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +15,16 @@ from rich.text import Text
 
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
-from seamark.pipeline.display import epoch_line
-from seamark.pipeline.figures import EpochFigures
+from seamark.pipeline.figures import EpochFigures, phase_text, seconds_text, size_text
 from seamark.pipeline.report import RecoveryReport
 
 _PHASES: Final = ("capture", "save", "commit")
-"""What the checkpoint itself takes; the rest of the time is Spark's."""
+"""What the checkpoint itself takes; most of the rest is Spark's."""
+_PROOF_WIDTHS: Final = (-10, 11, 10, 7, 13)
 
 
 class Screen:
-    """The demo on a console."""
+    """The demo on a console, in 80 columns."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -44,17 +43,26 @@ class Screen:
             self.line(words)
             yield
 
+    def epochs(self, sinks: Sequence[str]) -> None:
+        """Print the line above the epochs: rows of each sink, the checkpoint, and the times."""
+        cells = ["epoch", *sinks, "checkpoint", "added", "took", *_PHASES]
+        self.line(_columns(cells, _epoch_widths(sinks)), "bold")
+
     def epoch(self, figures: EpochFigures, rows: Mapping[str, int]) -> None:
-        """Show an epoch as a pipeline on a terminal does, with the rows that each sink shows."""
-        phases = {phase: figures.phases[phase] for phase in _PHASES if phase in figures.phases}
-        shown = replace(figures, rows_per_sink=dict(rows), phases=phases)
-        self._console.print(Text.assemble(*epoch_line(shown, self._console.width)))
+        """Print an epoch that is done, with the rows that each sink shows for it."""
+        cells = [
+            str(figures.epoch),
+            *(str(rows[sink]) for sink in figures.sinks),
+            str(figures.checkpoint_id),
+            size_text(figures.new_bytes),
+            seconds_text(figures.seconds),
+            *(phase_text(figures.phases[phase]) for phase in _PHASES),
+        ]
+        self.line(_columns(cells, _epoch_widths(figures.sinks)))
 
     def killed(self, epoch: int) -> None:
         """Show where the process died."""
-        where = "killed with SIGKILL between save and commit"
-        self._console.print(Text.assemble((f"epoch {epoch:>3}  ", "bold"), (where, "red")))
-        self.line()
+        self.line(f"{epoch:>5}  killed with SIGKILL between save and commit\n", "red")
 
     def recovery(self, report: RecoveryReport) -> None:
         """Show what the start after the kill found and did."""
@@ -65,29 +73,17 @@ class Screen:
         self.line()
 
     def proof(self, proof: Proof) -> None:
-        """Show the table, the verdict, and the first rows that are wrong."""
-        self.line(
-            f"{'Proof':<10}{'expected':>11}{'found':>10}{'lost':>7}{'duplicates':>13}", "bold"
-        )
+        """Show the table, the first rows that are wrong, and the verdict."""
+        head = ("Proof", "expected", "found", "lost", "duplicates")
+        self.line(_columns(head, _PROOF_WIDTHS), "bold")
         for sink in proof.sinks:
-            figures = sink.to_dict()
-            expected, found = figures["expected"], figures["found"]
-            lost, duplicates = figures["lost"], figures["duplicates"]
-            self.line(
-                f"  {sink.sink:<8}{expected:>11,}{found:>10,}{lost:>7,}{duplicates:>13,}".replace(
-                    ",", " "
-                )
-            )
-        progress = proof.progress
-        trades = f"{progress.trades:,}".replace(",", " ")
-        self.line(
-            f"Expected: by Spark's own offset log ({trades} trades in {progress.batch + 1} "
-            "batches) and the\nsource's formula. Found: by reading the files.",
-            "dim",
-        )
+            cells = [f"  {sink.sink}", *map(_grouped, sink.to_dict().values())]
+            self.line(_columns(cells, _PROOF_WIDTHS))
         for sink in proof.sinks:
             for finding in sink.findings():
                 self.line(f"  {finding}", "yellow")
+        read = _grouped(proof.progress.trades)
+        self.line(f"Expected by Spark's own offset log ({read} trades) and the source's formula.")
         verdict = ("yes", "bold green") if proof.holds else ("no", "bold red")
         self._console.print(Text.assemble(("Exactly once: ", "bold"), verdict, "."))
 
@@ -95,11 +91,26 @@ class Screen:
         """Say where the checkpoints are and what to type next."""
         where = shlex.quote(str(folder))
         given = "" if folder == Path("demo") else f" --dir {where}"
-        self.line()
-        self.line(f"Checkpoints: {where}/{CHECKPOINTS}     Try: ls {where}/{CHECKPOINTS}")
-        self.line("Do not believe it? Remove a file and ask again:")
+        self.line(f"\nCheckpoints: {where}/{CHECKPOINTS}     Try: ls {where}/{CHECKPOINTS}")
+        self.line("Take something away, and see whether the proof notices:")
         self.line(f"  rm {where}/{LARGE}/epoch=000005/part-*")
         self.line(f"  {_this_command()} demo --verify-only{given}")
+
+
+def _epoch_widths(sinks: Sequence[str]) -> list[int]:
+    return [5, *(max(len(sink), 3) + 2 for sink in sinks), 12, 9, 8, 9, 7, 8]
+
+
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells in columns: to the right, or to the left where the width is negative."""
+    return "".join(
+        cell.ljust(-width) if width < 0 else cell.rjust(width)
+        for cell, width in zip(cells, widths, strict=True)
+    )
+
+
+def _grouped(count: int) -> str:
+    return f"{count:,}".replace(",", " ")
 
 
 def _this_command() -> str:
