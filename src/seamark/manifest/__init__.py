@@ -56,6 +56,7 @@ SEAMARK_FIELDS: Final = frozenset(
         "attempt",  # the token under which rows were staged
         "fingerprint",  # digest of timeline, offset lines and source-log entries
         "structure",  # names, formats and targets that the pipeline's hash is made of
+        "sink_guarantees",  # what a reader of each sink can rely on
         "leaves",  # the source of each line of Spark's offset log
     }
 )

@@ -26,6 +26,8 @@ class Identity:
     leaves: tuple[str, ...]
     watermarks: tuple[WatermarkInfo, ...]
     sinks: tuple[str, ...]
+    guarantees: Mapping[str, str]
+    """What a reader of each sink can rely on, in words."""
 
     @property
     def first_lines(self) -> list[int]:
@@ -101,6 +103,7 @@ def draft(
         "next_watermark": next_watermark,
         "structure": json.loads(canonical_json(identity.structure)),
         "leaves": list(identity.leaves),
+        "sink_guarantees": dict(identity.guarantees),
     }
     return CheckpointManifest.new(
         checkpoint_id,

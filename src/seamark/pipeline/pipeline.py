@@ -135,7 +135,12 @@ class Pipeline:
             self.name, self._output_mode, self._sources.info, compiled, partitions
         )
         return compiled, Identity(
-            self.name, structure, compiled.leaves, compiled.watermarks, tuple(self._outputs)
+            self.name,
+            structure,
+            compiled.leaves,
+            compiled.watermarks,
+            tuple(self._outputs),
+            {name: output.sink.guarantee.value for name, output in self._outputs.items()},
         )
 
     def _session(self) -> SparkSession:
