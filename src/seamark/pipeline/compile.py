@@ -14,8 +14,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
 from seamark.spark.plan import Sources, WatermarkInfo, analyzed, stateful_operators
+from seamark.spark.tables import table_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +47,8 @@ class Compiled:
     """The source of each line of the offset log."""
     watermarks: tuple[WatermarkInfo, ...]
     operators: tuple[str, ...]
+    tables: dict[str, ConnectorCheckpoint]
+    """What each reference table that is made of files consists of."""
     sources_of: dict[str, tuple[str, ...]]
     """Which sources each output reads."""
     warnings: tuple[str, ...]
@@ -87,6 +91,7 @@ def compile_outputs(outputs: Sequence[Output], sources: Sources) -> Compiled:
         tuple(sources.of(plan)),
         watermarks,
         tuple(stateful_operators(plan)),
+        table_versions(plan),
         {name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
         tuple(warnings),
     )

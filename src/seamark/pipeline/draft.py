@@ -26,6 +26,7 @@ class Identity:
     leaves: tuple[str, ...]
     watermarks: tuple[WatermarkInfo, ...]
     sinks: tuple[str, ...]
+    tables: Mapping[str, ConnectorCheckpoint]
     guarantees: Mapping[str, str]
     """What a reader of each sink can rely on, in words."""
 
@@ -114,6 +115,7 @@ def draft(
             for sink in identity.sinks
         },
         sink_commit_statuses=statuses,
+        table_offsets=dict(identity.tables),
         operator_states=placed.operator_states,
         table_store_checkpoint_path=placed.state_checkpoint,
         wal_position=epoch.batch,

@@ -140,6 +140,7 @@ class Pipeline:
             compiled.leaves,
             compiled.watermarks,
             tuple(self._outputs),
+            compiled.tables,
             {name: output.sink.guarantee.value for name, output in self._outputs.items()},
         )
 
