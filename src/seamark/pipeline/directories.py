@@ -9,7 +9,11 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
+
+import msgspec
 
 from seamark.errors import RefusedError
 from seamark.spark.working_copy import WorkingCopy
@@ -53,6 +57,33 @@ def generations(root: str) -> list[tuple[int, WorkingCopy]]:
     return [(number, WorkingCopy(f"{root}/{name}")) for number, name in sorted(found, reverse=True)]
 
 
+def ready_for(copy: WorkingCopy) -> list[str] | None:
+    """The order in which the sources are read in a copy; None when no start has finished it.
+
+    A start that dies while it changes a copy leaves it without this note.
+    """
+    try:
+        with open(f"{copy.root}.json", "rb") as file:
+            found = msgspec.json.decode(file.read(), type=dict[str, list[str]])
+        return found.get("leaves")
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def mark_ready(copy: WorkingCopy, leaves: Sequence[str]) -> None:
+    """Note that a copy is finished, and for which order of sources."""
+    temporary = f"{copy.root}.json.tmp"
+    with open(temporary, "wb") as file:
+        file.write(msgspec.json.encode({"leaves": list(leaves)}))
+    os.replace(temporary, f"{copy.root}.json")
+
+
+def mark_unfinished(copy: WorkingCopy) -> None:
+    """Take the note back, before a copy is changed."""
+    with suppress(FileNotFoundError):
+        os.unlink(f"{copy.root}.json")
+
+
 def own_copy(root: str, generation: int) -> WorkingCopy:
     """The directory of a generation."""
     return WorkingCopy(f"{root}/g{generation}")
@@ -60,13 +91,16 @@ def own_copy(root: str, generation: int) -> WorkingCopy:
 
 def take_over(old: WorkingCopy, mine: WorkingCopy) -> None:
     """Move a directory to its new generation, away from whoever may still write to it."""
-    mine.destroy()
-    os.makedirs(os.path.dirname(mine.root), exist_ok=True)
-    os.rename(old.root, mine.root)
+    mark_unfinished(old)
+    if old.root != mine.root:
+        mine.destroy()
+        os.makedirs(os.path.dirname(mine.root), exist_ok=True)
+        os.rename(old.root, mine.root)
 
 
 def remove_others(root: str, mine: WorkingCopy) -> None:
     """Remove what earlier generations left."""
     for _, copy in generations(root):
         if copy.root != mine.root:
+            mark_unfinished(copy)
             shutil.rmtree(copy.root, ignore_errors=True)

@@ -8,11 +8,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from seamark.errors import DamageError, LineageError, SeamarkError
+from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.adoption import adopt_checkpoint
 from seamark.pipeline.coordinator import Lineage
-from seamark.pipeline.directories import generations, own_copy, remove_others, take_over
+from seamark.pipeline.directories import (
+    generations,
+    mark_ready,
+    mark_unfinished,
+    own_copy,
+    ready_for,
+    remove_others,
+    take_over,
+)
 from seamark.pipeline.draft import Identity, committed
 from seamark.pipeline.figures import size_text
 from seamark.pipeline.finishing import Finished, finish_sinks, reset_sinks, sinks_ahead
@@ -53,6 +61,11 @@ class Chain:
     digests: dict[str, bytes] = field(default_factory=dict)
     logs: Contents = field(default_factory=dict)
     size: int = 0
+
+    @property
+    def leaves(self) -> list[str]:
+        """The source of each line of the offset log, when the newest of them was saved."""
+        return [str(name) for name in self.manifests[-1].extra.get("leaves", ())]
 
     @property
     def batch(self) -> int:
@@ -117,6 +130,7 @@ class Recovery:
             recovered = self._fresh(mine, lineage)
         else:
             recovered = self._resumed(mine, lineage, chosen)
+        mark_ready(mine, self._identity.leaves)
         remove_others(self._root, mine)
         recovered.report = replace(
             recovered.report,
@@ -150,6 +164,7 @@ class Recovery:
                 hint="Bring the store back, or give the sinks new targets.",
             )
         finished = finish_sinks(self._crew, None)
+        mark_unfinished(mine)
         mine.destroy()
         held: dict[str, bytes] = {}
         what = "new"
@@ -180,6 +195,12 @@ class Recovery:
         finished = finish_sinks(self._crew, chosen)
         lineage.newest = self._recorded(chosen, finished)
         lineage.ahead = sinks_ahead(self._crew, chosen)
+        if lineage.ahead and chain.leaves != list(self._identity.leaves):
+            raise RefusedError(
+                f"epochs after {chosen.epoch} have to run again, and the sinks have changed",
+                where="; ".join(f"{sink} shows epoch {n}" for sink, n in lineage.ahead.items()),
+                hint="Start once with the sinks as they were, then change them.",
+            )
         found = next((copy for _, copy in generations(self._root)), None)
         what, planned = self._working_copy(found, mine, chain)
         remap_sources(mine, chosen, self._identity)
@@ -215,18 +236,20 @@ class Recovery:
         Either way, what it had planned after the chosen epoch is returned.
         """
         planned: dict[int, Plan] = {}
-        if found is not None:
+        order = ready_for(found) if found is not None else None
+        if found is not None and order is not None:
             for _ in chain.read(self._store, self._states):
                 pass  # only to verify and to learn the hashes
-            for batch in found.batches("offsets"):
-                if batch > chain.batch and (plan := self._planned(found, batch, chain)) is not None:
-                    planned[batch] = plan
+            planned = self._planned(found, order, chain.batch)
             why = difference(found, chain.digests, chain.batch)
+            if why is None and order != chain.leaves:
+                why = "its sources are in another order"
             if why is None:
-                if found.root != mine.root:
-                    take_over(found, mine)
-                return keep(mine, chain.logs, chain.digests, chain.batch), planned
+                take_over(found, mine)
+                words = keep(mine, chain.logs, chain.digests, chain.batch)
+                return words, planned
             log.warning("the working copy %s is not kept: %s", found.root, why)
+        mark_unfinished(mine)
         mine.destroy()
         written = restore(mine, chain.read(self._store, self._states), chain.batch)
         chosen = chain.manifests[-1].checkpoint_id
@@ -235,9 +258,18 @@ class Recovery:
             planned,
         )
 
-    def _planned(self, found: WorkingCopy, batch: int, chain: Chain) -> Plan | None:
-        leaves = [str(name) for name in chain.manifests[-1].extra.get("leaves", ())]
-        return read_plan(found, batch, [leaves.index(name) for name in dict.fromkeys(leaves)])
+    def _planned(self, found: WorkingCopy, order: list[str], after: int) -> dict[int, Plan]:
+        """What a directory tells about batches that were planned and are not decided."""
+        first_lines = [order.index(name) for name in dict.fromkeys(order)]
+        plans = {
+            batch: plan
+            for batch in found.batches("offsets")
+            if batch > after and (plan := read_plan(found, batch, first_lines)) is not None
+        }
+        if order == list(self._identity.leaves):
+            return plans
+        # folders of the sources may be numbered anew; Spark plans such a batch itself
+        return {}
 
     def _plan_again(
         self, mine: WorkingCopy, lineage: Lineage, batch: int, planned: dict[int, Plan]

@@ -116,6 +116,10 @@ def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch
         if "/_" not in path and path not in expected:
             copy.remove(path)
     copy.forget_after(batch)
+    copy.remove(f"offsets/{batch + 1}")  # whoever knows that it is whole puts it back
+    for path in copy.source_entries():
+        if path not in logs:
+            copy.remove(path)
     committed = copy.read_text(f"commits/{batch}") is not None
     for path, data in logs.items():
         if _is_of_other_batch(path, batch):
