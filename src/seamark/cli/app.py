@@ -12,10 +12,7 @@ from seamark.cli.lazy import LazyGroup
 from seamark.errors import SeamarkError
 
 COMMANDS = {
-    "demo": (
-        "seamark.cli.demo.command",
-        "Kill a pipeline in the middle of an epoch; no row is lost or doubled.",
-    ),
+    "demo": ("seamark.cli.demo.command", "Kill a running pipeline; no row is lost or doubled."),
     "version": ("seamark.cli.version", "Show the versions of Seamark and what it works with."),
 }
 

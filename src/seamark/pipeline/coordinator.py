@@ -136,7 +136,7 @@ class Coordinator:
             self.interrupted = interruption
             raise
         except BaseException as error:
-            self.failure = error
+            self.failure = self.cause_of(error)
             self._on_failure()
             if isinstance(error, Exception):
                 raise
@@ -144,6 +144,18 @@ class Coordinator:
             raise SeamarkError(f"the epoch was cut off by {type(error).__name__}") from error
         finally:
             self.between_epochs.release()
+
+    def cause_of(self, error: BaseException) -> BaseException:
+        """Being fenced, when that is why: whoever takes over moves the working copy away."""
+        if isinstance(error, Exception) and not isinstance(error, FencedError):
+            try:
+                self._store.check_claim()
+            except FencedError as fenced:
+                fenced.__cause__ = error
+                return fenced
+            except SeamarkError:
+                pass  # the store does not tell, so the error speaks for itself
+        return error
 
     def _enter(self) -> None:
         """Begin an epoch, unless the run is to stop: whoever stops it may be waiting for us."""

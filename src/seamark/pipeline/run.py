@@ -160,7 +160,7 @@ class Run:
             return explained(failure) if is_of_spark(failure) else failure
         if error is None or self._coordinator.stopping.is_set():
             return None
-        return explained(error)
+        return self._coordinator.cause_of(explained(error))
 
     # signals
 

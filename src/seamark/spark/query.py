@@ -36,6 +36,8 @@ class RunningQuery:
         self._run_id = str(query.runId)
         self._context = spark.sparkContext
         self._format_2 = format_2
+        self._writer: Any = None
+        self._ways: list[Way] = []
 
     def next_commit(self) -> tuple[str, int, StateIds | None]:
         """(text of ``commits/N``, next watermark, state ids), after the batch's last action.
@@ -70,10 +72,8 @@ class RunningQuery:
 
     def _state_ids(self, plan: Any) -> StateIds:
         found: dict[int, list[list[str]]] = {}
-        writer, formats = self._writer_class(), self._formats()
-        for node in _nodes(plan):
-            if not writer.isInstance(node):
-                continue
+        formats = self._formats()
+        for node in self._state_writers(plan):
             # one call instead of several for each partition
             infos = node.getStateStoreCheckpointInfo()
             text = self._jvm.org.json4s.jackson.Serialization.write(infos, formats)
@@ -83,6 +83,19 @@ class RunningQuery:
             operator = int(node.getStateInfo().operatorId())
             found[operator] = [list(row["stateStoreCkptId"]) for row in rows]
         return dict(sorted(found.items()))
+
+    def _state_writers(self, plan: Any) -> list[Any]:
+        """The nodes that write state. Walking a plan is slow, so the way is remembered."""
+        if self._writer is None:
+            self._writer = self._writer_class()
+        known = [_at(plan, way) for way in self._ways]
+        if not known or not all(
+            node is not None and self._writer.isInstance(node) for node in known
+        ):
+            found = [(way, n) for way, n in _nodes(plan) if self._writer.isInstance(n)]
+            self._ways = [way for way, _ in found]
+            known = [node for _, node in found]
+        return known
 
     def _writer_class(self) -> Any:
         return _first_class(
@@ -95,11 +108,26 @@ class RunningQuery:
         return getattr(getattr(self._jvm.org.json4s, "DefaultFormats$"), "MODULE$")
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
+Way = tuple[int, ...]
+"""From the root of a plan to a node: which child to take each time."""
+
+
+def _nodes(plan: Any, way: Way = ()) -> Iterator[tuple[Way, Any]]:
+    yield way, plan
     children = plan.children()
     for number in range(children.size()):
-        yield from _nodes(children.apply(number))
+        yield from _nodes(children.apply(number), (*way, number))
+
+
+def _at(plan: Any, way: Way) -> Any:
+    """The node at the end of a way, or None when the plan has another shape."""
+    node = plan
+    for number in way:
+        children = node.children()
+        if children.size() <= number:
+            return None
+        node = children.apply(number)
+    return node
 
 
 def _first_class(jvm: Any, *names: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,12 +92,15 @@ def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> 
     """
     state = [path for path in expected if path.startswith("state/") and "/_" not in path]
 
+    missing: list[str] = []
+
     def differs(path: str) -> str | None:
         try:
             with open(copy.path(path), "rb") as file:
                 found = hashlib.file_digest(file, "sha256").digest()
         except FileNotFoundError:
-            return f"{path} is missing"
+            missing.append(path)
+            return None
         return None if found == expected[path] else f"{path} has other bytes"
 
     if not copy.exists():
@@ -107,7 +110,28 @@ def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> 
     if batch not in copy.batches("offsets"):
         return f"offsets/{batch} is missing"
     with ThreadPoolExecutor(4, "seamark-compare") as pool:
-        return next((why for why in pool.map(differs, state, chunksize=8) if why), None)
+        changed = next((why for why in pool.map(differs, state, chunksize=8) if why), None)
+    if changed is None and missing:
+        # Spark removes what no version needs any more; is that all that is missing?
+        return _hole(copy, set(state).difference(missing), batch)
+    return changed
+
+
+def _hole(copy: WorkingCopy, present: Collection[str], batch: int) -> str | None:
+    """What is missing for the state of a batch among files that are present; None for nothing."""
+    for operator in copy.operators():
+        for folder in operator.folders():
+            start = f"{folder.path}/"
+            names = {path.removeprefix(start) for path in present if path.startswith(start)}
+            try:
+                closure(
+                    names,
+                    batch + 1,
+                    lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
+                )
+            except MissingVersion as error:
+                return f"state in {folder.path}: {error.what}"
+    return None
 
 
 def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch: int) -> str:

@@ -31,11 +31,11 @@ LAST_EPOCH: Final = 15
 @click.option("--verify-only", is_flag=True, help="Prove the demo that was run there before.")
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as JSON.")
 def command(folder: Path, verify_only: bool, as_json: bool) -> None:
-    """Kill a pipeline in the middle of an epoch; no row is lost or doubled.
+    """Kill a running pipeline; no row is lost or doubled.
 
     A streaming pipeline on a real Spark makes bars out of trades, and filters the large ones. It
-    is killed with SIGKILL, started again, and every row of both sinks is held against what must
-    be there. The exit code is 1 when a row is lost, doubled or wrong.
+    is killed with SIGKILL in the middle of an epoch, started again, and every row of both sinks is
+    held against what must be there. The exit code is 1 when a row is lost, doubled or wrong.
     """
     from seamark.cli.demo.proof import prove
     from seamark.cli.demo.screen import Screen

@@ -17,7 +17,7 @@ from seamark.cli.demo.trades import Bar, Trade, closed_bars, large_trades
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.spark.logs import parse_offsets
 
-Row = tuple[Any, ...]
+Row = Trade | Bar
 
 _EXAMPLES: Final = 3
 
@@ -104,8 +104,8 @@ def prove(folder: Path) -> Proof:
     return Proof(
         progress,
         (
-            SinkProof(BARS, bars, rows_in(folder / BARS, Bar._fields)),
-            SinkProof(LARGE, large, rows_in(folder / LARGE, Trade._fields)),
+            SinkProof(BARS, bars, rows_in(folder / BARS, Bar)),
+            SinkProof(LARGE, large, rows_in(folder / LARGE, Trade)),
         ),
     )
 
@@ -116,9 +116,10 @@ def spark_progress(working: Path) -> SparkProgress:
     A batch closes the windows that end by the watermark in its own entry of the offset log; the
     watermark that it brings forth is for the next one.
     """
-    copies = sorted(working.glob("g*"), key=lambda copy: int(copy.name[1:]))
-    commits = (copies[-1] / "commits").glob("[0-9]*") if copies else ()
-    committed = [int(commit.name) for commit in commits]
+    # one folder for each start of the pipeline: g1, g2, …; the last one holds the whole log
+    starts = [int(copy.name[1:]) for copy in working.glob("g*") if copy.name[1:].isdigit()]
+    copy = working / f"g{max(starts, default=0)}"
+    committed = [int(commit.name) for commit in copy.glob("commits/[0-9]*")]
     if not committed:
         raise CheckpointNotFoundError(
             "there is no finished demo here",
@@ -126,7 +127,7 @@ def spark_progress(working: Path) -> SparkProgress:
             hint="Run the demo without --verify-only first.",
         )
     batch = max(committed)
-    entry = parse_offsets((copies[-1] / "offsets" / str(batch)).read_text())
+    entry = parse_offsets((copy / "offsets" / str(batch)).read_text())
     # one line for each sink that reads the source: they advance together
     trades = {json.loads(line)["offset"] for line in entry.lines}
     if len(trades) != 1:
@@ -134,8 +135,8 @@ def spark_progress(working: Path) -> SparkProgress:
     return SparkProgress(batch, trades.pop(), entry.watermark_ms)
 
 
-def rows_in(sink: Path, columns: tuple[str, ...]) -> Counter[Row]:
-    """All rows that a reader of the sink's folder sees; times in milliseconds since 1970."""
+def rows_in(sink: Path, kind: type[Row]) -> Counter[Row]:
+    """All rows that a reader of the sink's folder sees."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.dataset as ds  # type: ignore[import-untyped]
 
@@ -145,14 +146,15 @@ def rows_in(sink: Path, columns: tuple[str, ...]) -> Counter[Row]:
         dataset = ds.dataset(sink, format="parquet", partitioning="hive")
         if not dataset.files:
             return Counter()
-        table = dataset.to_table(columns=list(columns))
-        values = [_plain(table[name]).to_pylist() for name in columns]
+        table = dataset.to_table(columns=list(kind._fields))
+        values = [_plain(column).to_pylist() for column in table.columns]
     except (pa.ArrowException, OSError) as error:
         raise DamageError(f"{sink} cannot be read: {error}") from None
-    return Counter(zip(*values, strict=True))
+    return Counter(map(kind._make, zip(*values, strict=True)))
 
 
 def _plain(column: Any) -> Any:
+    """Times as milliseconds since 1970."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
