@@ -23,7 +23,7 @@ help: ## show this list
 	@echo
 	@echo "  PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS='-k name' goes to pytest."
 
-demo: .venv/demo.stamp ## see Seamark at work
+demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the rows
 	@.venv/bin/seamark demo $(ARGS)
 
 test: .venv/test.stamp ## run the tests, also those in one warm Spark
@@ -64,7 +64,8 @@ clean: ## remove .venv, caches and what the demo left
 # --expect is about how many packages it will be, for the bar; being wrong only makes it jump.
 .venv/demo.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the demo" --stamp $@ --expect 12 --extras cli
+	@$(PYTHON) -m tools.bootstrap --for "the demo" --stamp $@ --expect 22 \
+		--extras cli,spark,java
 
 .venv/test.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)

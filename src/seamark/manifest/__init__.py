@@ -57,6 +57,7 @@ SEAMARK_FIELDS: Final = frozenset(
         "fingerprint",  # digest of timeline, offset lines and source-log entries
         "structure",  # names, formats and targets that the pipeline's hash is made of
         "sink_guarantees",  # what a reader of each sink can rely on
+        "shown_as",  # the timeline under which sinks show an epoch that was rolled back to
         "leaves",  # the source of each line of Spark's offset log
     }
 )

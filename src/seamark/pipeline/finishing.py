@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.compile import Output
+from seamark.pipeline.rollback import shown_timeline
 from seamark.pipeline.sink_crew import SinkCrew
 from seamark.sinks.contract import Receipt
 
@@ -59,7 +60,7 @@ def _finish(output: Output, crew: SinkCrew, chosen: CheckpointManifest, done: Fi
             done.statuses[name] = SinkCommitStatus.committed()
         done.words[name] = f"keeps no record of epochs ({sink.guarantee.value})"
         return
-    receipt = sink.committed(str(chosen.extra.get("timeline", "")), chosen.epoch)
+    receipt = sink.committed(shown_timeline(chosen), chosen.epoch)
     if receipt is not None:
         _require_same(name, receipt, chosen)
         done.words[name] = "already committed"
@@ -93,12 +94,12 @@ def _committables(chosen: CheckpointManifest) -> dict[str, dict[str, object]]:
 
 def _require_same(name: str, receipt: Receipt, chosen: CheckpointManifest) -> None:
     theirs, ours = receipt.fingerprint, chosen.extra.get("fingerprint")
-    if theirs != ours or receipt.timeline != chosen.extra.get("timeline"):
+    if theirs != ours or receipt.timeline != shown_timeline(chosen):
         raise LineageError(
             f"sink {name!r} shows another epoch {chosen.epoch} than checkpoint "
             f"{chosen.checkpoint_id} says",
             where=f"It shows attempt {receipt.attempt} of timeline {receipt.timeline}; the "
-            f"checkpoint is of timeline {chosen.extra.get('timeline')}.",
+            f"checkpoint is of timeline {shown_timeline(chosen)}.",
             hint="Was the store or the sink brought back from a copy? Bring both back together, or "
             "take the epoch back from the sink.",
         )
@@ -113,11 +114,12 @@ def _fell_behind(name: str, chosen: CheckpointManifest, why: str) -> DamageError
     )
 
 
-def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None) -> dict[str, int]:
-    """Sinks that show later epochs than the chosen one, and up to which.
+def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None, timeline: str) -> dict[str, int]:
+    """Sinks that show later epochs of this timeline than the chosen one, and up to which.
 
-    It happens when a newer checkpoint was damaged after its epoch had been committed.
-    :class:`LineageError` when what they show belongs to another history.
+    It happens when a newer checkpoint was damaged after its epoch had been committed. Epochs of
+    the history that a rollback has given up are taken back. :class:`LineageError` when what a sink
+    shows belongs to neither.
     """
     found: dict[str, int] = {}
     epoch = chosen.epoch if chosen is not None else 0
@@ -125,14 +127,17 @@ def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None) -> dict[str, 
         newest = output.sink.newest() if output.sink.remembers else None
         if newest is None or newest.epoch <= epoch:
             continue
-        if chosen is not None and newest.timeline != chosen.extra.get("timeline"):
+        if chosen is None or newest.timeline == timeline:
+            found[output.name] = newest.epoch
+        elif newest.timeline == shown_timeline(chosen):
+            output.sink.unpublish_after(epoch)
+        else:
             raise LineageError(
                 f"sink {output.name!r} shows epoch {newest.epoch} of another history",
-                where=f"The newest checkpoint is epoch {epoch} of timeline "
-                f"{chosen.extra.get('timeline')}; the sink is at timeline {newest.timeline}.",
+                where=f"The newest checkpoint is epoch {epoch} of timeline {timeline}; the sink is "
+                f"at timeline {newest.timeline}.",
                 hint=f"Take it back with unpublish_after({epoch}), or give the sink a new target.",
             )
-        found[output.name] = newest.epoch
     return found
 
 

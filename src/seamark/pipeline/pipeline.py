@@ -8,12 +8,15 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest import CheckpointManifest
 from seamark.manifest.bounds import check_name
 from seamark.pipeline.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.draft import Identity
 from seamark.pipeline.explain import explanation
-from seamark.pipeline.judging import judge
+from seamark.pipeline.judging import judge, watch_partitioned_state
 from seamark.pipeline.launching import Launcher
+from seamark.pipeline.placement import STATE_PREFIX
+from seamark.pipeline.rollback import roll_back
 from seamark.pipeline.run import Run
 from seamark.pipeline.settings import Settings
 from seamark.pipeline.topology import Verdict, structure_of
@@ -21,6 +24,7 @@ from seamark.sinks.contract import Sink
 from seamark.spark.logs import SHUFFLE_PARTITIONS
 from seamark.spark.plan import Sources
 from seamark.spark.versions import session_of
+from seamark.state import StateStore
 from seamark.store import open_store
 
 if TYPE_CHECKING:
@@ -143,6 +147,17 @@ class Pipeline:
             compiled.tables,
             {name: output.sink.guarantee.value for name, output in self._outputs.items()},
         )
+
+    def rollback(self, checkpoint_id: int) -> CheckpointManifest:
+        """Go back to an earlier checkpoint for good: the next start goes on from its epoch.
+
+        Later checkpoints are taken out of use and a new timeline begins. What sinks have shown
+        since is taken back by the next start, as far as each sink can.
+        """
+        with open_store(self._store_url, storage_options=self._storage_options) as store:
+            states = StateStore(store.backend, prefix=STATE_PREFIX)
+            watch_partitioned_state(store, states)
+            return roll_back(store, checkpoint_id, self.name)
 
     def _session(self) -> SparkSession:
         if self._spark is None:

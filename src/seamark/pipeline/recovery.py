@@ -156,7 +156,7 @@ class Recovery:
     # nothing to go on from
 
     def _fresh(self, mine: WorkingCopy, lineage: Lineage) -> Recovered:
-        ahead = sinks_ahead(self._crew, None)
+        ahead = sinks_ahead(self._crew, None, lineage.timeline)
         if ahead:
             raise LineageError(
                 "the store has no checkpoint, and sinks show epochs already",
@@ -194,7 +194,7 @@ class Recovery:
         lineage.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
         finished = finish_sinks(self._crew, chosen)
         lineage.newest = self._recorded(chosen, finished)
-        lineage.ahead = sinks_ahead(self._crew, chosen)
+        lineage.ahead = sinks_ahead(self._crew, chosen, lineage.timeline)
         if lineage.ahead and chain.leaves != list(self._identity.leaves):
             raise RefusedError(
                 f"epochs after {chosen.epoch} have to run again, and the sinks have changed",

@@ -1,0 +1,53 @@
+"""Going back to an earlier checkpoint, for good: a new timeline, and nothing of the old reused."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from seamark.errors import CheckpointNotFoundError, DamageError
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.bounds import check_id
+from seamark.store import CheckpointStore
+
+SHOWN_AS: Final = "shown_as"
+"""The timeline under which sinks show the epoch that a rollback went back to."""
+
+
+def shown_timeline(manifest: CheckpointManifest) -> str:
+    """The timeline that sinks have noted for the manifest's own epoch."""
+    return str(manifest.extra.get(SHOWN_AS) or manifest.extra.get("timeline", ""))
+
+
+def roll_back(store: CheckpointStore, checkpoint_id: int, pipeline: str) -> CheckpointManifest:
+    """Claim the store, take all later checkpoints out of use, and repeat this one as the newest.
+
+    A writer that is still running is fenced. Sinks are brought back by the next start, also when
+    this is killed at any point. :class:`DamageError` when the checkpoint is not whole.
+    """
+    check_id(checkpoint_id)
+    store.claim(pipeline=pipeline)
+    chosen = store.load_by_id(checkpoint_id)
+    if chosen is None:
+        raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
+    verified = store.validate_checkpoint(checkpoint_id)
+    if not verified.valid:
+        raise DamageError(
+            f"checkpoint {checkpoint_id} is not whole, so nothing was rolled back to it",
+            where="; ".join(verified.damage),
+            hint="Choose another one.",
+        )
+    newest = store.next_id() - 1
+    if newest > checkpoint_id:
+        store.supersede(checkpoint_id + 1, newest)
+    # it holds nothing itself: all state is that of the checkpoint which it builds on
+    again = chosen.replace(
+        checkpoint_id=store.next_id(),
+        timestamp_ms=time.time_ns() // 1_000_000,
+        operator_states={},
+        table_store_checkpoint_path=None,
+        is_incremental=True,
+        parent_id=chosen.checkpoint_id,
+        state_checksum=None,
+    )
+    return store.save(again.with_extra(**{SHOWN_AS: shown_timeline(chosen)}))
