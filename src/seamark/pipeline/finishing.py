@@ -114,12 +114,24 @@ def _fell_behind(name: str, chosen: CheckpointManifest, why: str) -> DamageError
     )
 
 
+def take_back_abandoned(crew: SinkCrew, chosen: CheckpointManifest, timeline: str) -> list[str]:
+    """Take back the epochs of the history that a rollback has given up; what was, in words."""
+    words = []
+    for output in crew.outputs:
+        newest = output.sink.newest() if output.sink.remembers else None
+        if newest is None or newest.epoch <= chosen.epoch or newest.timeline == timeline:
+            continue
+        if newest.timeline == shown_timeline(chosen):
+            taken = output.sink.unpublish_after(chosen.epoch)
+            words.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
+    return words
+
+
 def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None, timeline: str) -> dict[str, int]:
     """Sinks that show later epochs of this timeline than the chosen one, and up to which.
 
-    It happens when a newer checkpoint was damaged after its epoch had been committed. Epochs of
-    the history that a rollback has given up are taken back. :class:`LineageError` when what a sink
-    shows belongs to neither.
+    It happens when a newer checkpoint was damaged after its epoch had been committed.
+    :class:`LineageError` when what a sink shows belongs to another history.
     """
     found: dict[str, int] = {}
     epoch = chosen.epoch if chosen is not None else 0
@@ -129,8 +141,6 @@ def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None, timeline: str
             continue
         if chosen is None or newest.timeline == timeline:
             found[output.name] = newest.epoch
-        elif newest.timeline == shown_timeline(chosen):
-            output.sink.unpublish_after(epoch)
         else:
             raise LineageError(
                 f"sink {output.name!r} shows epoch {newest.epoch} of another history",

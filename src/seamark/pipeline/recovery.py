@@ -23,7 +23,13 @@ from seamark.pipeline.directories import (
 )
 from seamark.pipeline.draft import Identity, committed
 from seamark.pipeline.figures import size_text
-from seamark.pipeline.finishing import Finished, finish_sinks, reset_sinks, sinks_ahead
+from seamark.pipeline.finishing import (
+    Finished,
+    finish_sinks,
+    reset_sinks,
+    sinks_ahead,
+    take_back_abandoned,
+)
 from seamark.pipeline.judging import judge, refuse_changes
 from seamark.pipeline.placement import chain_of, contents_of
 from seamark.pipeline.remapping import remap_sources
@@ -194,6 +200,7 @@ class Recovery:
         lineage.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
         finished = finish_sinks(self._crew, chosen)
         lineage.newest = self._recorded(chosen, finished)
+        self._notes += take_back_abandoned(self._crew, chosen, lineage.timeline)
         lineage.ahead = sinks_ahead(self._crew, chosen, lineage.timeline)
         if lineage.ahead and chain.leaves != list(self._identity.leaves):
             raise RefusedError(
