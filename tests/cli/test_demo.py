@@ -139,6 +139,20 @@ def test_spark_computes_the_same_trades_and_bars(spark: SparkSession) -> None:
     assert rows(as_bars(trades)) == set(closed_bars(3600, OPENING_MS + 3 * BAR_MS))
 
 
+@pytest.mark.warm
+def test_a_stop_before_spark_has_noted_the_last_batch_is_made_up_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from seamark.cli.demo.pipeline import complete_log, declare
+
+    run = declare(spark, tmp_path, None).run(available_now=False, timeout=4)
+    for name in (f"{run.epoch - 1}", f".{run.epoch - 1}.crc"):
+        (tmp_path / CHECKPOINTS / "working/g1/commits" / name).unlink(missing_ok=True)
+    assert not prove(tmp_path).holds
+    complete_log(spark, tmp_path, run)
+    assert prove(tmp_path).holds
+
+
 # the proof
 
 

@@ -46,7 +46,7 @@ def restore(copy: WorkingCopy, chain: Iterable[Contents], batch: int) -> Restore
 
     :class:`DamageError` when they do not make up the state of that batch.
     """
-    if copy.exists() and any(os.scandir(copy.root)):
+    if copy.exists() and os.listdir(copy.root):
         raise DamageError(
             "a working copy is only restored into an empty directory", where=copy.root
         )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from seamark import Pipeline
+    from seamark.pipeline.run import Run
 
 EPOCH_FIELDS: Final = (
     "epoch", "checkpoint_id", "rows", "seconds", "phases", "new_bytes", "full_bytes", "watermark",
@@ -144,6 +145,17 @@ class TellEvents(logging.Handler):
             tell("epoch", **{name: fields[name] for name in EPOCH_FIELDS})
 
 
+def complete_log(spark: SparkSession, folder: Path, run: Run) -> None:
+    """Have Spark's own commit log cover the last epoch of a run that has ended.
+
+    Spark notes a batch as committed after the epoch is done, and a stop may come in between. The
+    next start notes it then, from the checkpoint.
+    """
+    while spark_progress(folder / CHECKPOINTS / "working").batch + 1 < run.epoch:
+        run = declare(spark, folder, None).start()
+        run.stop()
+
+
 def main(folder: Path, fatal_epoch: int | None) -> None:
     """Run until killed or told to stop."""
     logging.basicConfig(level=logging.WARNING)
@@ -153,10 +165,7 @@ def main(folder: Path, fatal_epoch: int | None) -> None:
     spark = start_spark(folder)
     hook = kill_after_save(fatal_epoch) if fatal_epoch is not None else None
     run = declare(spark, folder, hook).run(available_now=False)
-    while spark_progress(folder / CHECKPOINTS / "working").batch + 1 < run.epoch:
-        # Spark was stopped before it had noted the last batch as committed: a start notes it
-        run = declare(spark, folder, None).start()
-        run.stop()
+    complete_log(spark, folder, run)
     spark.stop()
 
 

@@ -1,0 +1,269 @@
+"""A pipeline that is not what it was: what is refused, what goes on, and in which words."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seamark import Pipeline, SeamarkError
+from seamark.errors import RefusedError
+from seamark.pipeline.run import Run
+from seamark.sinks import FileSink
+from tests.pipeline.crashing import crash
+from tests.pipeline.workloads import (
+    EPOCHS,
+    Uninterrupted,
+    orders,
+    payments,
+    provider_of,
+    rows_in,
+    run,
+    shown,
+    values_in,
+    windowed,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.warm
+
+
+class Shop:
+    """A pipeline that can be declared a little differently with every start."""
+
+    def __init__(self, spark: SparkSession, folder: Path, root: Path) -> None:
+        self._spark = spark
+        self._root = root
+        self.folder = root / "input"
+        self._all = folder
+        for name in ("orders", "payments"):
+            (self.folder / name).mkdir(parents=True)
+        self.deliver(3)
+
+    def deliver(self, files: int) -> None:
+        """Let the sources have so many files."""
+        for name in ("orders", "payments"):
+            for path in sorted((self._all / name).iterdir())[:files]:
+                shutil.copy2(path, self.folder / name / path.name)
+
+    def declare(
+        self, *, without: str = "", large: str = "v > 50", path: str = "large", **options: Any
+    ) -> Pipeline:
+        p = Pipeline("shop", self._root / "store", **options)
+        source = p.source("orders", orders(self._spark, self.folder))
+        p.sink("main", windowed(source), FileSink(self._root / "main"))
+        if without != "large":
+            p.sink("large", source.where(large), FileSink(self._root / path))
+        return p
+
+    def with_small(self, **options: Any) -> Pipeline:
+        p = Pipeline("shop", self._root / "store", **options)
+        source = p.source("orders", orders(self._spark, self.folder))
+        p.sink("small", source.where("v < 20"), FileSink(self._root / "small"))
+        p.sink("main", windowed(source), FileSink(self._root / "main"))
+        p.sink("large", source.where("v > 50"), FileSink(self._root / "large"))
+        return p
+
+    def with_payments(self, **options: Any) -> Pipeline:
+        p = self.declare(**options)
+        paid = p.source("payments", payments(self._spark, self.folder))
+        p.sink("paid", paid.union(paid.where("false")), FileSink(self._root / "paid"))
+        return p
+
+
+@pytest.fixture
+def shop(spark: SparkSession, input_folder: Path, tmp_path: Path) -> Shop:
+    return Shop(spark, input_folder, tmp_path)
+
+
+def epochs_of(folder: Path) -> set[int]:
+    return {row["epoch"] for row in values_in(folder)}
+
+
+def test_a_sink_that_is_gone_is_refused_by_name_and_warn_goes_on_without_it(
+    shop: Shop, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    shop.declare().run()
+    shop.deliver(EPOCHS + 1)
+    before = rows_in(tmp_path / "large")
+    with pytest.raises(RefusedError, match="sink 'large' was removed") as refused:
+        shop.declare(without="large").run()
+    assert "policy='warn'" in str(refused.value)
+    finished = shop.declare(without="large", policy="warn").run()
+    assert "sink 'large' was removed" in " ".join(finished.report.notes)
+    assert rows_in(tmp_path / "main") == uninterrupted("windowed")["main"]
+    assert rows_in(tmp_path / "large") == before
+
+
+def test_a_sink_that_comes_starts_at_the_next_epoch_and_the_report_says_so(
+    shop: Shop, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    shop.declare().run()
+    shop.deliver(EPOCHS + 1)
+    finished = shop.with_small().run()
+    assert finished.report.finished["small"] == "is new, starts at epoch 5"
+    assert "sink 'small' was added" in " ".join(finished.report.notes)
+    assert shown(tmp_path) == uninterrupted("windowed")
+    assert min(epochs_of(tmp_path / "small")) == 5
+    assert all(row["v"] < 20 for row in values_in(tmp_path / "small"))
+
+
+def test_an_added_sink_survives_a_crash_in_its_first_epoch(
+    spark: SparkSession, shop: Shop, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    from seamark.testing.crashes import SimulatedCrash, crash_at
+
+    shop.declare().run()
+    shop.deliver(EPOCHS + 1)
+    with pytest.raises(SimulatedCrash):
+        shop.with_small(on_step=crash_at("save", "after", 5)).run()
+    shutil.rmtree(tmp_path / "store" / "working")
+    shop.with_small().run()
+    assert shown(tmp_path) == uninterrupted("windowed")
+    assert min(epochs_of(tmp_path / "small")) == 5
+
+
+def test_an_added_source_is_refused_even_when_changes_are_accepted(shop: Shop) -> None:
+    shop.declare().run()
+    with pytest.raises(RefusedError, match="source 'payments' was added") as refused:
+        shop.with_payments(policy="warn").run()
+    assert "cannot add or remove a source" in str(refused.value)
+
+
+def test_a_changed_target_is_refused_with_the_old_and_the_new_one(shop: Shop) -> None:
+    shop.declare().run()
+    with pytest.raises(RefusedError, match="sink 'large': target was '.*large', is '.*elsewhere'"):
+        shop.declare(path="elsewhere").run()
+
+
+def test_other_shuffle_partitions_are_refused_by_the_name_of_the_setting(
+    spark: SparkSession, shop: Shop, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    shop.declare().run()
+    shop.deliver(EPOCHS + 1)
+    spark.conf.set("spark.sql.shuffle.partitions", 3)
+    try:
+        with pytest.raises(RefusedError, match=r"spark\.sql\.shuffle\.partitions") as refused:
+            shop.declare(policy="warn").run()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", 2)
+    assert "state_partitions was 2, is 3" in str(refused.value)
+    shop.declare().run()
+    assert shown(tmp_path) == uninterrupted("windowed")
+
+
+def test_a_refused_start_does_not_fence_the_run_that_goes_on(shop: Shop) -> None:
+    running = shop.declare().start()
+    try:
+        with pytest.raises(RefusedError, match="was removed"):
+            shop.declare(without="large").start()
+        assert running.is_active
+        assert running.exception() is None
+    finally:
+        running.stop()
+    assert running.exception() is None
+
+
+def test_auto_reset_takes_everything_back_and_reads_it_again(
+    shop: Shop, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    shop.declare(large="v > 90", path="large").run()
+    shop.deliver(EPOCHS + 1)
+    finished = shop.with_payments(policy="auto_reset").run()
+    assert finished.report.fresh_start
+    assert "source 'payments' was added" in " ".join(finished.report.notes)
+    assert "sink main: 4 epochs taken back and kept aside" in finished.report.notes
+    assert shown(tmp_path) == uninterrupted("windowed")
+    again = shop.with_payments().run()
+    assert not again.report.fresh_start
+    assert shown(tmp_path) == uninterrupted("windowed")
+
+
+def test_a_planned_file_that_is_gone_stops_the_epoch_until_it_is_back(
+    spark: SparkSession, shop: Shop, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    shop.deliver(EPOCHS + 1)
+    crash(spark, "windowed", "hdfs", shop.folder, tmp_path, "write:before:3")
+    third = sorted((shop.folder / "orders").iterdir())[2]
+    third.rename(tmp_path / "aside")
+    with pytest.raises(SeamarkError, match="gone") as missing:
+        run(spark, "windowed", "hdfs", shop.folder, tmp_path)
+    assert third.name in str(missing.value)
+    assert "Bring the file back" in str(missing.value)
+    (tmp_path / "aside").rename(third)
+    run(spark, "windowed", "hdfs", shop.folder, tmp_path)
+    assert shown(tmp_path) == uninterrupted("windowed")
+
+
+# going on from a query that was no pipeline
+
+
+def by_hand(spark: SparkSession, folder: Path, root: Path) -> Counter[str]:
+    """A query as people write it, with its own checkpoint directory; what it has written."""
+
+    def write(df: Any, batch: int) -> None:
+        df.write.parquet(str(root / "by-hand" / f"epoch={batch}"))
+
+    query = (
+        windowed(orders(spark, folder))
+        .writeStream.option("checkpointLocation", str(root / "old"))
+        .trigger(availableNow=True)
+        .foreachBatch(write)
+        .start()
+    )
+    query.awaitTermination()
+    return rows_in(root / "by-hand")
+
+
+def adopting(shop: Shop, spark: SparkSession, root: Path, **options: Any) -> Pipeline:
+    p = Pipeline("shop", root / "store", adopt=root / "old", **options)
+    p.sink("main", windowed(p.source("orders", orders(spark, shop.folder))), FileSink(root / "main"))
+    return p
+
+
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb", "rocksdb-changelog", "format2"])
+def test_an_adopted_query_goes_on_where_it_stood(
+    spark: SparkSession, shop: Shop, uninterrupted: Uninterrupted, tmp_path: Path, provider: str
+) -> None:
+    with provider_of(spark, provider):
+        written = by_hand(spark, shop.folder, tmp_path)
+        shop.deliver(EPOCHS + 1)
+        finished = _finish_after_wiping(adopting, shop, spark, tmp_path)
+    assert finished.report.working_copy.startswith("rebuilt")
+    assert written + rows_in(tmp_path / "main") == uninterrupted("windowed")["main"]
+
+
+def _finish_after_wiping(declare: Any, shop: Shop, spark: SparkSession, root: Path) -> Run:
+    """Adopt, crash one epoch later, and go on from the store alone."""
+    from seamark.testing.crashes import SimulatedCrash, crash_at
+
+    with pytest.raises(SimulatedCrash):
+        declare(shop, spark, root, on_step=crash_at("record", "after", 5)).run()
+    shutil.rmtree(root / "store" / "working")
+    finished: Run = declare(shop, spark, root).run()
+    return finished
+
+
+def test_what_cannot_be_adopted_is_refused_with_the_reason_and_left_alone(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    with pytest.raises(RefusedError, match="no checkpoint directory of a query"):
+        adopting(shop, spark, tmp_path).run()
+    by_hand(spark, shop.folder, tmp_path)
+    before = sorted(path for path in (tmp_path / "old").rglob("*"))
+    p = Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old")
+    source = p.source("orders", orders(spark, shop.folder))
+    p.sink("main", windowed(source), FileSink(tmp_path / "main"))
+    p.sink("large", source.where("v > 50"), FileSink(tmp_path / "large"))
+    with pytest.raises(RefusedError, match="has 1 sources, and this pipeline reads 2"):
+        p.run()
+    q = Pipeline("shop", tmp_path / "store", adopt=tmp_path / "old")
+    q.sink("main", q.source("orders", orders(spark, shop.folder)), FileSink(tmp_path / "plain"))
+    with pytest.raises(RefusedError, match="its query has stateful operators"):
+        q.run()
+    assert sorted(path for path in (tmp_path / "old").rglob("*")) == before

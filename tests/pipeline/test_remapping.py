@@ -1,0 +1,63 @@
+"""A sink that comes or goes changes the order in which Spark lists the sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seamark.errors import RefusedError
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.draft import Identity
+from seamark.pipeline.remapping import remap_sources, reordered
+from seamark.spark.logs import parse_offsets
+from seamark.spark.working_copy import WorkingCopy
+from tests.spark.directories import offsets_text
+
+
+def identity(*leaves: str) -> Identity:
+    return Identity("p", {}, leaves, (), (), {}, {})
+
+
+def saved_with(*leaves: str) -> CheckpointManifest:
+    return CheckpointManifest.new(1, epoch=1, extra={"leaves": list(leaves)})
+
+
+def test_every_leaf_gets_the_line_of_its_source() -> None:
+    text = offsets_text("at a", "at b", watermark=7)
+    again = reordered(text, ["a", "b"], ["b", "a", "b"])
+    assert parse_offsets(again).lines == ("at b", "at a", "at b")
+    assert parse_offsets(again).watermark_ms == 7
+
+
+def test_the_folders_of_the_sources_follow_their_numbers(tmp_path: Path) -> None:
+    copy = WorkingCopy(tmp_path)
+    copy.write("offsets/0", offsets_text("at a", "at b").encode())
+    copy.write("sources/0/0", b"log of a")
+    copy.write("sources/1/0", b"log of b")
+    remap_sources(copy, saved_with("a", "b"), identity("b", "a"))
+    assert copy.read_text("sources/0/0") == "log of b"
+    assert copy.read_text("sources/1/0") == "log of a"
+    assert parse_offsets(copy.read_text("offsets/0") or "").lines == ("at b", "at a")
+
+
+def test_nothing_changes_when_the_order_is_the_same(tmp_path: Path) -> None:
+    copy = WorkingCopy(tmp_path)
+    copy.write("offsets/0", offsets_text("at a").encode())
+    before = copy.read("offsets/0")
+    remap_sources(copy, saved_with("a"), identity("a"))
+    assert copy.read("offsets/0") == before
+
+
+def test_a_source_that_nothing_is_known_about_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="added"):
+        remap_sources(WorkingCopy(tmp_path), saved_with("a"), identity("a", "b"))
+
+
+def test_a_self_join_has_more_folders_than_names_and_is_left_alone(tmp_path: Path) -> None:
+    copy = WorkingCopy(tmp_path)
+    copy.write("offsets/0", offsets_text("at a", "at a").encode())
+    copy.write("sources/0/0", b"one")
+    copy.write("sources/1/0", b"two")
+    with pytest.raises(RefusedError, match="itself"):
+        remap_sources(copy, saved_with("a", "a"), identity("a"))

@@ -1,0 +1,83 @@
+"""Spark's logs: read, made readable for people, and written as Spark writes them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from seamark.errors import DamageError, RefusedError
+from seamark.spark.logs import (
+    commit_text,
+    log_offset,
+    parse_commit,
+    parse_offsets,
+    readable_offset,
+)
+
+OFFSETS = (
+    'v1\n{"batchWatermarkMs":5,"batchTimestampMs":9,"conf":{"spark.sql.shuffle.partitions":"4"}}\n'
+    '{"logOffset":3}\n-'
+)
+
+
+def test_an_entry_of_the_offset_log_tells_watermark_partitions_and_lines() -> None:
+    entry = parse_offsets(OFFSETS)
+    assert (entry.watermark_ms, entry.state_partitions) == (5, 4)
+    assert entry.lines == ('{"logOffset":3}', "-")
+    assert entry.text == OFFSETS
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\nnot json\n-", "v1\n[]\n-", "v9\n{}\n-"])
+def test_a_torn_entry_is_damage(text: str) -> None:
+    with pytest.raises(DamageError):
+        parse_offsets(text)
+
+
+def test_source_evolution_is_refused_with_the_setting_that_ends_it() -> None:
+    with pytest.raises(RefusedError, match="enableSourceEvolution"):
+        parse_offsets('v2\n{"batchWatermarkMs":0}\nalpha:{"logOffset":1}')
+
+
+@pytest.mark.parametrize(
+    ("line", "readable"),
+    [
+        ('{"trades":{"0":17,"1":20}}', {"trades-0": "17", "trades-1": "20"}),
+        ('{"logOffset":3}', {"logOffset": "3"}),
+        ("42", {"offset": "42"}),
+        ("-", {}),
+        ('{"offset":0,"timestamp":12}', {"offset": "0", "timestamp": "12"}),
+        ('{"cursor":"abc","shards":{"a":{"x":1}}}', {"cursor": "abc", "shards": '{"a":{"x":1}}'}),
+        ("not json", {"offset": "not json"}),
+        ('{"t":{}}', {"t": "{}"}),
+    ],
+)
+def test_offsets_of_every_kind_of_source_can_be_read(line: str, readable: dict[str, str]) -> None:
+    assert readable_offset(line) == readable
+
+
+def test_only_a_file_source_has_a_log_of_its_own() -> None:
+    assert log_offset('{"logOffset":3}') == 3
+    assert log_offset("7") is None
+    assert log_offset("-") is None
+    assert log_offset('{"logOffset":"x"}') is None
+
+
+def test_a_commit_is_written_as_spark_writes_it_and_read_back() -> None:
+    assert commit_text(5) == 'v1\n{"nextBatchWatermarkMs":5}'
+    ids = {0: [["a"], ["b"]], 1: [["c", "d"], ["e", "f"]]}
+    text = commit_text(7, ids)
+    head, body = text.split("\n")
+    assert head == "v2"
+    assert json.loads(body)["stateUniqueIds"] == {
+        "0": [["a"], ["b"]],
+        "1": [["c", "d"], ["e", "f"]],
+    }
+    assert parse_commit(text) == (7, ids)
+    assert parse_commit("v1\n{}") == (0, None)
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n[]", "x\n{}", 'v2\n{"stateUniqueIds":{"a":[]}}'])
+def test_a_torn_commit_is_damage(text: str) -> None:
+    with pytest.raises(DamageError):
+        parse_commit(text)
