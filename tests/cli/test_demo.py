@@ -145,7 +145,10 @@ def test_a_stop_before_spark_has_noted_the_last_batch_is_made_up_for(
 ) -> None:
     from seamark.cli.demo.pipeline import complete_log, declare
 
-    run = declare(spark, tmp_path, None).run(available_now=False, timeout=4)
+    run = declare(spark, tmp_path, None).start()
+    while run.epoch < 3:
+        assert not run.await_termination(0.1)
+    run.stop()
     for name in (f"{run.epoch - 1}", f".{run.epoch - 1}.crc"):
         (tmp_path / CHECKPOINTS / "working/g1/commits" / name).unlink(missing_ok=True)
     assert not prove(tmp_path).holds

@@ -77,11 +77,14 @@ def provider_of(spark: SparkSession, provider: str) -> Iterator[None]:
 # input
 
 
-def write_input(folder: Path) -> Path:
+def write_input(folder: Path, epochs: int = EPOCHS) -> Path:
     """Files ``orders`` and ``payments``, one an epoch, each newer than the one before."""
-    for epoch in range(EPOCHS + 1):
+    for epoch in range(epochs):
         put_file(folder / "orders", epoch, _orders(epoch))
         put_file(folder / "payments", epoch, _payments(epoch))
+    far = epochs * 60 + 6000
+    put_file(folder / "orders", epochs, [_order(epochs * ROWS, at=far)])
+    put_file(folder / "payments", epochs, [{"order": -1, "paid": 0, "pt": clock(far + 600)}])
     return folder
 
 
@@ -95,8 +98,6 @@ def put_file(folder: Path, number: int, rows: list[dict[str, Any]]) -> Path:
 
 
 def _orders(epoch: int) -> list[dict[str, Any]]:
-    if epoch == EPOCHS:
-        return [_order(EPOCHS * ROWS, at=7200)]
     new = [_order(epoch * ROWS + n, at=epoch * 60 + n) for n in range(ROWS)]
     again = [_order((epoch - 1) * ROWS + n, at=(epoch - 1) * 60 + n) for n in range(0, ROWS, 4)]
     return new + (again if epoch else [])
@@ -109,8 +110,6 @@ def _order(number: int, at: int) -> dict[str, Any]:
 
 def _payments(epoch: int) -> list[dict[str, Any]]:
     """Half of the orders are paid at once, a quarter an epoch later, a quarter never."""
-    if epoch == EPOCHS:
-        return [{"order": -1, "paid": 0, "pt": clock(7800)}]
     paid = [epoch * ROWS + n for n in range(0, ROWS, 2)]
     paid += [(epoch - 1) * ROWS + n for n in range(1, ROWS, 4) if epoch]
     return [

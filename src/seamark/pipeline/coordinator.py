@@ -35,8 +35,10 @@ from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
 from seamark.sinks.contract import Committable, Plan
 from seamark.spark.capture import Capture, Captured
 from seamark.spark.logs import parse_offsets
+from seamark.spark.planned_files import missing_files
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.spark.restore import read_plan
+from seamark.spark.versions import IGNORE_MISSING_FILES
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore
 from seamark.store import CheckpointStore
@@ -176,6 +178,7 @@ class Coordinator:
             if self._is_replay(epoch):
                 self._replay(batch, epoch)
                 return
+            self._require_files(batch, epoch)
             already = self._shown_already(epoch)
         try:
             with epoch.step(Step.WRITE, on_step), self._time_limit():
@@ -273,6 +276,17 @@ class Coordinator:
                 "rebuilt from the checkpoint.",
             )
         log.info("epoch %d was run again and agrees with its checkpoint", epoch.number)
+
+    def _require_files(self, batch: DataFrame, epoch: EpochRun) -> None:
+        if batch.sparkSession.conf.get(IGNORE_MISSING_FILES) == "true":
+            return
+        if gone := missing_files(epoch.plan):
+            raise SeamarkError(
+                f"a file that epoch {epoch.number} was planned to read is gone",
+                where=", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if gone[3:] else ""),
+                hint="Bring it back: the epoch runs again on exactly the rows that it was planned "
+                "for. Spark itself would take it for a file without rows.",
+            )
 
     def _shown_already(self, epoch: EpochRun) -> set[str]:
         """Sinks that show this epoch: their checkpoint was lost, and the epoch is run again."""

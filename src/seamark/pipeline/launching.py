@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark.errors import RefusedError
 from seamark.pipeline.compile import Compiled
 from seamark.pipeline.coordinator import Coordinator
 from seamark.pipeline.directories import working_root
@@ -88,6 +89,7 @@ class Launcher:
     def start(self, trigger: Mapping[str, Any]) -> Run:
         """Recover, then start the query."""
         try:
+            self._refuse_a_second_run()
             root = working_root(
                 self._store,
                 self._identity.name,
@@ -113,6 +115,15 @@ class Launcher:
         except BaseException:
             self._held.close()
             raise
+
+    def _refuse_a_second_run(self) -> None:
+        # Spark refuses it too, but only after the claim: then neither of the two would run on
+        name = self._identity.name
+        if any(query.name == name for query in self._spark.streams.active):
+            raise RefusedError(
+                f"a query named {name!r} is running in this Spark session already",
+                hint="Stop it first; a pipeline has one run at a time.",
+            )
 
     def _run(self, recovered: Recovered, trigger: Mapping[str, Any]) -> Run:
         coordinator = Coordinator(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 OLDEST: Final = (4, 0)
 FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+IGNORE_MISSING_FILES: Final = "spark.sql.files.ignoreMissingFiles"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 

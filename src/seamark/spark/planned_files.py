@@ -1,0 +1,32 @@
+"""Files that a batch was planned to read and that are gone.
+
+Spark lists the files of a planned batch anew and takes one that is missing for one without rows:
+the epoch would be decided, and its rows lost, without an error (seen on 4.3).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
+
+from seamark.sinks.contract import Plan
+
+
+def missing_files(plan: Plan) -> list[str]:
+    """Local files of the plan that do not exist; of other file systems nothing is known here."""
+    return [path for path in local_files(plan) if not os.path.exists(path)]
+
+
+def local_files(plan: Plan) -> Iterator[str]:
+    """The local files that the entries of file sources name; other sources' entries name none."""
+    for entry in plan.sources.values():
+        for line in entry.split("\n")[1:]:
+            try:
+                fields = json.loads(line)
+            except ValueError:
+                continue
+            uri = urlsplit(str(fields.get("path", ""))) if isinstance(fields, dict) else None
+            if uri is not None and uri.scheme == "file":
+                yield unquote(uri.path)

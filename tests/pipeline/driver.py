@@ -1,0 +1,77 @@
+"""A driver process for tests that need two of them, or one that is stopped in the middle.
+
+``python -m tests.pipeline.driver BASE [STEP WHEN EPOCH]``: runs all that is in ``BASE/in``. At the
+given point it stops itself and its JVM, as a machine that hangs would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+import seamark
+from seamark.errors import SeamarkError
+from seamark.pipeline.settings import OnStep
+from seamark.sinks import FileSink
+from seamark.spark.java import use_java
+
+
+def session() -> SparkSession:
+    use_java()
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def pipeline(spark: SparkSession, base: Path, on_step: OnStep | None = None) -> seamark.Pipeline:
+    made = seamark.Pipeline("two-drivers", base / "store", on_step=on_step)
+    trades = made.source(
+        "trades",
+        spark.readStream.schema("k int, v int, t timestamp")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(base / "in")),
+    )
+    sums = trades.withWatermark("t", "1 second").groupBy(f.window("t", "10 seconds"), "k").count()
+    made.sink("sums", sums.select("k", "count"), FileSink(base / "sums"))
+    made.sink("all", trades.select("k", "v"), FileSink(base / "all"))
+    return made
+
+
+def stop_at(spark: SparkSession, base: Path, point: tuple[str, str, int]) -> OnStep:
+    jvm: Any = spark.sparkContext._jvm
+    jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
+
+    def hook(step: Any, when: str, epoch: int) -> None:
+        if (step.value, when, epoch) == point:
+            (base / "stopped").write_text(f"{os.getpid()} {jvm_pid}")
+            os.kill(jvm_pid, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return hook
+
+
+def main(base: Path, *point: str) -> int:
+    spark = session()
+    hook = stop_at(spark, base, (point[0], point[1], int(point[2]))) if point else None
+    try:
+        pipeline(spark, base, hook).run()
+    except SeamarkError as error:
+        print(f"{type(error).__name__}: {error.what}", flush=True)  # noqa: T201
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

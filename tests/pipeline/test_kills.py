@@ -1,0 +1,113 @@
+"""Real ``kill -9`` of the process that runs a pipeline; its JVM dies with it, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import SEED
+from tests.pipeline.crashing import POINTS, wipe
+from tests.pipeline.killing import child, killed_at
+from tests.pipeline.workloads import Uninterrupted, run, shown, write_input
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LONG = 40
+"""Epochs of an input that is long enough to be killed in the middle several times."""
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize(
+    ("kind", "provider", "point"),
+    [
+        ("windowed", "hdfs", "save:after:3"),
+        ("outer-join", "rocksdb-changelog", "commit:between:3"),
+        ("deduplicated", "rocksdb", "record:after:3"),
+    ],
+)
+def test_a_killed_pipeline_goes_on_and_shows_every_row_once(
+    spark: SparkSession,
+    uninterrupted: Uninterrupted,
+    tmp_path: Path,
+    kind: str,
+    provider: str,
+    point: str,
+) -> None:
+    killed_at(kind, provider, uninterrupted.folder, tmp_path, point)
+    finished = run(spark, kind, provider, uninterrupted.folder, tmp_path)
+    assert finished.report.epoch == 3
+    assert shown(tmp_path) == uninterrupted(kind)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_any_point_of_an_epoch_loses_nothing(
+    spark: SparkSession, uninterrupted: Uninterrupted, tmp_path: Path, point: str
+) -> None:
+    killed_at("outer-join", "rocksdb-changelog", uninterrupted.folder, tmp_path, f"{point}:4")
+    if point.endswith("after"):
+        wipe(tmp_path)
+    run(spark, "outer-join", "rocksdb-changelog", uninterrupted.folder, tmp_path)
+    assert shown(tmp_path) == uninterrupted("outer-join")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_five_kills_at_any_time_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    kill_often(spark, tmp_path, "windowed", "rocksdb-changelog", 5, seeded())
+
+
+@pytest.mark.spark
+def test_a_writer_that_was_paused_while_another_took_over_is_told_and_shows_nothing_more(
+    spark: SparkSession, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    with child("windowed", "hdfs", uninterrupted.folder, tmp_path) as paused:
+        paused.wait_until_running()
+        jvm = int((tmp_path / "jvm.pid").read_text(encoding="utf-8"))
+        while not (tmp_path / "main" / "epoch=000002").exists():
+            assert paused.process.poll() is None, paused.said()
+            time.sleep(0.005)
+        for pid in (paused.process.pid, jvm):
+            os.kill(pid, signal.SIGSTOP)
+        run(spark, "windowed", "hdfs", uninterrupted.folder, tmp_path)
+        before = shown(tmp_path)
+        for pid in (jvm, paused.process.pid):
+            os.kill(pid, signal.SIGCONT)
+        assert paused.process.wait(60) == 1
+        assert "FencedError" in paused.said()
+    assert before == shown(tmp_path) == uninterrupted("windowed")
+
+
+def seeded() -> random.Random:
+    return random.Random(os.environ[SEED])
+
+
+def kill_often(
+    spark: SparkSession, root: Path, kind: str, provider: str, kills: int, dice: random.Random
+) -> int:
+    """Kill a long run so many times, or until it is at its end; how often it was killed."""
+    folder = write_input(root / "input", LONG)
+    done = 0
+    for number in range(kills):
+        with child(kind, provider, folder, root / "killed") as dying:
+            dying.wait_until_running()
+            time.sleep(dice.uniform(0.5, 8.0))
+            if (root / "killed" / "done").exists():
+                break
+            dying.process.send_signal(signal.SIGKILL)
+            dying.wait_until_killed()
+        done += 1
+        if dice.random() < 0.5:
+            wipe(root / "killed")
+        print(f"kill {number + 1} of {kind} on {provider}")  # noqa: T201 - shown by -rP
+    run(spark, kind, provider, folder, root / "killed")
+    run(spark, kind, provider, folder, root / "calm")
+    assert shown(root / "killed") == shown(root / "calm")
+    return done
