@@ -1,8 +1,8 @@
 """A process that runs one of the workloads and dies where it is told to.
 
-``child.py KIND PROVIDER INPUT ROOT``. ``SEAMARK_FAIL_POINT`` is a point such as ``save:after:3``, or
-``commit:between:3``: after the first sink has committed and before the second. Below ROOT it leaves
-``jvm.pid`` when it is about to start the pipeline, ``marker`` when it dies, ``done`` when it ends.
+``child.py KIND PROVIDER INPUT ROOT``. ``SEAMARK_FAIL_POINT`` is a point such as ``save:after:3``,
+or ``commit:between:3``: after the first sink has committed and before the second. Below ROOT it
+leaves ``jvm.pid`` when it is about to start, ``marker`` when it dies, ``done`` when it ends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def dying_between_commits(root: Path, epoch: int) -> None:
             die(f"reached {BETWEEN}{epoch}", root / "marker")
         commit(sink, committable)
 
-    FileSink.commit = commit_or_die  # type: ignore[method-assign]
+    FileSink.commit = commit_or_die  # type: ignore[method-assign,assignment]
 
 
 def main() -> None:

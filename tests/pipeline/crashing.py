@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
 WHEN: Final[tuple[When, ...]] = ("before", "after")
 POINTS: Final = tuple(f"{step.value}:{when}" for step, when in product(Step, WHEN))
+GAPS: Final = (
+    "begin:before",
+    "write:before",
+    "prepare:before",
+    "capture:before",
+    "save:before",
+    "save:after",
+    "commit:after",
+    "record:after",
+    "retain:after",
+)
+"""One point for each state that a dead process can leave: after a step is before the next one."""
 
 
 def crash(
@@ -68,13 +80,13 @@ def all_pairs(providers: Mapping[str, Sequence[str]]) -> set[tuple[str, str]]:
     return {
         pair
         for kind, possible in providers.items()
-        for provider, point in product(possible, POINTS)
+        for provider, point in product(possible, GAPS)
         for pair in Case(kind, provider, (point,)).pairs
     }
 
 
 def covering(providers: Mapping[str, Sequence[str]], crashes: int) -> list[Case]:
-    """Few cases of so many crashes each in which every possible pair meets; always the same."""
+    """Few cases of at most so many crashes in which every possible pair meets; always the same."""
     missing = all_pairs(providers)
     cases: list[Case] = []
     while missing:
@@ -92,14 +104,15 @@ def covering(providers: Mapping[str, Sequence[str]], crashes: int) -> list[Case]
 
 
 def _filled(kind: str, provider: str, crashes: int, missing: set[tuple[str, str]]) -> Case:
-    """The points that help most with this kind and provider, in the order of an epoch."""
+    """The points that help most with this kind and provider, in their order."""
 
     def gain(point: str) -> int:
         return len({(kind, point), (provider, point)} & missing)
 
     def order(point: str) -> tuple[int, int]:
         # points that are equally good are not taken side by side
-        return -gain(point), (POINTS.index(point) * 7 + len(missing)) % len(POINTS)
+        return -gain(point), (GAPS.index(point) * 4 + len(missing)) % len(GAPS)
 
-    best = sorted(POINTS, key=order)[:crashes]
-    return Case(kind, provider, tuple(sorted(best, key=POINTS.index)))
+    best = [point for point in sorted(GAPS, key=order)[:crashes] if gain(point)]
+    points = best or [GAPS[len(missing) % len(GAPS)]]
+    return Case(kind, provider, tuple(sorted(points, key=GAPS.index)))

@@ -69,9 +69,7 @@ class Child:
 
 
 @contextmanager
-def child(
-    kind: str, provider: str, folder: Path, root: Path, point: str = ""
-) -> Iterator[Child]:
+def child(kind: str, provider: str, folder: Path, root: Path, point: str = "") -> Iterator[Child]:
     """A child that is gone at the end."""
     started = Child(kind, provider, folder, root, point)
     try:

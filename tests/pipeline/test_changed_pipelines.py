@@ -152,7 +152,7 @@ def test_an_added_source_is_refused_even_when_changes_are_accepted(shop: Shop) -
 
 def test_a_changed_target_is_refused_with_the_old_and_the_new_one(shop: Shop) -> None:
     shop.declare().run()
-    with pytest.raises(RefusedError, match="sink 'large': target was '.*large', is '.*elsewhere'"):
+    with pytest.raises(RefusedError, match=r"sink 'large': target was '.*large', is '.*elsewhere'"):
         shop.declare(path="elsewhere").run()
 
 
@@ -241,7 +241,9 @@ def by_hand(spark: SparkSession, folder: Path, root: Path) -> Counter[str]:
 
 def adopting(shop: Shop, spark: SparkSession, root: Path, **options: Any) -> Pipeline:
     p = Pipeline("shop", root / "store", adopt=root / "old", **options)
-    p.sink("main", windowed(p.source("orders", orders(spark, shop.folder))), FileSink(root / "main"))
+    p.sink(
+        "main", windowed(p.source("orders", orders(spark, shop.folder))), FileSink(root / "main")
+    )
     return p
 
 

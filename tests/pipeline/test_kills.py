@@ -1,4 +1,4 @@
-"""Real ``kill -9`` of the process that runs a pipeline; its JVM dies with it, and nothing is lost."""
+"""Real ``kill -9`` of the process that runs a pipeline; its JVM dies too, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -190,7 +190,9 @@ def _joined(how: str) -> Declare:
 
         ordered = p.source("orders", orders(spark, folder))
         paid = p.source("payments", payments(spark, folder)).withWatermark("pt", "20 seconds")
-        near = f.expr("id = order AND pt >= t - INTERVAL 2 MINUTES AND pt <= t + INTERVAL 2 MINUTES")
+        near = f.expr(
+            "id = order AND pt >= t - INTERVAL 2 MINUTES AND pt <= t + INTERVAL 2 MINUTES"
+        )
         both = ordered.withWatermark("t", "10 seconds").join(paid, near, how)
         p.sink("main", both, FileSink(root / "main"))
         p.sink("large", ordered.where("v > 50"), FileSink(root / "large"))
@@ -238,9 +240,7 @@ def transformed_state(source: DataFrame) -> DataFrame:
                     self._seen.updateValue(seen, (times + 1,))
                     again += times
             self._total.update((count, total))
-            yield pd.DataFrame(
-                {"k": [key[0]], "rows": [count], "total": [total], "again": [again]}
-            )
+            yield pd.DataFrame({"k": [key[0]], "rows": [count], "total": [total], "again": [again]})
 
         def close(self) -> None:
             pass

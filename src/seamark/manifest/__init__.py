@@ -58,6 +58,7 @@ SEAMARK_FIELDS: Final = frozenset(
         "structure",  # names, formats and targets that the pipeline's hash is made of
         "sink_guarantees",  # what a reader of each sink can rely on
         "shown_as",  # the timeline under which sinks show an epoch that was rolled back to
+        "abandoned",  # timelines that rollbacks have given up
         "leaves",  # the source of each line of Spark's offset log
     }
 )

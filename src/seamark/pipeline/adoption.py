@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.draft import Identity
 from seamark.spark.logs import OffsetLogEntry, parse_commit, parse_offsets
-from seamark.spark.state_files import MissingVersion, closure
+from seamark.spark.state_files import MissingVersion, closure, parse_state_file
 from seamark.spark.working_copy import WorkingCopy
 
 
@@ -73,13 +73,16 @@ def _entry(old: WorkingCopy, batch: int) -> OffsetLogEntry:
 
 
 def _require_state(old: WorkingCopy, batch: int) -> None:
-    ids = parse_commit(old.read_text(f"commits/{batch}") or "")[1]
+    ids = _ids_of(old)
     for operator in old.operators():
         for folder in operator.folders():
             chosen = None
-            if ids is not None:
+            if ids:
                 store = operator.stores.index(folder.store)
-                chosen = {batch + 1: ids[operator.number][folder.partition][store]}
+                chosen = {
+                    version: each[operator.number][folder.partition][store]
+                    for version, each in ids.items()
+                }
             try:
                 closure(
                     old.names_in(folder.path),
@@ -91,10 +94,30 @@ def _require_state(old: WorkingCopy, batch: int) -> None:
                 raise _refused(old, f"state in {folder.path}: {error.what}") from None
 
 
+def _ids_of(old: WorkingCopy) -> dict[int, dict[int, list[list[str]]]]:
+    """State version → ids of its files, as far as the commit log reaches; empty for format 1."""
+    found = {}
+    for batch in old.batches("commits"):
+        ids = parse_commit(old.read_text(f"commits/{batch}") or "")[1]
+        if ids is not None:
+            found[batch + 1] = ids
+    return found
+
+
 def _digests(mine: WorkingCopy) -> dict[str, bytes]:
     """Hashes of all state files, so that later checkpoints know which id each version had."""
+    known = {
+        uid
+        for each in _ids_of(mine).values()
+        for partitions in each.values()
+        for stores in partitions
+        for uid in stores
+    }
     found = {}
     for path in mine.files_below("state"):
+        named = parse_state_file(path.rsplit("/", 1)[-1])
+        if known and named is not None and named.uid not in known:
+            continue  # of a try that did not count
         with open(mine.path(path), "rb") as file:
             found[path] = hashlib.file_digest(file, "sha256").digest()
     return found

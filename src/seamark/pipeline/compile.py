@@ -90,7 +90,11 @@ def compile_outputs(outputs: Sequence[Output], sources: Sources) -> Compiled:
         tuple(outputs),
         tuple(sources.of(plan)),
         watermarks,
-        tuple(stateful_operators(plan)),
+        tuple(
+            f"{output.name}: {kind}"
+            for output in outputs
+            for kind in stateful_operators(plans[output.name])
+        ),
         table_versions(plan),
         {name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
         tuple(warnings),

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from seamark.errors import (
@@ -24,21 +23,20 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.decision import decide
+from seamark.pipeline.beginning import is_replay, planned_epoch, shown_already
+from seamark.pipeline.decision import decide, fenced_or
 from seamark.pipeline.draft import Identity, committed, draft
-from seamark.pipeline.epoch import EpochRun, new_attempt
+from seamark.pipeline.epoch import EpochRun
 from seamark.pipeline.figures import EpochFigures
+from seamark.pipeline.lineage import Interrupted, Lineage
 from seamark.pipeline.patience import patiently
 from seamark.pipeline.placement import Placed, drop_unreferenced, place
 from seamark.pipeline.settings import Settings, Step
 from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
-from seamark.sinks.contract import Committable, Plan
+from seamark.sinks.contract import Committable
 from seamark.spark.capture import Capture, Captured
-from seamark.spark.logs import parse_offsets
-from seamark.spark.planned_files import missing_files
+from seamark.spark.planned_files import require_planned_files
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
-from seamark.spark.restore import read_plan
-from seamark.spark.versions import IGNORE_MISSING_FILES
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore
 from seamark.store import CheckpointStore
@@ -52,37 +50,6 @@ _QUERY_PATIENCE: Final = 120.0
 _WARN_AT: Final = 0.8
 _LOOK: Final = 0.05
 _STOP_PATIENCE: Final = 10.0
-
-
-class Interrupted(Exception):
-    """The query is to stop before this batch; not a failure."""
-
-
-class PlanDiffers(Interrupted):
-    """Spark planned other rows for a batch than a sink shows for it already."""
-
-    def __init__(self, batch: int) -> None:
-        super().__init__(f"batch {batch} has to run on the rows that it was planned for before")
-        self.batch = batch
-
-
-@dataclass
-class Lineage:
-    """Where the history of epochs stands."""
-
-    timeline: str
-    generation: int
-    next_id: int
-    newest: CheckpointManifest | None = None
-    first_batch: int = 0
-    """The batch that an empty history begins with; more than 0 for an adopted query."""
-    links: int = 0
-    """How many checkpoints the newest one builds on."""
-    full_bytes: int = 0
-    plans: dict[int, Plan] = field(default_factory=dict)
-    """Batches that have to run on a plan that was made before."""
-    ahead: dict[str, int] = field(default_factory=dict)
-    """Sinks that show later epochs than the newest checkpoint, and up to which."""
 
 
 class Coordinator:
@@ -102,7 +69,6 @@ class Coordinator:
         on_failure: Callable[[], None],
     ) -> None:
         self._identity = identity
-        self._first_lines = identity.first_lines
         self._settings = settings
         self._store = store
         self._states = states
@@ -148,16 +114,8 @@ class Coordinator:
             self.between_epochs.release()
 
     def cause_of(self, error: BaseException) -> BaseException:
-        """Being fenced, when that is why: whoever takes over moves the working copy away."""
-        if isinstance(error, Exception) and not isinstance(error, FencedError):
-            try:
-                self._store.check_claim()
-            except FencedError as fenced:
-                fenced.__cause__ = error
-                return fenced
-            except SeamarkError:
-                pass  # the store does not tell, so the error speaks for itself
-        return error
+        """Being fenced, when that is why something failed."""
+        return fenced_or(error, self._store)
 
     def _enter(self) -> None:
         """Begin an epoch, unless the run is to stop: whoever stops it may be waiting for us."""
@@ -175,11 +133,11 @@ class Coordinator:
         on_step = self._settings.on_step
         epoch = self._begin(batch_id)
         with epoch.step(Step.BEGIN, on_step):
-            if self._is_replay(epoch):
+            if is_replay(epoch, self.lineage, self._copy):
                 self._replay(batch, epoch)
                 return
-            self._require_files(batch, epoch)
-            already = self._shown_already(epoch)
+            require_planned_files(batch.sparkSession, epoch.plan, epoch.number)
+            already = shown_already(epoch, self.lineage, self._crew.outputs)
         try:
             with epoch.step(Step.WRITE, on_step), self._time_limit():
                 self._crew.stage(batch, epoch, already)
@@ -187,13 +145,11 @@ class Coordinator:
                 committables = self._crew.prepare(already)
             with epoch.step(Step.CAPTURE, on_step):
                 captured, placed, manifest = self._take(epoch, committables, already)
-            with epoch.step(Step.SAVE, on_step):
-                saved = decide(self._store, manifest, placed.chunks, self._settings.store_timeout)
-        except OutcomeUnknownError:
-            raise  # it may have been decided: nothing may be undone
         except Exception:
             self._crew.abort(epoch.attempt)
             raise
+        with epoch.step(Step.SAVE, on_step):
+            saved = self._save(epoch, manifest, placed)
         self._decided(epoch, saved, captured)
         patiently(self._store.check_claim, self._settings.store_timeout, "reading the owner")
         with epoch.step(Step.COMMIT, on_step):
@@ -216,45 +172,7 @@ class Coordinator:
     def _begin(self, batch_id: int) -> EpochRun:
         if not self._query_known.wait(_QUERY_PATIENCE):
             raise SeamarkError("Spark runs a batch, and the query was never started")
-        plan = read_plan(self._copy, batch_id, self._first_lines)
-        if plan is None:
-            raise SeamarkError(
-                f"the plan of batch {batch_id} is not in the working copy",
-                where=self._copy.root,
-                hint="Was the directory removed or replaced while the query was running?",
-            )
-        entry = parse_offsets(plan.offsets)
-        leaves = self._identity.leaves
-        if len(entry.lines) != len(leaves):
-            raise SeamarkError(
-                f"Spark planned {len(entry.lines)} sources, and the pipeline has {len(leaves)}",
-                where=self._copy.path(f"offsets/{batch_id}"),
-            )
-        line = self.lineage
-        wanted = line.plans.get(batch_id)
-        if wanted is not None and parse_offsets(wanted.offsets).lines != entry.lines:
-            raise PlanDiffers(batch_id)
-        return EpochRun(
-            self._identity.name,
-            line.timeline,
-            batch_id,
-            entry,
-            plan,
-            new_attempt(line.generation),
-        )
-
-    def _is_replay(self, epoch: EpochRun) -> bool:
-        newest = self.lineage.newest
-        expected = self.lineage.first_batch + 1 if newest is None else newest.epoch + 1
-        if epoch.number == expected:
-            return False
-        if newest is not None and epoch.number == newest.epoch:
-            return True
-        raise LineageError(
-            f"Spark runs epoch {epoch.number}, and the next one of this pipeline is {expected}",
-            where=self._copy.root,
-            hint="The working copy belongs to another history. Stop, remove it, and start again.",
-        )
+        return planned_epoch(self._copy, self._identity, self.lineage, batch_id)
 
     def _replay(self, batch: DataFrame, epoch: EpochRun) -> None:
         """Spark runs a decided epoch again: its rows are read and dropped, its state must agree."""
@@ -276,37 +194,6 @@ class Coordinator:
                 "rebuilt from the checkpoint.",
             )
         log.info("epoch %d was run again and agrees with its checkpoint", epoch.number)
-
-    def _require_files(self, batch: DataFrame, epoch: EpochRun) -> None:
-        if batch.sparkSession.conf.get(IGNORE_MISSING_FILES) == "true":
-            return
-        if gone := missing_files(epoch.plan):
-            raise SeamarkError(
-                f"a file that epoch {epoch.number} was planned to read is gone",
-                where=", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if gone[3:] else ""),
-                hint="Bring it back: the epoch runs again on exactly the rows that it was planned "
-                "for. Spark itself would take it for a file without rows.",
-            )
-
-    def _shown_already(self, epoch: EpochRun) -> set[str]:
-        """Sinks that show this epoch: their checkpoint was lost, and the epoch is run again."""
-        shown: set[str] = set()
-        for output in self._crew.outputs:
-            if epoch.number > self.lineage.ahead.get(output.name, 0):
-                continue
-            receipt = output.sink.committed(epoch.timeline, epoch.number)
-            if receipt is None:
-                continue
-            if receipt.fingerprint != epoch.fingerprint:
-                raise LineageError(
-                    f"sink {output.name!r} shows epoch {epoch.number} with other rows",
-                    where=f"It was written by attempt {receipt.attempt} of timeline "
-                    f"{receipt.timeline}, and what Spark has planned now is something else.",
-                    hint="Take the epoch back from the sink (unpublish_after), or restore the "
-                    "checkpoint that belongs to it.",
-                )
-            shown.add(output.name)
-        return shown
 
     # 2 write
 
@@ -349,7 +236,7 @@ class Coordinator:
             line.next_id,
             placed,
             parent=line.newest,
-            is_full=full,
+            is_full=captured.is_full,
             versions=captured.versions,
             next_watermark=next_watermark,
             reached=query.watermarks() if self._identity.watermarks else {},
@@ -370,6 +257,17 @@ class Coordinator:
         log.warning("the checkpoint has %d bytes, close to size_cap (%d)", captured.size, cap)
 
     # 5 to 8
+
+    def _save(
+        self, epoch: EpochRun, manifest: CheckpointManifest, placed: Placed
+    ) -> CheckpointManifest:
+        try:
+            return decide(self._store, manifest, placed.chunks, self._settings.store_timeout)
+        except OutcomeUnknownError:
+            raise  # it may have been decided: nothing may be undone
+        except Exception:
+            self._crew.abort(epoch.attempt)
+            raise
 
     def _decided(self, epoch: EpochRun, saved: CheckpointManifest, captured: Captured) -> None:
         line = self.lineage
@@ -402,19 +300,22 @@ class Coordinator:
             log.warning("old checkpoints were not pruned: %s", error)
 
     def _finished(self, epoch: EpochRun, saved: CheckpointManifest, placed: Placed) -> None:
-        self._on_epoch(
-            EpochFigures(
-                epoch=epoch.number,
-                checkpoint_id=saved.checkpoint_id,
-                rows_per_sink=dict.fromkeys(self._crew.names),
-                seconds=time.perf_counter() - epoch.started,
-                phases=dict(epoch.phases),
-                new_bytes=saved.size_bytes,
-                full_bytes=self.lineage.full_bytes,
-                watermark=saved.watermark,
-                sinks=self._crew.names,
-            )
+        figures = EpochFigures(
+            epoch=epoch.number,
+            checkpoint_id=saved.checkpoint_id,
+            rows_per_sink=dict.fromkeys(self._crew.names),
+            seconds=time.perf_counter() - epoch.started,
+            phases=dict(epoch.phases),
+            new_bytes=saved.size_bytes,
+            full_bytes=self.lineage.full_bytes,
+            watermark=saved.watermark,
+            sinks=self._crew.names,
         )
+        try:
+            self._on_epoch(figures)
+        except Exception:
+            # the epoch is done; whoever watches it may not undo that
+            log.exception("the figures of epoch %d could not be shown", epoch.number)
 
     def _running(self) -> RunningQuery:
         if self._query is None:

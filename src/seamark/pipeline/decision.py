@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from seamark.errors import FencedError, OutcomeUnknownError, StoreUnavailableError
+from seamark.errors import (
+    FencedError,
+    OutcomeUnknownError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.patience import Pauses
 from seamark.store import CheckpointStore
@@ -17,24 +22,36 @@ def decide(
     may be undone. Any other error means that it was not.
     """
     pauses = Pauses(patience)
-    unknown: Exception | None = None
+    unknown = False
     while True:
         try:
             return store.save_with_state(manifest, chunks or None)
         except OutcomeUnknownError as error:
-            unknown = error
+            unknown = True
             found = _read_back(store, manifest, pauses)
             if found is not None:
                 return found
-        except StoreUnavailableError as error:
-            if unknown is not None:
-                unknown = error
             _wait(pauses, error, unknown)
-        except FencedError as error:
-            if unknown is None:
+        except StoreUnavailableError as error:
+            _wait(pauses, error, unknown)
+        except SeamarkError as error:
+            if not unknown:
                 raise
-            # an earlier try may have arrived before the other writer did
+            # an earlier try may have arrived, whatever this one says
             raise _still_unknown(manifest, error) from error
+
+
+def fenced_or(error: BaseException, store: CheckpointStore) -> BaseException:
+    """``error``, or the :class:`FencedError` behind it: who takes over moves the working copy."""
+    if isinstance(error, Exception) and not isinstance(error, FencedError | OutcomeUnknownError):
+        try:
+            store.check_claim()
+        except FencedError as fenced:
+            fenced.__cause__ = error
+            return fenced
+        except SeamarkError:
+            pass  # the store does not tell, so the error speaks for itself
+    return error
 
 
 def _read_back(
@@ -45,19 +62,18 @@ def _read_back(
         try:
             found = store.load_by_id(manifest.checkpoint_id)
         except StoreUnavailableError as error:
-            _wait(pauses, error, error)
+            _wait(pauses, error, True)
             continue
         ours = found is not None and found.extra.get("attempt") == manifest.extra.get("attempt")
         return found if ours else None
 
 
-def _wait(pauses: Pauses, error: Exception, unknown: Exception | None) -> None:
-    if unknown is None:
-        pauses.wait(error, "saving the checkpoint")
-        return
+def _wait(pauses: Pauses, error: Exception, unknown: bool) -> None:
     try:
         pauses.wait(error, "saving the checkpoint")
     except StoreUnavailableError as last:
+        if not unknown:
+            raise
         raise OutcomeUnknownError(
             "the store stopped answering while a checkpoint was being saved",
             where=str(last),

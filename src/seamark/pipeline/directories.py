@@ -9,18 +9,25 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from seamark.errors import RefusedError
+from seamark.sinks.contract import Plan
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
 
 _GENERATION: Final = re.compile(r"g(\d+)")
+_PLANS: Final = "plans.json"
+
+
+class _SavedPlans(msgspec.Struct, frozen=True):
+    leaves: list[str]
+    plans: dict[int, Plan]
 
 
 def working_root(
@@ -47,14 +54,21 @@ def working_root(
     return f"{cache}/seamark/{name}-{digest}"
 
 
-def generations(root: str) -> list[tuple[int, WorkingCopy]]:
-    """The working copies that are there, newest generation first."""
+def generations(root: str, up_to: int) -> list[WorkingCopy]:
+    """The working copies of this and earlier generations, newest first.
+
+    One of a later generation belongs to whoever has taken the store over.
+    """
     try:
         names = os.listdir(root)
     except FileNotFoundError:
         return []
     found = [(int(m[1]), name) for name in names if (m := _GENERATION.fullmatch(name))]
-    return [(number, WorkingCopy(f"{root}/{name}")) for number, name in sorted(found, reverse=True)]
+    return [
+        WorkingCopy(f"{root}/{name}")
+        for number, name in sorted(found, reverse=True)
+        if number <= up_to
+    ]
 
 
 def ready_for(copy: WorkingCopy) -> list[str] | None:
@@ -84,6 +98,31 @@ def mark_unfinished(copy: WorkingCopy) -> None:
         os.unlink(f"{copy.root}.json")
 
 
+def save_plans(root: str, leaves: Sequence[str], plans: Mapping[int, Plan]) -> None:
+    """Keep what Spark had planned while a copy is changed, in case the start dies on the way."""
+    os.makedirs(root, exist_ok=True)
+    temporary = f"{root}/{_PLANS}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(msgspec.json.encode(_SavedPlans(list(leaves), dict(plans))))
+    os.replace(temporary, f"{root}/{_PLANS}")
+
+
+def saved_plans(root: str, leaves: Sequence[str]) -> dict[int, Plan]:
+    """The plans that an unfinished start has kept, when they are for the same sources."""
+    try:
+        with open(f"{root}/{_PLANS}", "rb") as file:
+            found = msgspec.json.decode(file.read(), type=_SavedPlans)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+    return found.plans if found.leaves == list(leaves) else {}
+
+
+def forget_plans(root: str) -> None:
+    """The copy is finished, and has the plan itself."""
+    with suppress(FileNotFoundError):
+        os.unlink(f"{root}/{_PLANS}")
+
+
 def own_copy(root: str, generation: int) -> WorkingCopy:
     """The directory of a generation."""
     return WorkingCopy(f"{root}/g{generation}")
@@ -98,9 +137,9 @@ def take_over(old: WorkingCopy, mine: WorkingCopy) -> None:
         os.rename(old.root, mine.root)
 
 
-def remove_others(root: str, mine: WorkingCopy) -> None:
+def remove_others(root: str, generation: int, mine: WorkingCopy) -> None:
     """Remove what earlier generations left."""
-    for _, copy in generations(root):
+    for copy in generations(root, generation):
         if copy.root != mine.root:
             mark_unfinished(copy)
             shutil.rmtree(copy.root, ignore_errors=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from seamark.pipeline.settings import OnStep, Step
 from seamark.sinks.contract import Epoch, Plan
 from seamark.spark.logs import OffsetLogEntry
+
+_ATTEMPT: Final = re.compile(r"g(\d+)-")
 
 
 def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) -> str:
@@ -30,6 +34,12 @@ def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) ->
 def new_attempt(generation: int) -> str:
     """A token for one try of one epoch by one writer."""
     return f"g{generation:04}-{uuid.uuid4().hex[:12]}"
+
+
+def is_of_earlier(attempt: str, generation: int) -> bool:
+    """Whether an attempt was made by a writer of an earlier generation."""
+    found = _ATTEMPT.match(attempt)
+    return found is not None and int(found[1]) < generation
 
 
 @dataclass

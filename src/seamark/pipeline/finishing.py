@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.compile import Output
-from seamark.pipeline.rollback import shown_timeline
+from seamark.pipeline.epoch import is_of_earlier
+from seamark.pipeline.rollback import abandoned_timelines, shown_timeline
 from seamark.pipeline.sink_crew import SinkCrew
 from seamark.sinks.contract import Receipt
 
@@ -21,30 +23,40 @@ class Finished:
     aborted: list[str] = field(default_factory=list)
 
 
-def finish_sinks(crew: SinkCrew, chosen: CheckpointManifest | None) -> Finished:
-    """Commit the chosen epoch in every sink that lacks it, and abort all other attempts.
+def finish_sinks(
+    crew: SinkCrew,
+    chosen: CheckpointManifest | None,
+    generation: int,
+    moved: Collection[str] = (),
+) -> Finished:
+    """Commit the chosen epoch in every sink that lacks it, and abort attempts of earlier writers.
 
-    To be called by the owner of the store only: nobody else can decide an epoch any more.
+    Attempts of this generation or a later one stay: whoever has taken the store over meanwhile may
+    be writing them. Sinks in ``moved`` have got another target and start there.
     """
     done = Finished()
     if chosen is not None:
-        _require_all(crew, chosen)
+        _require_all(crew, chosen, moved)
         for output in crew.outputs:
+            if output.name in moved:
+                done.words[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
+                continue
             _finish(output, crew, chosen, done)
     own = chosen.extra.get("attempt") if chosen is not None else None
     for output in crew.outputs:
         for attempt in output.sink.leftovers():
-            if attempt != own:
+            if attempt != own and is_of_earlier(attempt, generation):
                 output.sink.abort(attempt)
                 done.aborted.append(f"attempt {attempt} of sink {output.name}")
     return done
 
 
-def _require_all(crew: SinkCrew, chosen: CheckpointManifest) -> None:
+def _require_all(crew: SinkCrew, chosen: CheckpointManifest, moved: Collection[str]) -> None:
     for sink, status in chosen.sink_commit_statuses.items():
-        if sink not in crew.names and not status.is_committed:
+        if (sink not in crew.names or sink in moved) and not status.is_committed:
+            what = "moved" if sink in moved else "removed"
             raise RefusedError(
-                f"sink {sink!r} was removed before it had committed epoch {chosen.epoch}",
+                f"sink {sink!r} was {what} before it had committed epoch {chosen.epoch}",
                 hint="Put it back for one start, so that the epoch can be finished.",
             )
 
@@ -115,13 +127,12 @@ def _fell_behind(name: str, chosen: CheckpointManifest, why: str) -> DamageError
 
 
 def take_back_abandoned(crew: SinkCrew, chosen: CheckpointManifest, timeline: str) -> list[str]:
-    """Take back the epochs of the history that a rollback has given up; what was, in words."""
+    """Take back the epochs of histories that rollbacks have given up; what was, in words."""
+    given_up = abandoned_timelines(chosen) - {timeline}
     words = []
     for output in crew.outputs:
         newest = output.sink.newest() if output.sink.remembers else None
-        if newest is None or newest.epoch <= chosen.epoch or newest.timeline == timeline:
-            continue
-        if newest.timeline == shown_timeline(chosen):
+        if newest is not None and newest.epoch > chosen.epoch and newest.timeline in given_up:
             taken = output.sink.unpublish_after(chosen.epoch)
             words.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
     return words
@@ -151,13 +162,19 @@ def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None, timeline: str
     return found
 
 
-def reset_sinks(crew: SinkCrew) -> list[str]:
-    """Have every sink take back what it has shown; what became of each, in words."""
+def reset_sinks(crew: SinkCrew, timeline: str) -> list[str]:
+    """Have every sink take back what it shows of other timelines; what became of each, in words."""
     words = []
     for output in crew.outputs:
-        if not output.sink.remembers:
+        newest = output.sink.newest()
+        if newest is not None and newest.timeline == timeline:
+            continue  # this very reset, repeated after a crash
+        try:
+            taken = output.sink.unpublish_after(0)
+        except RefusedError:
+            if output.sink.remembers:
+                raise
             words.append(f"sink {output.name}: goes on beside what is there")
             continue
-        taken = output.sink.unpublish_after(0)
         words.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
     return words

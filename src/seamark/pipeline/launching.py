@@ -154,6 +154,7 @@ class Launcher:
             replan,
             self._held.close,
             self._settings.stop_timeout,
+            lambda epoch: epoch == 0 or os.path.exists(recovered.copy.path(f"commits/{epoch - 1}")),
         )
 
     def _launch(

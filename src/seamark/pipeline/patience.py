@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from seamark.errors import OutcomeUnknownError, StoreUnavailableError
+from seamark.store.secrets import Redactor
 
 log = logging.getLogger("seamark.pipeline")
 
@@ -15,6 +16,8 @@ T = TypeVar("T")
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
+
+_redacted: Final = Redactor({})
 
 
 class Pauses:
@@ -29,7 +32,8 @@ class Pauses:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise error
-        log.warning("%s failed, next try in %.2f s: %s", what, min(self._pause, left), error)
+        told = _redacted(str(error))
+        log.warning("%s failed, next try in %.2f s: %s", what, min(self._pause, left), told)
         time.sleep(min(self._pause, left))
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 

@@ -7,6 +7,7 @@ and what would make that too large becomes a partitioned state checkpoint of its
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -22,6 +23,8 @@ from seamark.state.pack import PackBuilder, unpack_all
 from seamark.store import CheckpointStore
 
 STATE_PREFIX: Final = "state/"
+_SETTLED: Final = 3600.0
+"""Seconds after which nobody can still be about to point at a state checkpoint."""
 
 _PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
 
@@ -158,7 +161,14 @@ def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:
         manifest = store.load_by_id(checkpoint_id)
         if manifest is not None:
             wanted.add(state_id(manifest))
-    unwanted = [found for found in listed if found not in wanted]
+    # ids are in the order of time: a newer one may be another writer's, about to be pointed at
+    newest = max((found for found in wanted if found is not None), default=None)
+    settled = CheckpointId.before(time.time() - _SETTLED)
+    unwanted = [
+        found
+        for found in listed
+        if found not in wanted and (found < settled or (newest is not None and found < newest))
+    ]
     for found in unwanted:
         states.delete(found)
     return len(listed) - len(unwanted)

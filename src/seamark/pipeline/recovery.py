@@ -5,20 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
+from seamark.errors import (
+    DamageError,
+    FencedError,
+    LineageError,
+    RefusedError,
+    SeamarkError,
+)
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.adoption import adopt_checkpoint
-from seamark.pipeline.coordinator import Lineage
 from seamark.pipeline.directories import (
+    forget_plans,
     generations,
     mark_ready,
     mark_unfinished,
     own_copy,
     ready_for,
     remove_others,
+    save_plans,
+    saved_plans,
     take_over,
 )
 from seamark.pipeline.draft import Identity, committed
@@ -31,9 +41,11 @@ from seamark.pipeline.finishing import (
     take_back_abandoned,
 )
 from seamark.pipeline.judging import judge, refuse_changes
+from seamark.pipeline.lineage import Lineage
 from seamark.pipeline.placement import chain_of, contents_of
 from seamark.pipeline.remapping import remap_sources
 from seamark.pipeline.report import RecoveryReport
+from seamark.pipeline.rollback import shown_timeline
 from seamark.pipeline.sink_crew import SinkCrew
 from seamark.pipeline.topology import Fit, Policy, compare
 from seamark.sinks.contract import Plan
@@ -46,6 +58,9 @@ from seamark.store import CheckpointStore
 from seamark.store.validation import RecoveryReport as Walk
 
 log = logging.getLogger("seamark.pipeline")
+
+_ENDED: Final = 1 << 30
+"""More links than any chain may have: the next checkpoint is a full one."""
 
 
 @dataclass
@@ -90,6 +105,10 @@ class Chain:
                 yield contents
 
 
+def _is_superseded(skipped: tuple[int, str]) -> bool:
+    return "superseded" in skipped[1]
+
+
 class Recovery:
     """One start of one pipeline."""
 
@@ -125,19 +144,21 @@ class Recovery:
         verdict = compare(old, self._identity.structure, self._policy)
         refuse_changes(self._store, verdict)
         self._notes += verdict.changes
-        if verdict.fit is Fit.RESET:
-            # the sinks first: a crash in between repeats the reset
-            self._notes += reset_sinks(self._crew)
+        is_reset = verdict.fit is Fit.RESET
+        if is_reset:
+            self._refuse_reset_after_damage(walk)
+            # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
         lineage = Lineage(timeline, claim.generation, self._store.next_id(), chosen)
         mine = own_copy(self._root, claim.generation)
         if chosen is None:
-            recovered = self._fresh(mine, lineage)
+            recovered = self._fresh(mine, lineage, after_reset=is_reset or bool(walk.skipped))
         else:
             recovered = self._resumed(mine, lineage, chosen)
         mark_ready(mine, self._identity.leaves)
-        remove_others(self._root, mine)
+        forget_plans(self._root)
+        remove_others(self._root, claim.generation, mine)
         recovered.report = replace(
             recovered.report,
             seconds=time.perf_counter() - started,
@@ -148,8 +169,7 @@ class Recovery:
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:
             return self._store.load_by_id(walk.chosen_id)
-        superseded = walk.skipped and all("superseded" in why for _, why in walk.skipped)
-        if walk.fresh_start or superseded:
+        if walk.fresh_start or (walk.skipped and all(map(_is_superseded, walk.skipped))):
             return None
         told = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.skipped)
         raise DamageError(
@@ -159,9 +179,22 @@ class Recovery:
             "copy, or give the pipeline a new store to begin anew.",
         )
 
+    def _refuse_reset_after_damage(self, walk: Walk) -> None:
+        damaged = [number for number, why in walk.skipped if not _is_superseded((number, why))]
+        if damaged:
+            raise RefusedError(
+                "the newest checkpoint is damaged, and an older one is of another configuration",
+                where=f"{self._store.url}: checkpoint {damaged[0]}",
+                hint="Damage alone never makes a pipeline begin anew. Bring the checkpoint back "
+                "from a copy, or give the pipeline a new store.",
+            )
+
     # nothing to go on from
 
-    def _fresh(self, mine: WorkingCopy, lineage: Lineage) -> Recovered:
+    def _fresh(self, mine: WorkingCopy, lineage: Lineage, *, after_reset: bool) -> Recovered:
+        finished = finish_sinks(self._crew, None, lineage.generation)
+        if after_reset:
+            self._notes += reset_sinks(self._crew, lineage.timeline)
         ahead = sinks_ahead(self._crew, None, lineage.timeline)
         if ahead:
             raise LineageError(
@@ -169,7 +202,8 @@ class Recovery:
                 where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
                 hint="Bring the store back, or give the sinks new targets.",
             )
-        finished = finish_sinks(self._crew, None)
+        planned = {} if after_reset or self._adopt else self._first_plan(lineage.generation)
+        self._store.check_claim()
         mark_unfinished(mine)
         mine.destroy()
         held: dict[str, bytes] = {}
@@ -179,6 +213,11 @@ class Recovery:
             lineage.first_batch, held, what = adopted.next_batch, adopted.held, adopted.words
         else:
             os.makedirs(mine.root, exist_ok=True)
+        if (plan := planned.get(0)) is not None:
+            # sources that begin 'now' have noted where that was
+            mine.write("metadata", f'{{"id":"{uuid.uuid4()}"}}'.encode())
+            install_plan(mine, 0, plan)
+            what = "new, with what was planned for the first epoch"
         report = RecoveryReport(
             0.0,
             None,
@@ -190,6 +229,16 @@ class Recovery:
         )
         return Recovered(mine, lineage, held, report)
 
+    def _first_plan(self, generation: int) -> dict[int, Plan]:
+        """What Spark had planned for an epoch 1 that was never decided."""
+        leaves = list(self._identity.leaves)
+        for copy in generations(self._root, generation):
+            if ready_for(copy) == leaves and not copy.batches("commits"):
+                planned = self._planned(copy, leaves, -1)
+                save_plans(self._root, leaves, planned)
+                return planned
+        return saved_plans(self._root, leaves)
+
     # going on
 
     def _resumed(
@@ -198,7 +247,7 @@ class Recovery:
         chain = Chain(chain_of(self._store, chosen))
         lineage.links = len(chain.manifests) - 1
         lineage.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
-        finished = finish_sinks(self._crew, chosen)
+        finished = finish_sinks(self._crew, chosen, lineage.generation, self._moved(chosen))
         lineage.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._crew, chosen, lineage.timeline)
         lineage.ahead = sinks_ahead(self._crew, chosen, lineage.timeline)
@@ -208,9 +257,11 @@ class Recovery:
                 where="; ".join(f"{sink} shows epoch {n}" for sink, n in lineage.ahead.items()),
                 hint="Start once with the sinks as they were, then change them.",
             )
-        found = next((copy for _, copy in generations(self._root)), None)
-        what, planned = self._working_copy(found, mine, chain)
-        remap_sources(mine, chosen, self._identity)
+        what, planned = self._working_copy(lineage, mine, chain)
+        if chain.leaves != list(self._identity.leaves):
+            remap_sources(mine, chosen, self._identity)
+            # the chain's files go by the old numbers of the sources: nothing builds on them
+            lineage.links = _ENDED
         self._plan_again(mine, lineage, chain.batch, planned)
         report = RecoveryReport(
             0.0,
@@ -231,26 +282,42 @@ class Recovery:
         try:
             timings = chosen.extra.get("timings", {})
             return self._store.update_manifest(committed(chosen, finished.statuses, timings))
+        except FencedError:
+            raise
         except SeamarkError as error:
             log.warning("the finished sinks were not recorded: %s", error)
             return chosen
 
+    def _moved(self, chosen: CheckpointManifest) -> set[str]:
+        """Sinks that write to another place than before; a policy has let that pass."""
+        before = chosen.extra.get("structure", {}).get("sinks", {})
+        now = self._identity.structure["sinks"]
+        return {
+            name
+            for name in now.keys() & before.keys()
+            if any(now[name][key] != before[name].get(key) for key in ("kind", "target"))
+        }
+
     def _working_copy(
-        self, found: WorkingCopy | None, mine: WorkingCopy, chain: Chain
+        self, lineage: Lineage, mine: WorkingCopy, chain: Chain
     ) -> tuple[str, dict[int, Plan]]:
         """Keep the last generation's directory when it matches, else make one from the store.
 
         Either way, what it had planned after the chosen epoch is returned.
         """
-        planned: dict[int, Plan] = {}
+        copies = generations(self._root, lineage.generation)
+        found = next((copy for copy in copies if ready_for(copy) is not None), None)
         order = ready_for(found) if found is not None else None
+        planned = saved_plans(self._root, self._identity.leaves)
         if found is not None and order is not None:
             for _ in chain.read(self._store, self._states):
                 pass  # only to verify and to learn the hashes
             planned = self._planned(found, order, chain.batch)
+            save_plans(self._root, self._identity.leaves, planned)
             why = difference(found, chain.digests, chain.batch)
             if why is None and order != chain.leaves:
                 why = "its sources are in another order"
+            self._store.check_claim()
             if why is None:
                 take_over(found, mine)
                 words = keep(mine, chain.logs, chain.digests, chain.batch)
@@ -283,6 +350,8 @@ class Recovery:
     ) -> None:
         """Have epochs that were planned before run on the same rows, above all those that show."""
         shown = max(lineage.ahead.values(), default=0)
+        if lineage.newest is not None and lineage.timeline != shown_timeline(lineage.newest):
+            planned = {}  # plans of a history that was given up
         for output in self._crew.outputs:
             for epoch in range(batch + 2, lineage.ahead.get(output.name, 0) + 1):
                 receipt = output.sink.committed(lineage.timeline, epoch)

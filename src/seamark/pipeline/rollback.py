@@ -14,9 +14,20 @@ SHOWN_AS: Final = "shown_as"
 """The timeline under which sinks show the epoch that a rollback went back to."""
 
 
+ABANDONED: Final = "abandoned"
+"""Timelines whose later epochs sinks have to take back."""
+
+
 def shown_timeline(manifest: CheckpointManifest) -> str:
     """The timeline that sinks have noted for the manifest's own epoch."""
     return str(manifest.extra.get(SHOWN_AS) or manifest.extra.get("timeline", ""))
+
+
+def abandoned_timelines(manifest: CheckpointManifest) -> set[str]:
+    """The histories that were given up when the manifest's epoch was rolled back to."""
+    listed = manifest.extra.get(ABANDONED, [])
+    own = {shown_timeline(manifest), str(manifest.extra.get("timeline", ""))}
+    return own.union(map(str, listed) if isinstance(listed, list) else ())
 
 
 def roll_back(store: CheckpointStore, checkpoint_id: int, pipeline: str) -> CheckpointManifest:
@@ -26,7 +37,7 @@ def roll_back(store: CheckpointStore, checkpoint_id: int, pipeline: str) -> Chec
     this is killed at any point. :class:`DamageError` when the checkpoint is not whole.
     """
     check_id(checkpoint_id)
-    store.claim(pipeline=pipeline)
+    before = store.claim(pipeline=pipeline).timeline
     chosen = store.load_by_id(checkpoint_id)
     if chosen is None:
         raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
@@ -50,4 +61,5 @@ def roll_back(store: CheckpointStore, checkpoint_id: int, pipeline: str) -> Chec
         parent_id=chosen.checkpoint_id,
         state_checksum=None,
     )
-    return store.save(again.with_extra(**{SHOWN_AS: shown_timeline(chosen)}))
+    given_up = sorted({before, *abandoned_timelines(chosen)})
+    return store.save(again.with_extra(**{SHOWN_AS: shown_timeline(chosen), ABANDONED: given_up}))

@@ -12,7 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import SeamarkError
-from seamark.pipeline.coordinator import Coordinator, PlanDiffers
+from seamark.pipeline.coordinator import Coordinator
+from seamark.pipeline.lineage import PlanDiffers
 from seamark.pipeline.report import RecoveryReport
 from seamark.pipeline.timings import Percentiles, Timings
 from seamark.spark.failures import explained, is_of_spark
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("seamark.pipeline")
 
 _LOOK: Final = 0.1
+_COMMIT_PATIENCE: Final = 5.0
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -38,6 +40,7 @@ class Run:
         replan: Callable[[int], None],
         close: Callable[[], None],
         stop_timeout: float,
+        is_noted: Callable[[int], bool],
     ) -> None:
         self._coordinator = coordinator
         self.report = report
@@ -47,6 +50,8 @@ class Run:
         self._replan = replan
         self._close = close
         self._stop_timeout = stop_timeout
+        self._is_noted = is_noted
+        self._changing = threading.Lock()
         self._query = launch()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
@@ -94,14 +99,24 @@ class Run:
         Whatever is cut off is finished or undone by the next start.
         """
         patience = self._stop_timeout if timeout is None else timeout
-        self._coordinator.stopping.set()
+        with self._changing:
+            self._coordinator.stopping.set()
         with self._at_rest(patience) as rested:
-            if not rested:
+            if rested:
+                self._wait_for_commit()
+            else:
                 self._cut_off = True
                 log.warning("the epoch did not finish within %g s and is cut off", patience)
             with suppress(Exception):  # a query that failed meanwhile tells so at its end
                 self._query.stop()
         self._ended.wait(patience)
+
+    def _wait_for_commit(self) -> None:
+        """Spark notes the batch after the epoch; a stop in between would only make it repeat."""
+        deadline = time.monotonic() + _COMMIT_PATIENCE
+        while not self._is_noted(self.epoch) and time.monotonic() < deadline:
+            if self._ended.wait(_LOOK / 10):
+                return
 
     @contextmanager
     def _at_rest(self, patience: float) -> Iterator[bool]:
@@ -122,8 +137,9 @@ class Run:
                 if isinstance(interruption, PlanDiffers):
                     self._coordinator.interrupted = None
                     self._replan(interruption.batch)
-                    self._query = self._launch()
-                    continue
+                    if self._start_again():
+                        continue
+                    return
                 self._failure = self._cause(error)
                 return
         except BaseException as error:  # noqa: BLE001 - told to whoever waits
@@ -142,6 +158,14 @@ class Run:
         # what is no Exception stands for the end of the process: as after a kill, nothing is let go
         failure = self._coordinator.failure
         return failure is not None and not isinstance(failure, Exception)
+
+    def _start_again(self) -> bool:
+        """Whether the query runs again; not when the run is to stop."""
+        with self._changing:
+            if not self._coordinator.stopping.is_set():
+                self._query = self._launch()
+                return True
+        return False
 
     def _wait_for_query(self) -> Exception | None:
         from pyspark.errors import PySparkException

@@ -122,7 +122,8 @@ class SinkCrew:
                 output.sink.commit(committable)
             except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
                 if left and not isinstance(error, LineageError):
-                    log.warning("sink %s did not commit, trying again: %s", output.name, error)
+                    told = _redacted(str(error))
+                    log.warning("sink %s did not commit, trying again: %s", output.name, told)
                     time.sleep(_PAUSE)
                     continue
                 if self._metrics is not None:
@@ -139,7 +140,8 @@ class SinkCrew:
             try:
                 output.sink.abort(attempt)
             except Exception as error:  # noqa: BLE001 - the next start does it again
-                log.warning("sink %s did not clean up %s: %s", output.name, attempt, error)
+                told = _redacted(str(error))
+                log.warning("sink %s did not clean up %s: %s", output.name, attempt, told)
 
     def _together(
         self,

@@ -113,7 +113,10 @@ def _impossible(old: Structure, new: Structure) -> str:
     if set(old["sources"]) != set(new["sources"]):
         return "Spark cannot add or remove a source of a checkpoint."
     if old["operators"] != new["operators"]:
-        return "State belongs to the operators that made it; others cannot read it."
+        return (
+            "State belongs to the operators that made it, and Spark tells them apart by the order "
+            "in which their sinks are declared."
+        )
     if old["state_partitions"] != new["state_partitions"]:
         return (
             f"State is kept in {old['state_partitions']} partitions "

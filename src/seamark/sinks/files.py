@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from seamark.errors import InvalidInputError
+from seamark.errors import DamageError, InvalidInputError
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
 from seamark.sinks.fitness import check_schema, check_token, local_folder
@@ -97,6 +97,8 @@ class FileSink(Sink):
             remove_tree(os.path.dirname(folder))
             os.makedirs(os.path.dirname(folder))
         self._write(df, folder)
+        with telling("staging into", folder):
+            os.makedirs(folder, exist_ok=True)  # an epoch without rows may have no folder
         self._staged = receipt_of(epoch, attempt)
 
     def _write(self, df: DataFrame, folder: str) -> None:
@@ -121,8 +123,13 @@ class FileSink(Sink):
         if receipt is None:
             raise InvalidInputError("nothing was staged that could be prepared", where=self.path)
         folder = staging_folder(self.path, receipt.attempt, receipt.epoch)
+        if not os.path.isdir(folder):
+            raise DamageError(
+                f"what was staged for epoch {receipt.epoch} is gone",
+                where=folder,
+                hint="Has another writer, or somebody else, removed it? Start again.",
+            )
         with telling("making durable", folder):
-            os.makedirs(folder, exist_ok=True)  # an epoch without rows may have no folder yet
             drop_litter(folder, empty_files=self._format in _TEXT)
             sealed, versions = seal_epoch(folder, receipt)
             while folder != self.path:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from seamark.errors import InvalidInputError
 from seamark.sinks.contract import Committable, Description, Epoch, Guarantee, Receipt, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class EpochNumber(int):
+    """The number of an epoch, and the timeline that it is a number of."""
+
+    timeline: str
+
+    def __new__(cls, number: int, timeline: str) -> Self:
+        made = super().__new__(cls, number)
+        made.timeline = timeline
+        return made
 
 
 class ForeachBatchSink(Sink):
@@ -20,9 +31,12 @@ class ForeachBatchSink(Sink):
     epoch changes nothing; Delta's ``txnAppId`` and ``txnVersion`` give that::
 
         def to_delta(df, epoch):
-            df.write.format("delta").mode("append").option("txnAppId", "trades").option(
-                "txnVersion", epoch
-            ).save(path)
+            df.write.format("delta").mode("append").option(
+                "txnAppId", f"trades-{epoch.timeline}"
+            ).option("txnVersion", epoch).save(path)
+
+    ``epoch`` is a number that also knows its timeline. After a rollback or a reset the numbers
+    come again under another timeline, so the number alone would make the table skip new rows.
 
         ForeachBatchSink(to_delta, idempotent=True)
     """
@@ -31,7 +45,7 @@ class ForeachBatchSink(Sink):
 
     def __init__(
         self,
-        fn: Callable[[DataFrame, int], object],
+        fn: Callable[[DataFrame, EpochNumber], object],
         *,
         idempotent: bool = False,
         name: str | None = None,
@@ -49,7 +63,7 @@ class ForeachBatchSink(Sink):
         return Description("function", self._name, {"idempotent": idempotent})
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
-        self._fn(df, epoch.number)
+        self._fn(df, EpochNumber(epoch.number, epoch.timeline))
 
     def prepare(self) -> Committable:
         return {}

@@ -81,6 +81,8 @@ class Capture:
         :class:`MissingVersion` when a store lacks its version: the batch was not read in full.
         """
         operators = self._known_operators()
+        # a changed schema makes Spark upload a snapshot beside the change, which it then relies on
+        full = full or (not self._described and self._has_snapshots(batch + 1))
         files = {LOG: self._logs(batch, commit, full=full)}
         for operator in operators:
             folders = [folder for label, folder in self._folders if label == operator.label]
@@ -88,6 +90,15 @@ class Capture:
             files[operator.label] = self._state_of(operator, folders, batch + 1, ids, full=full)
         partitions = max((operator.partitions for operator in operators), default=0)
         return Captured(files, full, [batch + 1] * partitions)
+
+    def _has_snapshots(self, version: int) -> bool:
+        """Whether the first batch of a run wrote changes and snapshots of the same version."""
+        for _, folder in self._folders:
+            files = map(parse_state_file, self._copy.names_in(folder.path))
+            kinds = {file.extension for file in files if file and file.version == version}
+            if {"changelog", "zip"} <= kinds:
+                return True
+        return False
 
     def packed(self, digests: Mapping[str, bytes]) -> None:
         """What the captured files hash to. :class:`DamageError` when one changed since before."""

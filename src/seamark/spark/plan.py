@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +34,10 @@ _SECRET_FREE: Final = frozenset(
 )
 """Options that say what is read. All others may hold secrets, or say only how fast it is read."""
 
+_redacted: Final = Redactor({})
+
 _STATEFUL: Final = {
+    "GlobalLimit": "limit",
     "Aggregate": "aggregation",
     "Deduplicate": "deduplication",
     "DeduplicateWithinWatermark": "deduplication within the watermark",
@@ -181,7 +185,9 @@ def _describe(leaf: Any) -> SourceInfo:
     else:
         for pair in _each(options.toSeq()):
             found[str(pair._1())] = str(pair._2())
-    allowed = {key.lower(): value for key, value in found.items() if key.lower() in _SECRET_FREE}
+    allowed = {
+        key.lower(): _redacted(value) for key, value in found.items() if key.lower() in _SECRET_FREE
+    }
     return SourceInfo(name.rsplit(".", 1)[-1], dict(sorted(allowed.items())))
 
 

@@ -9,9 +9,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from seamark.errors import SeamarkError
 from seamark.sinks.contract import Plan
+from seamark.spark.versions import IGNORE_MISSING_FILES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def require_planned_files(spark: SparkSession, plan: Plan, epoch: int) -> None:
+    """:class:`SeamarkError` when a file of the plan is gone, unless Spark is to ignore that."""
+    if spark.conf.get(IGNORE_MISSING_FILES, None) == "true":
+        return
+    if gone := missing_files(plan):
+        raise SeamarkError(
+            f"a file that epoch {epoch} was planned to read is gone",
+            where=", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if gone[3:] else ""),
+            hint="Bring it back: the epoch runs again on exactly the rows that it was planned for. "
+            "Spark itself would take it for a file without rows.",
+        )
 
 
 def missing_files(plan: Plan) -> list[str]:

@@ -139,6 +139,7 @@ def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch
     for path in list(copy.files_below("state")):
         if "/_" not in path and path not in expected:
             copy.remove(path)
+    copy.remove_hadoop_checksums()  # nobody vouches for them, and a torn one blocks its file
     copy.forget_after(batch)
     copy.remove(f"offsets/{batch + 1}")  # whoever knows that it is whole puts it back
     for path in copy.source_entries():
@@ -175,15 +176,22 @@ def read_plan(copy: WorkingCopy, batch: int, first_lines: Sequence[int]) -> Plan
     sources: dict[str, str] = {}
     for path in copy.source_entries():
         folder, name = path.split("/")[1:]
-        at = first_lines[int(folder)] if folder.isdigit() and int(folder) < len(first_lines) else 0
-        last = log_offset(lines[at]) if at < len(lines) else None
-        first = log_offset(lines_before[at]) if lines_before and at < len(lines_before) else None
+        last = _read_up_to(lines, folder, first_lines)
+        first = _read_up_to(lines_before or (), folder, first_lines)
         number = int(name.partition(".")[0])
         # a source without a log of its own notes once where it began
         is_new = batch == 0 if last is None else (-1 if first is None else first) < number <= last
         if is_new and (entry := copy.read_text(path)) is not None:
             sources[path] = own_lines(path, entry)
     return Plan(text or "", sources)
+
+
+def _read_up_to(lines: Sequence[str], folder: str, first_lines: Sequence[int]) -> int | None:
+    """How far the log in a folder below ``sources/`` is read, by the lines of the offset log."""
+    if folder.isdigit() and int(folder) < len(first_lines) and len(lines) > max(first_lines):
+        return log_offset(lines[first_lines[int(folder)]])
+    # a source that is joined with itself has a folder that no name leads to
+    return max((at for line in lines if (at := log_offset(line)) is not None), default=None)
 
 
 def install_plan(copy: WorkingCopy, batch: int, plan: Plan) -> None:

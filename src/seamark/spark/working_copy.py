@@ -222,6 +222,14 @@ class WorkingCopy:
                     with suppress(FileNotFoundError):
                         os.unlink(f"{folder}/{name}")
 
+    def remove_hadoop_checksums(self) -> None:
+        """Remove the hidden checksum files that Hadoop puts beside every file on a local disk."""
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                if name.startswith(".") and name.endswith(".crc"):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{folder}/{name}")
+
     def rewrite_root(self) -> None:
         """Make absolute paths inside Spark's files lead here, after a move or a restore."""
         for relative in self.descriptions():

@@ -66,6 +66,11 @@ class CheckpointId:
             return cls(uuid.UUID(int=_last_value))
 
     @classmethod
+    def before(cls, seconds: float) -> Self:
+        """The smallest id of a point in time, as seconds since 1970: all made earlier are less."""
+        return cls(uuid.UUID(int=(int(seconds * 1000) & ((1 << 48) - 1)) << 80))
+
+    @classmethod
     def from_uuid(cls, value: uuid.UUID) -> Self:
         """The id with that UUID."""
         return cls(uuid.UUID(int=value.int))

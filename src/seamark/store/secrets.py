@@ -14,9 +14,13 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _IN_TEXT: Final = re.compile(
-    r"(?P<keep>://[^/\s:@]*:|\b(?:sig|signature|x-amz-signature|x-amz-security-token|"
-    r"x-amz-credential|x-goog-signature|x-goog-credential|awsaccesskeyid|access_token|"
-    r"password|secret)=|authorization:\s*)(?P<hide>[^\s&@/\"']+)",
+    # user:password@ in a URL; a name that tells a secret, with its value bare or in quotes
+    r"(?P<keep>://[^/\s:@]*:)(?P<hide>[^\s@\"']+)(?=@)"
+    r"|(?P<name>\b[\w.-]*(?:sig|signature|security-token|credential|accesskeyid|access[_.-]?token"
+    r"|password|passwd|secret(?:[_.-]?(?:access)?[_.-]?key)?|account[_.-]?key[\w.-]*"
+    r"|access[_.-]?key)[\"']?\s*[=:]\s*|authorization[\"']?\s*[:=]\s*"
+    r"(?:(?:bearer|basic|digest|aws4-hmac-sha256)\s+)?)"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s&;,\"'\)\]}]+)",
     re.IGNORECASE,
 )
 _SHORTEST: Final = 4  # hiding shorter values would garble ordinary words
@@ -31,7 +35,7 @@ class Redactor:
     def __call__(self, text: str) -> str:
         for value in self._values:
             text = text.replace(value, HIDDEN)
-        return _IN_TEXT.sub(lambda match: match["keep"] + HIDDEN, text)
+        return _IN_TEXT.sub(lambda found: (found["keep"] or found["name"]) + HIDDEN, text)
 
 
 def _secret_values(options: Mapping[str, Any]) -> list[str]:

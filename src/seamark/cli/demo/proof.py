@@ -137,8 +137,8 @@ def spark_progress(working: Path) -> SparkProgress:
 
 def rows_in(sink: Path, kind: type[Row]) -> Counter[Row]:
     """All rows that a reader of the sink's folder sees."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.dataset as ds  # type: ignore[import-untyped]
+    import pyarrow as pa
+    import pyarrow.dataset as ds
 
     if not sink.exists():
         return Counter()
@@ -164,7 +164,7 @@ def _plain(column: Any) -> Any:
 
 def rows_of_epoch(sink: Path, epoch: int) -> int:
     """How many rows the sink shows for one epoch, from the footers of its files."""
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq
 
     files = sink.glob(f"epoch={epoch:06}/*.parquet")
     return sum(pq.read_metadata(file).num_rows for file in files)

@@ -1,0 +1,120 @@
+"""A start is cut off as well as an epoch: in every step of a recovery, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from seamark import open_store
+from seamark.pipeline import recovery
+from seamark.testing.crashes import SimulatedCrash, When
+from tests.pipeline.crashing import WHEN, crash, wipe
+from tests.pipeline.test_hard_cases import damage_newest
+from tests.pipeline.workloads import Uninterrupted, run, shown, write_input
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.warm
+
+STEPS: Final = (
+    "finish_sinks",
+    "take_over",
+    "keep",
+    "mark_unfinished",
+    "restore",
+    "remap_sources",
+    "install_plan",
+    "mark_ready",
+    "remove_others",
+)
+"""What a start does, by the names in :mod:`seamark.pipeline.recovery`."""
+
+
+def dying(step: Callable[..., Any], when: When, reached: list[str]) -> Callable[..., Any]:
+    """A step that dies before or after its work."""
+
+    def die(*args: Any, **kwargs: Any) -> Any:
+        if when == "after":
+            step(*args, **kwargs)
+        reached.append(f"{step.__name__}:{when}")
+        raise SimulatedCrash(reached[-1])
+
+    return die
+
+
+@pytest.mark.parametrize("wiped", [False, True], ids=["kept", "wiped"])
+@pytest.mark.parametrize(
+    ("kind", "provider", "point"),
+    [
+        ("windowed", "hdfs", "save:after:3"),
+        ("outer-join", "rocksdb-changelog", "write:after:4"),
+        ("deduplicated", "format2", "record:after:4"),
+    ],
+)
+def test_a_start_that_dies_in_any_of_its_steps_is_simply_started_again(
+    spark: SparkSession,
+    uninterrupted: Uninterrupted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    provider: str,
+    point: str,
+    wiped: bool,
+) -> None:
+    folder = uninterrupted.folder
+    crash(spark, kind, provider, folder, tmp_path, point)
+    reached: list[str] = []
+    for name in STEPS:
+        for when in WHEN:
+            if wiped:
+                wipe(tmp_path)
+            with monkeypatch.context() as patch:
+                patch.setattr(recovery, name, dying(getattr(recovery, name), when, reached))
+                try:
+                    run(spark, kind, provider, folder, tmp_path, on_step=crash_in_epoch_5)
+                except SimulatedCrash:
+                    continue
+    used = {step.partition(":")[0] for step in reached}
+    assert {"finish_sinks", "mark_ready", "remove_others", "restore"} <= used
+    run(spark, kind, provider, folder, tmp_path)
+    assert shown(tmp_path) == uninterrupted(kind)
+
+
+def crash_in_epoch_5(step: str, when: str, epoch: int) -> None:
+    """For starts that did not need the step in which they were to die."""
+    if epoch == 5:
+        raise SimulatedCrash("in epoch 5")
+
+
+@pytest.mark.parametrize("wiped", [False, True], ids=["kept", "wiped"])
+@pytest.mark.parametrize("decided", [9, 10, 11])
+def test_damage_around_a_compaction_of_the_sources_log_runs_the_same_files_again(
+    spark: SparkSession, tmp_path: Path, decided: int, wiped: bool
+) -> None:
+    folder = write_input(tmp_path / "input", 13)
+    kind, provider, damaged = "stateless-one-sink", "hdfs", tmp_path / "damaged"
+    options: dict[str, Any] = {"keep": 20, "full_every": 4}
+    crash(spark, kind, provider, folder, damaged, f"record:after:{decided}", **options)
+    damage_newest(damaged, "manifest.json", 2)
+    if wiped:
+        wipe(damaged)
+    finished = run(spark, kind, provider, folder, damaged, **options)
+    assert finished.report.epoch == decided - 2
+    run(spark, kind, provider, folder, tmp_path / "calm", **options)
+    assert shown(damaged) == shown(tmp_path / "calm")
+
+
+def test_the_working_copy_of_every_start_but_the_last_is_gone(
+    spark: SparkSession, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    for point in ("write:after:2", "save:after:3", "record:after:4"):
+        crash(spark, "windowed", "rocksdb", uninterrupted.folder, tmp_path, point)
+    run(spark, "windowed", "rocksdb", uninterrupted.folder, tmp_path)
+    with open_store(tmp_path / "store") as store:
+        generation = store.owner().generation
+    copies = [path.name for path in (tmp_path / "store" / "working").iterdir() if path.is_dir()]
+    assert copies == [f"g{generation}"]
