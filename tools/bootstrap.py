@@ -1,4 +1,4 @@
-"""Set up ``.venv``, or another environment, for a make target: create it, install into it, show a progress bar.
+"""Set up ``.venv``, or another environment, for a make target, with a progress bar.
 
     python -m tools.bootstrap --for "the tests" --extras cli,java --group dev --stamp .venv/x.stamp
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pyarrow.dataset as ds
 import pytest
 
 from seamark.sinks import FileSink, MemorySink

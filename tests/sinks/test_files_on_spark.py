@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd  # type: ignore[import-untyped]
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pandas as pd
+import pyarrow.dataset as ds
 import pytest
 
 from seamark.sinks import ConsoleSink, FileSink, ForeachBatchSink, MemorySink

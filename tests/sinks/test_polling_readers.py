@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd  # type: ignore[import-untyped]
-import pyarrow.dataset as ds  # type: ignore[import-untyped]
+import pandas as pd
+import pyarrow.dataset as ds
 import pytest
 
 from seamark.testing.conformance.sink_examples import epoch

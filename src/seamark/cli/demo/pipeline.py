@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, SPARK
-from seamark.cli.demo.proof import spark_progress
 from seamark.cli.demo.trades import (
     BAR_MS,
     DELAY_MS,
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from seamark import Pipeline
-    from seamark.pipeline.run import Run
-
 EPOCH_FIELDS: Final = (
     "epoch", "checkpoint_id", "rows", "seconds", "phases", "new_bytes", "full_bytes", "watermark",
     "sinks",
@@ -145,17 +142,6 @@ class TellEvents(logging.Handler):
             tell("epoch", **{name: fields[name] for name in EPOCH_FIELDS})
 
 
-def complete_log(spark: SparkSession, folder: Path, run: Run) -> None:
-    """Have Spark's own commit log cover the last epoch of a run that has ended.
-
-    Spark notes a batch as committed after the epoch is done, and a stop may come in between. The
-    next start notes it then, from the checkpoint.
-    """
-    while spark_progress(folder / CHECKPOINTS / "working").batch + 1 < run.epoch:
-        run = declare(spark, folder, None).start()
-        run.stop()
-
-
 def main(folder: Path, fatal_epoch: int | None) -> None:
     """Run until killed or told to stop."""
     logging.basicConfig(level=logging.WARNING)
@@ -164,8 +150,7 @@ def main(folder: Path, fatal_epoch: int | None) -> None:
     log.addHandler(TellEvents())
     spark = start_spark(folder)
     hook = kill_after_save(fatal_epoch) if fatal_epoch is not None else None
-    run = declare(spark, folder, hook).run(available_now=False)
-    complete_log(spark, folder, run)
+    declare(spark, folder, hook).run(available_now=False)
     spark.stop()
 
 
