@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from seamark.errors import (
+    DamageError,
     FencedError,
     OutcomeUnknownError,
     SeamarkError,
@@ -110,3 +111,19 @@ def test_state_is_saved_with_the_manifest_also_on_a_second_try(store: Checkpoint
     chunks = [b"state of an operator"]
     decide(store, manifest(), chunks, 10)
     assert store.load_state_data(1) == chunks[0]
+
+
+def test_a_store_that_only_ever_says_time_out_is_given_up_in_time(store: CheckpointStore) -> None:
+    trouble = Trouble(store, "save_with_state", *[("before", UNKNOWN)] * 10_000)
+    with pytest.raises(OutcomeUnknownError):
+        decide(store, manifest(), [], 0.3)
+    assert trouble.calls < 20
+
+
+def test_damage_found_after_an_unknown_try_does_not_say_that_nothing_was_decided(
+    store: CheckpointStore,
+) -> None:
+    damage = DamageError("owner.json cannot be read")
+    Trouble(store, "save_with_state", ("before", UNKNOWN), ("before", damage))
+    with pytest.raises(OutcomeUnknownError):
+        decide(store, manifest(), [], 10)
