@@ -31,7 +31,7 @@ test: .venv/test.stamp ## run the tests, also those in one warm Spark
 	@$(RUN) pytest -m "warm and not chaos" $(ARGS)
 
 test-spark: .venv/test.stamp ## run the long tests with Spark: real kills, a cluster, the demo
-	@$(RUN) pytest -m "spark and not chaos" $(ARGS)
+	@$(RUN) pytest -n 2 --dist worksteal -m "spark and not chaos" $(ARGS)
 
 matrix: .venv-oldest/test.stamp .venv/test.stamp ## run the tests in Spark on the oldest and newest
 	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(ARGS)

@@ -31,7 +31,7 @@ from tests.pipeline.workloads import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.warm
+pytestmark = pytest.mark.spark
 
 
 class Shop:

@@ -32,7 +32,7 @@ from tests.pipeline.workloads import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.warm
+pytestmark = pytest.mark.spark
 
 
 # rows that come out different whenever a batch runs again

@@ -17,7 +17,7 @@ from seamark.sinks import FileSink
 from seamark.sinks.published import read_receipts
 from seamark.store import open_store
 
-pytestmark = pytest.mark.warm
+pytestmark = pytest.mark.spark
 
 
 class World:

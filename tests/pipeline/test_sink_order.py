@@ -16,7 +16,7 @@ import seamark
 from seamark.errors import RefusedError
 from seamark.sinks import FileSink
 
-pytestmark = pytest.mark.warm
+pytestmark = pytest.mark.spark
 
 
 def put(folder: Path, name: str, first: int) -> None:

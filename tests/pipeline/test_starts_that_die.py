@@ -18,7 +18,7 @@ from tests.pipeline.workloads import Uninterrupted, run, shown, write_input
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.warm
+pytestmark = pytest.mark.spark
 
 STEPS: Final = (
     "finish_sinks",
