@@ -22,26 +22,13 @@ import seamark
 from harness import Row, options, scratch, show
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
-from seamark.spark.java import use_java
 from seamark.spark.versions import FILE_MANAGER, fast_file_manager
+from tests.pipeline.driver import session
 
 ROWS: Final = 2000
 KEYS: Final = 1500
 WARM_UP: Final = 4
 PROTOCOL: Final = ("begin", "capture", "save", "commit", "record")
-
-
-def session() -> SparkSession:
-    """One warm JVM for everything."""
-    use_java()
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def trades(spark: SparkSession) -> DataFrame:

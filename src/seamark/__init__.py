@@ -12,9 +12,9 @@ Names are loaded on first use, so ``import seamark`` costs nothing and needs no 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from seamark._lazy import lazy_names
 from seamark._version import __version__
 
 if TYPE_CHECKING:
@@ -57,15 +57,7 @@ _HOME = {
 }
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
-
-    def __getattr__(name: str) -> object:
-        """Load a public name from its module on first use."""
-        module = _HOME.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(module), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names(__name__, _HOME, globals())
 
 
 def __dir__() -> list[str]:

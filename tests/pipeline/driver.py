@@ -22,10 +22,12 @@ from seamark.sinks import FileSink
 from seamark.spark.java import use_java
 
 
-def session() -> SparkSession:
+def session(master: str = "local[2]") -> SparkSession:
     use_java()
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
@@ -35,8 +37,8 @@ def session() -> SparkSession:
     return spark
 
 
-def pipeline(spark: SparkSession, base: Path, on_step: OnStep | None = None) -> seamark.Pipeline:
-    made = seamark.Pipeline("two-drivers", base / "store", on_step=on_step)
+def declare(made: seamark.Pipeline, spark: SparkSession, base: Path) -> seamark.Pipeline:
+    """Counts by window and key beside all rows, of the files in ``BASE/in``."""
     trades = made.source(
         "trades",
         spark.readStream.schema("k int, v int, t timestamp")
@@ -66,7 +68,7 @@ def main(base: Path, *point: str) -> int:
     spark = session()
     hook = stop_at(spark, base, (point[0], point[1], int(point[2]))) if point else None
     try:
-        pipeline(spark, base, hook).run()
+        declare(seamark.Pipeline("two-drivers", base / "store", on_step=hook), spark, base).run()
     except SeamarkError as error:
         print(f"{type(error).__name__}: {error.what}", flush=True)  # noqa: T201
         return error.exit_code

@@ -50,33 +50,15 @@ def test_every_kind_meets_every_provider() -> None:
     assert both == {(kind, name) for kind in KINDS for name in providers_for(kind)}
 
 
-@pytest.mark.warm
-@pytest.mark.parametrize(("number", "case"), list(enumerate(CASES, start=1)), ids=map(str, CASES))
-def test_after_crashes_every_sink_shows_every_row_once(
-    spark: SparkSession,
-    uninterrupted: Uninterrupted,
-    tmp_path: Path,
-    number: int,
-    case: Case,
-) -> None:
-    _crash_and_compare(spark, uninterrupted, tmp_path, number, case)
-
-
-@pytest.mark.spark
 @pytest.mark.parametrize(
-    ("number", "case"), list(enumerate(FURTHER_CASES, start=1)), ids=map(str, FURTHER_CASES)
+    ("number", "case"),
+    [
+        *(pytest.param(n, case, marks=pytest.mark.warm) for n, case in enumerate(CASES)),
+        *(pytest.param(n, case, marks=pytest.mark.spark) for n, case in enumerate(FURTHER_CASES)),
+    ],
+    ids=map(str, [*CASES, *FURTHER_CASES]),
 )
-def test_after_crashes_so_do_further_kinds_and_providers(
-    spark: SparkSession,
-    uninterrupted: Uninterrupted,
-    tmp_path: Path,
-    number: int,
-    case: Case,
-) -> None:
-    _crash_and_compare(spark, uninterrupted, tmp_path, number, case)
-
-
-def _crash_and_compare(
+def test_after_crashes_every_sink_shows_every_row_once(
     spark: SparkSession,
     uninterrupted: Uninterrupted,
     tmp_path: Path,

@@ -11,8 +11,9 @@ Names are loaded on first use; none of them needs Spark before rows are written.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from seamark._lazy import lazy_names
 
 if TYPE_CHECKING:
     from seamark.sinks.console import ConsoleSink
@@ -46,30 +47,22 @@ __all__ = [
 ]
 
 _HOME = {
-    "Committable": "contract",
-    "ConsoleSink": "console",
-    "Description": "contract",
-    "Epoch": "contract",
-    "FileSink": "files",
-    "ForeachBatchSink": "foreach",
-    "Guarantee": "contract",
-    "MemorySink": "memory",
-    "Plan": "contract",
-    "Receipt": "contract",
-    "Sink": "contract",
-    "read_receipts": "published",
+    "Committable": "seamark.sinks.contract",
+    "ConsoleSink": "seamark.sinks.console",
+    "Description": "seamark.sinks.contract",
+    "Epoch": "seamark.sinks.contract",
+    "FileSink": "seamark.sinks.files",
+    "ForeachBatchSink": "seamark.sinks.foreach",
+    "Guarantee": "seamark.sinks.contract",
+    "MemorySink": "seamark.sinks.memory",
+    "Plan": "seamark.sinks.contract",
+    "Receipt": "seamark.sinks.contract",
+    "Sink": "seamark.sinks.contract",
+    "read_receipts": "seamark.sinks.published",
 }
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
-
-    def __getattr__(name: str) -> object:
-        """Load a public name from its module on first use."""
-        module = _HOME.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{module}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names(__name__, _HOME, globals())
 
 
 def __dir__() -> list[str]:

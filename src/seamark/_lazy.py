@@ -1,0 +1,24 @@
+"""Public names that are loaded from their modules on first use, so that importing costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(
+    package: str, home: Mapping[str, str], namespace: dict[str, Any]
+) -> Callable[[str], object]:
+    """A ``__getattr__`` for a package: ``home`` tells the module of each of its public names."""
+
+    def load(name: str) -> object:
+        """Load a public name from its module on first use."""
+        module = home.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        namespace[name] = value
+        return value
+
+    return load
