@@ -1,7 +1,8 @@
 """A driver process for tests that need two of them, or one that is stopped in the middle.
 
 ``python -m tests.pipeline.driver BASE [STEP WHEN EPOCH]``: runs all that is in ``BASE/in``. At the
-given point it stops itself and its JVM, as a machine that hangs would.
+given point it stops itself and its JVM, as a machine that hangs would. With ``forever EPOCH``
+instead it goes on until it is told to stop, and dawdles in that epoch.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +66,26 @@ def stop_at(spark: SparkSession, base: Path, point: tuple[str, str, int]) -> OnS
     return hook
 
 
+def dawdle_in(base: Path, slow: int) -> OnStep:
+    def hook(step: Any, when: str, epoch: int) -> None:
+        if (step.value, when, epoch) == ("prepare", "before", slow):
+            (base / "dawdling").touch()
+            time.sleep(5)
+
+    return hook
+
+
 def main(base: Path, *point: str) -> int:
     spark = session()
-    hook = stop_at(spark, base, (point[0], point[1], int(point[2]))) if point else None
+    forever = point[:1] == ("forever",)
+    hook: OnStep | None = None
+    if forever:
+        hook = dawdle_in(base, int(point[1]))
+    elif point:
+        hook = stop_at(spark, base, (point[0], point[1], int(point[2])))
     try:
-        declare(seamark.Pipeline("two-drivers", base / "store", on_step=hook), spark, base).run()
+        made = seamark.Pipeline("two-drivers", base / "store", on_step=hook)
+        declare(made, spark, base).run(available_now=not forever)
     except SeamarkError as error:
         print(f"{type(error).__name__}: {error.what}", flush=True)  # noqa: T201
         return error.exit_code

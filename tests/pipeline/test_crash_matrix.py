@@ -28,10 +28,11 @@ MAIN: Final[Where] = {
     for kind in KINDS
     if kind not in ("stateless-one-sink", "windowed-one-sink", "inner-join", "sessions")
 }
+# a second look at what is left, not at all of it: test_chaos has every kind on every provider
 FURTHER: Final[Where] = {
-    kind: left
+    kind: tuple(name for name in providers_for(kind) if name in ("hdfs", "format2"))
     for kind in KINDS
-    if (left := tuple(name for name in providers_for(kind) if name not in MAIN.get(kind, ())))
+    if kind not in MAIN
 }
 CASES: Final = covering(MAIN, CRASHES)
 FURTHER_CASES: Final = covering(FURTHER, CRASHES)
@@ -43,11 +44,6 @@ def test_every_pair_of_kind_provider_and_point_meets_in_some_case(
 ) -> None:
     met = {pair for case in cases for pair in case.pairs}
     assert met == all_pairs(where)
-
-
-def test_every_kind_meets_every_provider() -> None:
-    both = {(kind, name) for where in (MAIN, FURTHER) for kind in where for name in where[kind]}
-    assert both == {(kind, name) for kind in KINDS for name in providers_for(kind)}
 
 
 @pytest.mark.parametrize(

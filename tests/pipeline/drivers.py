@@ -1,0 +1,52 @@
+"""Starting driver processes on a small input, and what their sinks show."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.dataset as ds
+
+FILES = 5
+ROWS = 40
+
+
+def write_input(folder: Path) -> Counter[tuple[object, ...]]:
+    folder.mkdir(parents=True)
+    rows: list[tuple[object, ...]] = []
+    for number in range(FILES):
+        lines = []
+        for row in range(ROWS):
+            rows.append((row % 5, number * ROWS + row))
+            time_of_row = f"2026-01-01 00:{number:02}:{row:02}"
+            lines.append({"k": row % 5, "v": number * ROWS + row, "t": time_of_row})
+        (folder / f"{number}.json").write_text("\n".join(map(json.dumps, lines)))
+        time.sleep(0.02)
+    return Counter(rows)
+
+
+def visible(folder: Path) -> Counter[tuple[object, ...]]:
+    table = ds.dataset(folder, format="parquet", partitioning="hive").to_table()
+    names = [name for name in table.column_names if name != "epoch"]
+    return Counter(tuple(row[name] for name in names) for row in table.to_pylist())
+
+
+def start(base: Path, *point: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.pipeline.driver", str(base), *point],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:
+    """Wait until a driver has written a file that is not empty, or only made it."""
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, f"it ended before {path.name}"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
