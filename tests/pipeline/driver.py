@@ -62,6 +62,7 @@ def stop_at(spark: SparkSession, base: Path, point: tuple[str, str, int]) -> OnS
             (base / "stopped").write_text(f"{os.getpid()} {jvm_pid}")
             os.kill(jvm_pid, signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(0.5)  # the signal may take another thread first
 
     return hook
 

@@ -185,7 +185,13 @@ class Coordinator:
             )
         batch.write.format("noop").mode("overwrite").save()
         commit, _, ids = self._running().next_commit()
-        again = self._capture.take(epoch.batch, commit, full=True, state_ids=ids)
+        again = self._capture.take(
+            epoch.batch,
+            commit,
+            full=True,
+            state_ids=ids,
+            partitions=self._running().state_partitions,
+        )
         if changed := self._capture.differences(again):
             raise RefusedError(
                 f"epoch {epoch.number} was run again and its state came out different",
@@ -226,7 +232,9 @@ class Coordinator:
         line, query = self.lineage, self._running()
         commit, next_watermark, ids = query.next_commit()
         full = line.newest is None or line.links + 1 >= self._settings.full_every
-        captured = self._capture.take(epoch.batch, commit, full=full, state_ids=ids)
+        captured = self._capture.take(
+            epoch.batch, commit, full=full, state_ids=ids, partitions=query.state_partitions
+        )
         self._check_size(captured)
         placed = place(captured, self._settings.sizes, self._states, epoch.number)
         self._capture.packed(placed.digests)

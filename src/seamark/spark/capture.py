@@ -30,6 +30,9 @@ _TRIES: Final = 3
 _EXTENSIONS: Final = ("delta", "changelog", "zip", "snapshot")
 
 
+Partitions = Callable[[], Mapping[int, int]]
+
+
 @dataclass(frozen=True)
 class Captured:
     """What is new in an epoch, by operator; the paths are relative to the working copy."""
@@ -75,12 +78,14 @@ class Capture:
         *,
         full: bool,
         state_ids: StateIds | None = None,
+        partitions: Partitions = dict,
     ) -> Captured:
         """The files of the epoch: all that a restore needs, or what the chain does not hold yet.
 
+        ``partitions`` tells how many partitions operators have, where Spark notes more of them.
         :class:`MissingVersion` when a store lacks its version: the batch was not read in full.
         """
-        operators = self._known_operators()
+        operators = self._known_operators(partitions)
         # a changed schema makes Spark upload a snapshot beside the change, which it then relies on
         full = full or (not self._described and self._has_snapshots(batch + 1))
         files = {LOG: self._logs(batch, commit, full=full)}
@@ -88,8 +93,8 @@ class Capture:
             folders = [folder for label, folder in self._folders if label == operator.label]
             ids = state_ids.get(operator.number) if state_ids is not None else None
             files[operator.label] = self._state_of(operator, folders, batch + 1, ids, full=full)
-        partitions = max((operator.partitions for operator in operators), default=0)
-        return Captured(files, full, [batch + 1] * partitions)
+        most = max((operator.partitions for operator in operators), default=0)
+        return Captured(files, full, [batch + 1] * most)
 
     def _has_snapshots(self, version: int) -> bool:
         """Whether the first batch of a run wrote changes and snapshots of the same version."""
@@ -129,10 +134,14 @@ class Capture:
         ]
         return ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
 
-    def _known_operators(self) -> list[StatefulOperator]:
+    def _known_operators(self, partitions: Partitions) -> list[StatefulOperator]:
         # a running query never changes its operators
         if self._operators is None:
-            self._operators = self._copy.operators()
+            really = partitions()
+            self._operators = [
+                op._replace(partitions=min(op.partitions, really.get(op.number) or op.partitions))
+                for op in self._copy.operators()
+            ]
             self._folders = [(op.label, f) for op in self._operators for f in op.folders()]
         return self._operators
 

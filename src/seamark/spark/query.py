@@ -62,6 +62,17 @@ class RunningQuery:
         while bool(self._execution.isActive()) and time.monotonic() < deadline:
             time.sleep(0.01)
 
+    def state_partitions(self) -> dict[int, int]:
+        """How many partitions each stateful operator really has, by its number.
+
+        One over all rows, without a key, has a single one, whatever Spark notes about it.
+        """
+        plan = self._execution.lastExecution().executedPlan()
+        return {
+            int(node.getStateInfo().operatorId()): int(node.outputPartitioning().numPartitions())
+            for node in self._state_writers(plan)
+        }
+
     def watermarks(self) -> dict[str, int]:
         """How far each ``withWatermark`` of the plan has come, by the id of its node."""
         try:

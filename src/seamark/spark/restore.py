@@ -65,24 +65,23 @@ def keep_only_needed(copy: WorkingCopy, batch: int) -> None:
             if old not in (batch - 1, batch):
                 copy.remove(f"{log}/{old}")
     copy.rewrite_root()
-    for operator in copy.operators():
-        for folder in operator.folders():
-            names = copy.names_in(folder.path)
-            try:
-                needed = closure(
-                    names,
-                    batch + 1,
-                    lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
-                )
-            except MissingVersion as error:
-                raise DamageError(
-                    f"the checkpoint lacks state of operator {folder.operator}, partition"
-                    f" {folder.partition} ({folder.store}): {error.what}"
-                ) from None
-            for name in names.difference(needed):
-                if name not in ("_metadata", "SSTs", "logs") and "crc" not in name:
-                    with suppress(IsADirectoryError, FileNotFoundError):
-                        os.unlink(copy.path(f"{folder.path}/{name}"))
+    for folder in copy.store_folders():
+        names = copy.names_in(folder.path)
+        try:
+            needed = closure(
+                names,
+                batch + 1,
+                lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
+            )
+        except MissingVersion as error:
+            raise DamageError(
+                f"the checkpoint lacks state of operator {folder.operator}, partition"
+                f" {folder.partition} ({folder.store}): {error.what}"
+            ) from None
+        for name in names.difference(needed):
+            if name not in ("_metadata", "SSTs", "logs") and "crc" not in name:
+                with suppress(IsADirectoryError, FileNotFoundError):
+                    os.unlink(copy.path(f"{folder.path}/{name}"))
 
 
 def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> str | None:
@@ -119,18 +118,17 @@ def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> 
 
 def _hole(copy: WorkingCopy, present: Collection[str], batch: int) -> str | None:
     """What is missing for the state of a batch among files that are present; None for nothing."""
-    for operator in copy.operators():
-        for folder in operator.folders():
-            start = f"{folder.path}/"
-            names = {path.removeprefix(start) for path in present if path.startswith(start)}
-            try:
-                closure(
-                    names,
-                    batch + 1,
-                    lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
-                )
-            except MissingVersion as error:
-                return f"state in {folder.path}: {error.what}"
+    for folder in copy.store_folders():
+        start = f"{folder.path}/"
+        names = {path.removeprefix(start) for path in present if path.startswith(start)}
+        try:
+            closure(
+                names,
+                batch + 1,
+                lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
+            )
+        except MissingVersion as error:
+            return f"state in {folder.path}: {error.what}"
     return None
 
 

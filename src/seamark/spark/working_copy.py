@@ -177,6 +177,13 @@ class WorkingCopy:
                 where=self.path(file),
             ) from None
 
+    def store_folders(self) -> Iterator[StoreFolder]:
+        """Every state store that is there. Spark notes more partitions than some operators have."""
+        for operator in self.operators():
+            for folder in operator.folders():
+                if os.path.isdir(self.path(folder.path)):
+                    yield folder
+
     def descriptions(self) -> list[str]:
         """Relative paths of the files that describe the operators: metadata and schemas."""
         found: list[str] = []
