@@ -7,6 +7,7 @@ import random
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -24,6 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # the same every time unless asked for; set before any worker starts, so that all share it
     if os.environ.setdefault(SEED, "1") == "random":
         os.environ[SEED] = str(random.SystemRandom().randrange(2**32))
+    if version("pyspark").startswith("4.0."):
+        # it leaves the sockets of collect() to the garbage collector
+        unclosed = r"ignore:Exception ignored in. <socket\.socket"
+        config.addinivalue_line(
+            "filterwarnings", f"{unclosed}:pytest.PytestUnraisableExceptionWarning"
+        )
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 def pytest_report_header() -> str:
