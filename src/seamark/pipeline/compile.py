@@ -21,7 +21,6 @@ from seamark.spark.tables import table_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 log = logging.getLogger("seamark.pipeline")
 
@@ -57,10 +56,6 @@ class Compiled:
     def is_stateful(self) -> bool:
         """Whether anything keeps state."""
         return bool(self.operators)
-
-    def schema_of(self, output: Output) -> StructType:
-        """What a sink gets."""
-        return output.df.schema
 
     def rows_of(self, batch: DataFrame, number: int) -> DataFrame:
         """The rows of one output out of the rows of all."""

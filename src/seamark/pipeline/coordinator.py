@@ -20,7 +20,6 @@ from seamark.errors import (
     OutcomeUnknownError,
     RefusedError,
     SeamarkError,
-    StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.beginning import is_replay, planned_epoch, shown_already
@@ -290,7 +289,7 @@ class Coordinator:
             self.lineage.newest = self._store.update_manifest(manifest)
         except FencedError:
             raise
-        except (StoreUnavailableError, SeamarkError) as error:
+        except SeamarkError as error:
             # the sinks know what they show; the next start asks them and records it
             log.warning("the statuses of epoch %d were not recorded: %s", manifest.epoch, error)
             self.lineage.newest = manifest

@@ -143,6 +143,8 @@ class Launcher:
             return self._launch(coordinator, recovered, trigger)
 
         def replan(batch: int) -> None:
+            if self._metrics is not None:
+                self._metrics.restarted()
             recovered.copy.forget_after(batch - 1)
             install_plan(recovered.copy, batch, recovered.lineage.plans[batch])
 

@@ -6,13 +6,13 @@ only say how fast something runs are not part of it, and nothing secret is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
 from seamark.pipeline.compile import Compiled
-from seamark.progress.config_hash import config_hash, explain_change
+from seamark.progress.config_hash import explain_change
 from seamark.spark.plan import SourceInfo
 
 Policy = Literal["strict", "warn", "auto_reset"]
@@ -50,11 +50,6 @@ def structure_of(
     }
 
 
-def hash_of(structure: Structure) -> int:
-    """The number that a manifest carries for it."""
-    return config_hash(structure)
-
-
 class Fit(Enum):
     """How a pipeline fits the checkpoint that it is to go on from."""
 
@@ -70,13 +65,10 @@ class Verdict:
 
     fit: Fit
     changes: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     hint: str = ""
 
 
-def compare(
-    old: Structure | None, new: Structure, policy: Policy, leaves: Sequence[str] | None = None
-) -> Verdict:
+def compare(old: Structure | None, new: Structure, policy: Policy) -> Verdict:
     """Whether a pipeline may go on from a checkpoint of structure ``old``. Pure.
 
     A sink may be added. What else differs is refused by ``strict``; ``warn`` lets everything pass

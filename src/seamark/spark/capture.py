@@ -47,11 +47,6 @@ class Captured:
         """Bytes, before compression."""
         return sum(len(data) for contents in self.files.values() for data in contents.values())
 
-    @property
-    def count(self) -> int:
-        """How many files."""
-        return sum(map(len, self.files.values()))
-
 
 class Capture:
     """Remembers what the chain of checkpoints holds already, so that only new files are taken."""

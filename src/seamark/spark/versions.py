@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 OLDEST: Final = (4, 0)
 FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 IGNORE_MISSING_FILES: Final = "spark.sql.files.ignoreMissingFiles"
-PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 def spark_version(spark: SparkSession) -> tuple[int, int]:
