@@ -9,7 +9,8 @@
     ├── FencedError                   5  another writer owns the store
     ├── RefusedError                  6  it could be done, but it would lose or endanger something
     │   ├── FormatTooNewError         6  written by a newer Seamark
-    │   └── LineageError              6  a sink shows something else than the checkpoint says
+    │   ├── LineageError              6  a sink shows something else than the checkpoint says
+    │   └── PositionUnavailable       6  a source no longer has what is to be read again
     └── StoreUnavailableError         7  an I/O error that proves nothing about the data (OSError)
         └── OutcomeUnknownError       7  a write may or may not have happened
 
@@ -77,6 +78,33 @@ class LineageError(RefusedError):
     """A sink and the checkpoints tell different histories; nothing was changed in either."""
 
 
+class PositionUnavailable(RefusedError):
+    """A source's past is gone: it cannot be read again from the position that was asked for.
+
+    ``source``, ``requested`` and ``earliest`` (a position that can still be read, when the source
+    knows one) are for programs; the text says the same.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        source: str | None = None,
+        requested: bytes | None = None,
+        earliest: bytes | None = None,
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.source = source
+        self.requested = requested
+        self.earliest = earliest
+
+    def __reduce__(self) -> tuple[object, ...]:
+        told = (self.what, self.where, self.hint, self.source, self.requested, self.earliest)
+        return (_rebuild_position, told)
+
+
 class StoreUnavailableError(SeamarkError, OSError):
     """The store did not answer properly. That proves nothing about what it holds."""
 
@@ -85,6 +113,19 @@ class StoreUnavailableError(SeamarkError, OSError):
 
 class OutcomeUnknownError(StoreUnavailableError):
     """A write was sent and its outcome could not be learned, not even by reading back."""
+
+
+def _rebuild_position(
+    what: str,
+    where: str | None,
+    hint: str | None,
+    source: str | None,
+    requested: bytes | None,
+    earliest: bytes | None,
+) -> PositionUnavailable:
+    return PositionUnavailable(
+        what, where=where, hint=hint, source=source, requested=requested, earliest=earliest
+    )
 
 
 def _rebuild(
