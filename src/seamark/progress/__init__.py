@@ -1,1 +1,75 @@
-"""How far each source has been read, and the configuration under which it was."""
+"""How far each source has been read, in one transaction with what was made of it.
+
+::
+
+    from seamark.progress import open_progress
+
+    with open_progress("rocksdb:///data/orders") as store:
+        with store.session() as s:
+            s.put("totals", b"alice", b"42")
+            s.stage_checkpoint("orders", sequence=7, source_position=b"offset 7")
+
+Names are loaded on first use; RocksDB and Redis are needed only by whoever opens such a store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seamark._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from seamark.progress.checkpoints import MAX_POSITION_BYTES, SourceCheckpoint
+    from seamark.progress.config_hash import config_hash, explain_change
+    from seamark.progress.deduplication import SequenceDedup
+    from seamark.progress.ledger import Ledger
+    from seamark.progress.opening import open_progress
+    from seamark.progress.policy import Action, Decision, SourceFacts, StartFacts, decide_start
+    from seamark.progress.reset import begin_from, start_over
+    from seamark.progress.session import Session
+    from seamark.progress.store import SourceCheckpointStore
+
+__all__ = [
+    "MAX_POSITION_BYTES",
+    "Action",
+    "Decision",
+    "Ledger",
+    "SequenceDedup",
+    "Session",
+    "SourceCheckpoint",
+    "SourceCheckpointStore",
+    "SourceFacts",
+    "StartFacts",
+    "begin_from",
+    "config_hash",
+    "decide_start",
+    "explain_change",
+    "open_progress",
+    "start_over",
+]
+
+_HOME = {
+    "MAX_POSITION_BYTES": "seamark.progress.checkpoints",
+    "Action": "seamark.progress.policy",
+    "Decision": "seamark.progress.policy",
+    "Ledger": "seamark.progress.ledger",
+    "SequenceDedup": "seamark.progress.deduplication",
+    "Session": "seamark.progress.session",
+    "SourceCheckpoint": "seamark.progress.checkpoints",
+    "SourceCheckpointStore": "seamark.progress.store",
+    "SourceFacts": "seamark.progress.policy",
+    "StartFacts": "seamark.progress.policy",
+    "begin_from": "seamark.progress.reset",
+    "config_hash": "seamark.progress.config_hash",
+    "decide_start": "seamark.progress.policy",
+    "explain_change": "seamark.progress.config_hash",
+    "open_progress": "seamark.progress.opening",
+    "start_over": "seamark.progress.reset",
+}
+
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
+    __getattr__ = lazy_names(__name__, _HOME, globals())
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,56 @@
+"""The checkpoint of one source: what it is, and what it may hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest.bounds import U64_MAX, check_number
+
+MAX_POSITION_BYTES: Final = 64 * 1024
+"""The largest position that is kept. One that is larger is refused, and the last good one stays."""
+
+
+@dataclass(frozen=True)
+class SourceCheckpoint:
+    """How far one source has been read.
+
+    ``sequence`` grows and is compared; ``source_position`` is opaque, made by the source and only
+    given back to it, to go on from there.
+    """
+
+    sequence: int
+    source_position: bytes | None = None
+
+
+def check_sequence(sequence: int) -> int:
+    """A sequence when it can be one."""
+    return check_number("a sequence", sequence, 0, U64_MAX)
+
+
+def check_position(source_id: str, position: bytes) -> bytes:
+    """A position when it can be kept."""
+    if not isinstance(position, bytes | bytearray | memoryview):
+        raise InvalidInputError(
+            f"the position of source {source_id!r} must be bytes, not {type(position).__name__}"
+        )
+    found = bytes(position)
+    if len(found) > MAX_POSITION_BYTES:
+        raise InvalidInputError(
+            f"the position of source {source_id!r} has {len(found)} bytes, and at most "
+            f"{MAX_POSITION_BYTES} are kept",
+            hint="Nothing was changed: the last good position stays. Keep only what is needed to "
+            "find the place again.",
+        )
+    return found
+
+
+def check_forward(source_id: str, before: int | None, sequence: int) -> None:
+    """:class:`RefusedError` when a sequence would go back."""
+    if before is not None and sequence < before:
+        raise RefusedError(
+            f"the sequence of source {source_id!r} would go back from {before} to {sequence}",
+            hint="What was read in between would be taken for new. If that is meant, say "
+            "allow_rewind=True.",
+        )

@@ -1,0 +1,117 @@
+"""What a backend of a progress store does: read what is committed, and commit changes at once."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from seamark.progress.checkpoints import SourceCheckpoint
+
+if TYPE_CHECKING:
+    from seamark.progress.session import Session
+
+Writes = dict[bytes, bytes | None]
+"""New values by key; None deletes the key."""
+
+
+class Overtaken(Exception):
+    """Another session came in between, and nothing of this one was written: do it again."""
+
+
+@dataclass
+class Changes:
+    """All that one commit changes. What is cleared is cleared before anything is written."""
+
+    sequences: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, bytes | None] = field(default_factory=dict)
+    """None deletes the position; a source that is not named keeps its own."""
+    config_hash: int | None = None
+    forget_hash: bool = False
+    forget_checkpoints: bool = False
+    cleared: set[str] = field(default_factory=set)
+    """Spaces of which nothing stays."""
+    data: dict[str, Writes] = field(default_factory=dict)
+
+    def is_empty(self) -> bool:
+        """Whether nothing would change."""
+        return self == Changes()
+
+
+class Transaction(ABC):
+    """One look at what is committed, and one chance to change it."""
+
+    @abstractmethod
+    def sequences(self) -> Mapping[str, int]:
+        """The sequence of every source."""
+
+    @abstractmethod
+    def get(self, space: str, key: bytes) -> bytes | None:
+        """A committed value."""
+
+    @abstractmethod
+    def commit(self, changes: Changes) -> None:
+        """Make all changes durable and visible, or none.
+
+        :class:`seamark.errors.FencedError` when another writer has come in between,
+        :class:`seamark.errors.OutcomeUnknownError` when it cannot be learned what happened.
+        """
+
+    def abandon(self) -> None:  # noqa: B027
+        """Let go of what the transaction holds. Harmless after a commit."""
+
+
+class Turn:
+    """Sessions of one ledger take turns, whatever thread or handle they come from."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.session: Session | None = None
+
+
+class Ledger(ABC):
+    """A backend. One instance may serve several handles and threads of a process."""
+
+    is_persistent: ClassVar[bool] = True
+    """Whether what is committed survives the process."""
+    url: str
+    """Where it is, without secrets."""
+
+    def __init__(self) -> None:
+        self.turn = Turn()
+
+    @abstractmethod
+    def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
+        """The committed checkpoint of a source."""
+
+    @abstractmethod
+    def checkpoints(self) -> dict[str, SourceCheckpoint]:
+        """The committed checkpoints of all sources, as they were at one moment."""
+
+    @abstractmethod
+    def config_hash(self) -> int | None:
+        """The committed hash of the configuration."""
+
+    @abstractmethod
+    def get(self, space: str, key: bytes) -> bytes | None:
+        """A committed value."""
+
+    @abstractmethod
+    def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
+        """All committed keys and values of a space, as they were at one moment."""
+
+    @abstractmethod
+    def transaction(self) -> Transaction:
+        """Begin. Nothing is locked and nothing written."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections; harmless the second time."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

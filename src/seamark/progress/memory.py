@@ -1,0 +1,117 @@
+"""Progress in memory: for tests, and for programs that begin anew each time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
+from weakref import WeakValueDictionary
+
+from seamark.progress.checkpoints import SourceCheckpoint
+from seamark.progress.ledger import Changes, Ledger, Transaction
+
+K = TypeVar("K")
+
+
+@dataclass
+class _State:
+    sequences: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, bytes] = field(default_factory=dict)
+    config_hash: int | None = None
+    data: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+
+
+class MemoryLedger(Ledger):
+    """Gone with the process. A named one is shared by all who open that name, while any does."""
+
+    is_persistent: ClassVar[bool] = False
+    _named: ClassVar[WeakValueDictionary[str, MemoryLedger]] = WeakValueDictionary()
+    _naming: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__()
+        self.url = f"memory://{name}"
+        self._state = _State()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def named(cls, name: str) -> MemoryLedger:
+        """The ledger of this name; without a name always a new one."""
+        if not name:
+            return cls()
+        with cls._naming:
+            found = cls._named.get(name)
+            if found is None:
+                found = cls._named[name] = cls(name)
+            return found
+
+    def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
+        return self.checkpoints().get(source_id)
+
+    def checkpoints(self) -> dict[str, SourceCheckpoint]:
+        with self._lock:
+            state = self._state
+            return {
+                source: SourceCheckpoint(sequence, state.positions.get(source))
+                for source, sequence in state.sequences.items()
+            }
+
+    def config_hash(self) -> int | None:
+        return self._state.config_hash
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        with self._lock:
+            return self._state.data.get(space, {}).get(key)
+
+    def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
+        with self._lock:
+            found = sorted(self._state.data.get(space, {}).items())
+        return iter(found)
+
+    def transaction(self) -> Transaction:
+        return _MemoryTransaction(self)
+
+    def apply(self, changes: Changes) -> None:
+        """Apply all of it. Nothing in here can fail half-way."""
+        with self._lock:
+            state = self._state
+            if changes.forget_checkpoints:
+                state.sequences, state.positions = {}, {}
+            if changes.forget_hash:
+                state.config_hash = None
+            for space in changes.cleared:
+                state.data.pop(space, None)
+            state.sequences.update(changes.sequences)
+            for source, position in changes.positions.items():
+                _write(state.positions, source, position)
+            for space, writes in changes.data.items():
+                target = state.data.setdefault(space, {})
+                for key, value in writes.items():
+                    _write(target, key, value)
+            if changes.config_hash is not None:
+                state.config_hash = changes.config_hash
+
+    def close(self) -> None:
+        pass
+
+
+class _MemoryTransaction(Transaction):
+    def __init__(self, ledger: MemoryLedger) -> None:
+        self._ledger = ledger
+
+    def sequences(self) -> Mapping[str, int]:
+        return {source: each.sequence for source, each in self._ledger.checkpoints().items()}
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        return self._ledger.get(space, key)
+
+    def commit(self, changes: Changes) -> None:
+        self._ledger.apply(changes)
+
+
+def _write(target: dict[K, bytes], key: K, value: bytes | None) -> None:
+    if value is None:
+        target.pop(key, None)
+    else:
+        target[key] = value

@@ -1,0 +1,65 @@
+"""From a URL to a store of source checkpoints."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from seamark.errors import InvalidInputError
+from seamark.manifest.bounds import check_text
+from seamark.progress.ledger import Ledger
+from seamark.progress.memory import MemoryLedger
+from seamark.progress.store import SourceCheckpointStore
+
+_KNOWN: Final = "memory://, rocksdb:///abs/path, redis://host/0?namespace=name and rediss://…"
+
+
+def open_progress(
+    url: str, *, namespace: str | None = None, read_only: bool = False
+) -> SourceCheckpointStore:
+    """Open the store of source checkpoints at a URL.
+
+    ``memory://`` (shared under a name: ``memory://name``), ``rocksdb:///abs/path``,
+    ``redis://host:port/db`` and ``rediss://…``. A Redis store has a ``namespace``, given here or
+    as ``?namespace=`` of the URL; its keys lie in one slot of a cluster. Opening a store to write
+    takes it: RocksDB refuses a second process, and on Redis the one before is fenced.
+    ``read_only`` reads beside a running writer and disturbs nobody.
+    """
+    return SourceCheckpointStore(
+        open_ledger(url, namespace=namespace, read_only=read_only), read_only=read_only
+    )
+
+
+def open_ledger(
+    url: str, *, namespace: str | None = None, read_only: bool = False, claim: bool = True
+) -> Ledger:
+    """The backend at a URL. Without ``claim`` writers of one Redis namespace exist side by side:
+    they do not fence each other, and of two sessions that overlap one has to be done again."""
+    check_text(url, "a progress store's URL")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidInputError("the progress store's URL cannot be read") from None
+    scheme = parts.scheme.lower()
+    if scheme in ("redis", "rediss"):
+        from seamark.progress.redis import RedisLedger
+
+        return RedisLedger.open(url, namespace, read_only=read_only, claim=claim)
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidInputError(f"a {scheme}:// URL has no user, no query and no fragment")
+    if scheme == "memory":
+        return MemoryLedger.named(parts.netloc + parts.path.rstrip("/"))
+    if scheme == "rocksdb":
+        path = unquote(parts.path)
+        if parts.netloc or not path.startswith("/") or "\x00" in path:
+            raise InvalidInputError(
+                "a RocksDB URL looks like rocksdb:///abs/path",
+                hint="Three slashes: the path begins with one.",
+            )
+        from seamark.progress.rocksdb import RocksDBLedger
+
+        return RocksDBLedger(os.path.realpath(path), read_only=read_only)
+    raise InvalidInputError(
+        f"no progress store can be opened by {scheme or 'a path'}", hint=f"Known are {_KNOWN}."
+    )

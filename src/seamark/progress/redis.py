@@ -1,0 +1,287 @@
+"""Progress in Redis, Valkey or Garnet: one MULTI/EXEC a session, three round trips.
+
+All keys of a namespace lie in one slot of a cluster::
+
+    seamark:{namespace}:meta          HASH  generation, session, config_hash, sequence:{source id}
+    seamark:{namespace}:positions     HASH  {source id} → the position, as it is
+    seamark:{namespace}:data:{space}  HASH  {key} → {value}
+
+Numbers are decimal text. ``meta`` is watched by every session and changed by every commit, so of
+two that overlap only one gets through. ``generation`` is raised by whoever takes the store over;
+a writer that finds another one than its own is fenced.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
+from seamark.progress.checkpoints import SourceCheckpoint
+from seamark.progress.ledger import Changes, Ledger, Overtaken, Transaction
+from seamark.progress.redis_client import Errors, connect, number, shown_url, split_url
+from seamark.progress.redis_commands import queue
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+SEQUENCE: Final = b"sequence:"
+_HASH: Final = b"config_hash"
+_GENERATION: Final = b"generation"
+_SESSION: Final = b"session"
+_TRIES: Final = 3
+_DELAYS: Final = (0.0, 0.1, 0.5, 2.0, 5.0)
+
+
+class RedisLedger(Ledger):
+    """One namespace of a server. With ``claim`` the writer before is fenced."""
+
+    def __init__(self, client: Redis, url: str, namespace: str) -> None:
+        super().__init__()
+        self.url = f"{shown_url(url)}?namespace={namespace}"
+        self.client: Any = client
+        self.errors = Errors(url)
+        self.generation: int | None = None
+        prefix = f"seamark:{{{namespace}}}"
+        self.meta = f"{prefix}:meta"
+        self.positions = f"{prefix}:positions"
+        self._data = f"{prefix}:data:"
+        self._known: set[str] = set()
+
+    @classmethod
+    def open(cls, url: str, namespace: str | None, *, read_only: bool, claim: bool) -> RedisLedger:
+        """Connect, and take the store over unless it is only to be read."""
+        bare, found = split_url(url, namespace)
+        ledger = cls(connect(bare), bare, found)
+        try:
+            ledger.read_meta("connecting")
+            if claim and not read_only:
+                with ledger.errors.told("taking the store over"):
+                    ledger.generation = ledger.client.hincrby(ledger.meta, _GENERATION, 1)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def space(self, space: str) -> str:
+        """The key that holds a space."""
+        return self._data + space
+
+    # reading
+
+    def read_meta(self, doing: str = "reading") -> Mapping[bytes, bytes]:
+        """All fields of ``meta``."""
+        with self.errors.told(doing):
+            found: Mapping[bytes, bytes] = self.client.hgetall(self.meta)
+            return found
+
+    def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
+        field = SEQUENCE + source_id.encode()
+        with self.errors.told("reading a checkpoint"), self.client.pipeline() as pipe:
+            pipe.hget(self.meta, field)
+            pipe.hget(self.positions, source_id.encode())
+            text, position = pipe.execute()
+        sequence = None if text is None else self._number({field: text}, field)
+        return None if sequence is None else SourceCheckpoint(sequence, position)
+
+    def checkpoints(self) -> dict[str, SourceCheckpoint]:
+        with self.errors.told("reading the checkpoints"), self.client.pipeline() as pipe:
+            pipe.hgetall(self.meta)
+            pipe.hgetall(self.positions)
+            meta, positions = pipe.execute()
+        return {
+            source: SourceCheckpoint(sequence, positions.get(source.encode()))
+            for source, sequence in self.sequences(meta).items()
+        }
+
+    def sequences(self, meta: Mapping[bytes, bytes]) -> dict[str, int]:
+        """The sequence of every source that ``meta`` tells of."""
+        found = {}
+        for field in meta:
+            if field.startswith(SEQUENCE) and (value := self._number(meta, field)) is not None:
+                found[self._source(field)] = value
+        return found
+
+    def config_hash(self) -> int | None:
+        return self._number(self.read_meta(), _HASH)
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        with self.errors.told("reading a value"):
+            found: bytes | None = self.client.hget(self.space(space), key)
+            return found
+
+    def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
+        with self.errors.told("reading a space"):
+            return iter(sorted(self.client.hgetall(self.space(space)).items()))
+
+    def _number(self, meta: Mapping[bytes, bytes], field: bytes) -> int | None:
+        return number(meta, field, self.meta, self.errors.where)
+
+    def _source(self, field: bytes) -> str:
+        try:
+            return field[len(SEQUENCE) :].decode()
+        except UnicodeDecodeError:
+            raise DamageError(
+                f"the field {field!r} of the key {self.meta!r} is not valid Unicode",
+                where=self.errors.where,
+            ) from None
+
+    # writing
+
+    def transaction(self) -> Transaction:
+        return RedisTransaction(self)
+
+    def require_claim(self, meta: Mapping[bytes, bytes]) -> None:
+        """:class:`FencedError` when another writer has taken the store over."""
+        if self.generation is None:
+            return
+        found = self._number(meta, _GENERATION) or 0
+        if found > self.generation:
+            raise FencedError(
+                "another writer has taken this progress store over",
+                where=self.url,
+                hint="Nothing of this session was written. Only one program may write at a time.",
+            )
+        if found < self.generation:
+            raise DamageError(
+                "the server no longer knows that this program has taken the store over",
+                where=self.url,
+                hint="It was emptied, or restarted from an older save. Open the store again, and "
+                "compare its checkpoints with what you know.",
+            )
+
+    def require_hashes(self, changes: Changes) -> None:
+        """:class:`DamageError` when a key is no HASH: Redis would apply the rest without it."""
+        wanted = {self.positions, *map(self.space, changes.data)} - self._known
+        if not wanted:
+            return
+        with self.errors.told("looking at the keys"), self.client.pipeline(False) as pipe:
+            for key in sorted(wanted):
+                pipe.type(key)
+            kinds = dict(zip(sorted(wanted), pipe.execute(), strict=True))
+        for key, kind in kinds.items():
+            if kind not in (b"hash", b"none"):
+                raise DamageError(
+                    f"the key {key!r} holds a {kind.decode()} and not a hash",
+                    where=self.errors.where,
+                    hint="Something else uses this namespace. Remove the key, or use another one.",
+                )
+        self._known |= wanted
+
+    def settle(self, token: bytes) -> bool:
+        """Whether the session of this token was committed; it no longer can be afterwards."""
+        for delay in _DELAYS:
+            time.sleep(delay)
+            try:
+                meta = self._touched()
+            except StoreUnavailableError:
+                continue
+            if meta.get(_SESSION) == token:
+                return True
+            self.require_claim(meta)
+            return False
+        raise OutcomeUnknownError(
+            "a session was sent, and the server does not say what became of it",
+            where=self.url,
+            hint="Open the store again when the server answers, and read the checkpoints: either "
+            "all of the session is there or nothing.",
+        )
+
+    def _touched(self) -> Mapping[bytes, bytes]:
+        """``meta``, changed: a commit that is still under way is watching it, and fails now."""
+        with self.errors.told("asking what became of a session"), self.client.pipeline() as pipe:
+            pipe.hincrby(self.meta, b"touched", 1)
+            pipe.hgetall(self.meta)
+            _, meta = pipe.execute()
+        found: Mapping[bytes, bytes] = meta
+        return found
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class RedisTransaction(Transaction):
+    """What ``meta`` said at one moment, and a commit that fails if it has changed since."""
+
+    def __init__(self, ledger: RedisLedger) -> None:
+        self._ledger = ledger
+        self._pipe: Any = None
+        self._meta: Mapping[bytes, bytes] = {}
+
+    def _begun(self) -> Any:
+        if self._pipe is None:
+            ledger = self._ledger
+            pipe = ledger.client.pipeline()
+            try:
+                with ledger.errors.told("beginning a session"):
+                    pipe.watch(ledger.meta)
+                    self._meta = pipe.hgetall(ledger.meta)
+                ledger.require_claim(self._meta)
+            except BaseException:
+                _let_go(pipe)
+                raise
+            self._pipe = pipe
+        return self._pipe
+
+    def sequences(self) -> Mapping[str, int]:
+        self._begun()
+        return self._ledger.sequences(self._meta)
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        pipe = self._begun()
+        with self._ledger.errors.told("reading a value"):
+            found: bytes | None = pipe.hget(self._ledger.space(space), key)
+            return found
+
+    def commit(self, changes: Changes) -> None:
+        if changes.is_empty():
+            return
+        ledger, token = self._ledger, uuid.uuid4().hex.encode()
+        ledger.require_hashes(changes)
+        for _ in range(_TRIES):
+            if self._sent(changes, token) or ledger.settle(token):
+                return
+            self.abandon()
+            if ledger.generation is None:
+                raise Overtaken(f"another session of {ledger.url} came in between")
+            # nobody else may write, so what was staged still holds: it was this program itself,
+            # by a commit outside the session, or the connection
+        raise StoreUnavailableError(
+            "a session could not be committed, and nothing of it was",
+            where=ledger.url,
+            hint="The connection broke each time. Try again.",
+        )
+
+    def _sent(self, changes: Changes, token: bytes) -> bool:
+        """Whether the commit got through; False when it did not or nobody knows."""
+        from redis.exceptions import ConnectionError as Broken
+        from redis.exceptions import ResponseError, WatchError
+        from redis.exceptions import TimeoutError as Late
+
+        ledger, pipe = self._ledger, self._begun()
+        try:
+            pipe.multi()
+            queue(pipe, ledger, changes, self._meta)
+            pipe.hset(ledger.meta, _SESSION, token)
+            pipe.execute()
+        except (WatchError, Broken, Late, OSError):
+            return False  # the client says WatchError also when the connection broke
+        except ResponseError as error:
+            raise ledger.errors.meant(error, "committing a session") from None
+        return True
+
+    def abandon(self) -> None:
+        if self._pipe is not None:
+            _let_go(self._pipe)
+            self._pipe = None
+
+
+def _let_go(pipe: Any) -> None:
+    from redis.exceptions import RedisError
+
+    try:
+        pipe.reset()
+    except (RedisError, OSError):
+        pipe.connection = None  # it is of no use to anybody

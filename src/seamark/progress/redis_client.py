@@ -1,0 +1,155 @@
+"""Talking to a Redis, Valkey or Garnet server, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
+from seamark.manifest.bounds import check_text
+from seamark.store.secrets import Redactor
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+_NAMESPACE: Final = "namespace"
+_SECONDS: Final = 10.0
+
+
+def split_url(url: str, namespace: str | None) -> tuple[str, str]:
+    """The URL without the namespace, and the namespace, from the one or the other."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    inside = [value for name, value in pairs if name == _NAMESPACE]
+    found = namespace if namespace is not None else (inside[0] if inside else None)
+    if found is None:
+        raise InvalidInputError(
+            "a progress store in Redis needs a namespace",
+            hint="One for each pipeline: redis://host:6379/0?namespace=orders",
+        )
+    check_text(found, "a namespace")
+    if "{" in found or "}" in found or "\x00" in found:
+        raise InvalidInputError(
+            f"a namespace has no braces and no NUL, not {found!r}",
+            hint="Braces mark what decides about a key's place in a cluster.",
+        )
+    query = urlencode([pair for pair in pairs if pair[0] != _NAMESPACE])
+    return parts._replace(query=query).geturl(), found
+
+
+def shown_url(url: str) -> str:
+    """The URL without user, password and options, for people and records."""
+    parts = urlsplit(url)
+    host = parts.hostname or "localhost"
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{host}{port}{parts.path}"
+
+
+def connect(url: str) -> Redis:
+    """A client; nothing is sent yet."""
+    try:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(
+            "a redis:// store needs the package redis", hint="pip install 'seamark[redis]'"
+        ) from error
+    settings: dict[str, Any] = {
+        "decode_responses": False,
+        "protocol": 2,  # what every server of the family speaks
+        "socket_timeout": _SECONDS,
+        "socket_connect_timeout": _SECONDS,
+        # what is sent again by itself may be done twice; who can tell does it here
+        "retry": Retry(NoBackoff(), 0),
+        "lib_name": None,
+        "lib_version": None,
+    }
+    try:
+        return redis.Redis.from_url(url, **settings)
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(
+            f"the Redis URL cannot be used: {_redactor(url)(str(error))}", where=shown_url(url)
+        ) from None
+
+
+class Errors:
+    """Turns the client's errors into ours, without secrets."""
+
+    def __init__(self, url: str) -> None:
+        self._redacted = _redactor(url)
+        self.where = shown_url(url)
+
+    @contextmanager
+    def told(self, doing: str) -> Iterator[None]:
+        """Raise what an error means for the user."""
+        from redis.exceptions import RedisError
+
+        try:
+            yield
+        except SeamarkError:
+            raise
+        except (RedisError, OSError) as error:
+            raise self.meant(error, doing) from None
+
+    def meant(self, error: Exception, doing: str) -> SeamarkError:
+        """The error of ours."""
+        from redis import exceptions as theirs
+
+        text = self._redacted(str(error)) or type(error).__name__
+        if isinstance(error, theirs.MovedError | theirs.AskError | theirs.ClusterDownError):
+            return RefusedError(
+                f"{doing}: this server is one node of a cluster, and not the one that has the "
+                f"keys ({text})",
+                where=self.where,
+                hint="Give the address of the node that serves the namespace's slot.",
+            )
+        if isinstance(error, theirs.ResponseError) and "WRONGTYPE" in text:
+            return DamageError(
+                f"{doing}: a key holds something else than a progress store writes ({text})",
+                where=self.where,
+                hint="Something else uses this namespace. Remove the key, or use another one.",
+            )
+        return StoreUnavailableError(f"{doing}: {text}", where=self.where, hint=_hint(error))
+
+
+def _hint(error: Exception) -> str:
+    from redis import exceptions as theirs
+
+    if isinstance(error, theirs.AuthenticationError | theirs.NoPermissionError):
+        return "Check the user and password of the URL, and what they may do."
+    if isinstance(error, theirs.OutOfMemoryError):
+        return "The server's memory is full. Give it more, or keep less in it."
+    if isinstance(error, theirs.ReadOnlyError):
+        return "This server is a replica. Give the address of the primary."
+    return "Is the server running and reachable? Nothing was concluded; try again."
+
+
+def _redactor(url: str) -> Redactor:
+    password = urlsplit(url).password or ""
+    return Redactor({**dict(parse_qsl(urlsplit(url).query)), "password": password})
+
+
+def number(meta: Mapping[bytes, bytes], field: bytes, key: str, where: str) -> int | None:
+    """A field that is a number from 0 to 2**64 - 1, or None when there is none."""
+    text = meta.get(field)
+    if text is None:
+        return None
+    # int() takes signs, spaces and underscores too
+    if not text.isdigit() or len(text) > 20 or (value := int(text)) >= 2**64:
+        raise DamageError(
+            f"the field {field.decode(errors='replace')!r} of the key {key!r} is not a number "
+            f"from 0 to 2**64 - 1",
+            where=where,
+            hint="Something else has written here. Bring the server back from a save, or remove "
+            "the key and begin anew.",
+        )
+    return value

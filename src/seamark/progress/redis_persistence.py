@@ -1,0 +1,76 @@
+"""Whether a Redis server keeps what it has acknowledged: what to warn about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from seamark.progress.redis import RedisLedger
+
+_UNKNOWN: Final = (
+    "the server does not tell how durable it is (CONFIG and INFO are not allowed): make sure "
+    "yourself that appendonly is on and appendfsync is always"
+)
+
+
+def persistence_warnings(ledger: RedisLedger) -> list[str]:
+    """What a restart of the server may lose, in words; empty when that is nothing."""
+    return judge_persistence(_config(ledger.client), _info(ledger.client))
+
+
+def judge_persistence(
+    config: Mapping[str, str] | None, info: Mapping[str, Any] | None
+) -> list[str]:
+    """The warnings that follow from what a server says of itself; None where it does not. Pure."""
+    if config is None and info is None:
+        return [_UNKNOWN]
+    config, info = config or {}, info or {}
+    found = []
+    if "appendonly" in config:
+        logs = config["appendonly"] == "yes"
+    else:
+        logs = bool(int(info.get("aof_enabled", 0) or 0))
+    if not logs:
+        found.append(
+            "appendonly is off: a restart of the server loses everything since its last save "
+            "(CONFIG SET appendonly yes)"
+        )
+    elif config.get("appendfsync", "always") != "always":
+        found.append(
+            f"appendfsync is {config['appendfsync']}: a power cut loses about the last second of "
+            "what was acknowledged (CONFIG SET appendfsync always)"
+        )
+    if info.get("aof_last_write_status", "ok") != "ok":
+        found.append("the server failed to write its log: is its disk full?")
+    policy = config.get("maxmemory-policy", "noeviction")
+    if policy != "noeviction" and config.get("maxmemory", "0") != "0":
+        found.append(
+            f"maxmemory-policy is {policy}: when its memory is full the server drops keys by "
+            "itself (CONFIG SET maxmemory-policy noeviction)"
+        )
+    return found
+
+
+def _config(client: Any) -> dict[str, str] | None:
+    from redis.exceptions import RedisError
+
+    found: dict[str, str] = {}
+    try:
+        for name in ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy"):
+            found.update({_text(k): _text(v) for k, v in client.config_get(name).items()})
+    except (RedisError, OSError):
+        return None
+    return found
+
+
+def _info(client: Any) -> dict[str, Any] | None:
+    from redis.exceptions import RedisError
+
+    try:
+        return dict(client.info("persistence"))
+    except (RedisError, OSError):
+        return None
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

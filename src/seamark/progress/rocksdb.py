@@ -1,0 +1,220 @@
+"""Progress in RocksDB: one synced write batch a session, one writing process a folder.
+
+::
+
+    source_sequence:{source id}     the sequence, 8 bytes, big-endian
+    source_position:{source id}     the position, as it is
+    config_hash                     8 bytes, big-endian
+    data:{space}\\0{key}             a value
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from seamark.errors import DamageError
+from seamark.progress.checkpoints import SourceCheckpoint
+from seamark.progress.ledger import Changes, Ledger, Transaction, Writes
+from seamark.progress.rocksdb_database import Primary, Reading, Secondary
+
+if TYPE_CHECKING:
+    from rocksdict import WriteBatch
+
+_SOURCES: Final = b"source_"
+_SEQUENCE: Final = b"source_sequence:"
+_POSITION: Final = b"source_position:"
+_HASH: Final = b"config_hash"
+_NUMBER: Final = struct.Struct(">Q")
+_LARGE: Final = 64 << 20
+"""From so many bytes on, a commit is handed to RocksDB as a file of its own."""
+
+
+def space_prefix(space: str) -> bytes:
+    """What all keys of a space begin with."""
+    return b"data:" + space.encode() + b"\x00"
+
+
+class RocksDBLedger(Ledger):
+    """A folder that one process writes, and that any number of others read meanwhile."""
+
+    _open: ClassVar[dict[str, tuple[Primary, int]]] = {}
+    _opening: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
+        super().__init__()
+        self.url = f"rocksdb://{path}"
+        self._reading: Reading = Secondary(path) if read_only else self._borrow(path)
+        self.turn = self._reading.turn
+        # also a handle that is dropped without a word lets go of RocksDB's lock
+        give_back = self._reading.close if read_only else lambda: RocksDBLedger._give_back(path)
+        self._close = weakref.finalize(self, give_back)
+
+    @classmethod
+    def _borrow(cls, path: str) -> Primary:
+        """RocksDB opens a folder once; the handles of a process share it."""
+        with cls._opening:
+            found = cls._open.get(path)
+            database, users = found if found is not None else (Primary(path), 0)
+            cls._open[path] = (database, users + 1)
+            return database
+
+    @classmethod
+    def _give_back(cls, path: str) -> None:
+        with cls._opening:
+            database, users = cls._open.pop(path)
+            if users > 1:
+                cls._open[path] = (database, users - 1)
+            else:
+                database.close()
+
+    # reading
+
+    def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
+        name, look = source_id.encode(), self._reading.look()
+        sequence = look.get(_SEQUENCE + name)
+        if sequence is None:
+            return None
+        return SourceCheckpoint(
+            self._number(_SEQUENCE + name, sequence), look.get(_POSITION + name)
+        )
+
+    def checkpoints(self) -> dict[str, SourceCheckpoint]:
+        found = dict(self._reading.look().below(_SOURCES))
+        return {
+            self._source(key): SourceCheckpoint(
+                self._number(key, value), found.get(_POSITION + key[len(_SEQUENCE) :])
+            )
+            for key, value in found.items()
+            if key.startswith(_SEQUENCE)
+        }
+
+    def sequences(self) -> dict[str, int]:
+        """The sequence of every source."""
+        found = self._reading.look().below(_SEQUENCE)
+        return {self._source(key): self._number(key, value) for key, value in found}
+
+    def config_hash(self) -> int | None:
+        found = self._reading.look().get(_HASH)
+        return None if found is None else self._number(_HASH, found)
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        return self._reading.look().get(space_prefix(space) + key)
+
+    def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
+        prefix, look = space_prefix(space), self._reading.look()
+        return ((key[len(prefix) :], value) for key, value in look.below(prefix))
+
+    def _number(self, key: bytes, value: bytes) -> int:
+        if len(value) != _NUMBER.size:
+            raise DamageError(
+                f"the value of the key {key.decode(errors='replace')!r} has {len(value)} bytes "
+                f"instead of {_NUMBER.size}",
+                where=self.url,
+                hint="Something else has written here. Bring the folder back from a copy, or "
+                "remove it and begin anew.",
+            )
+        number: int = _NUMBER.unpack(value)[0]
+        return number
+
+    def _source(self, key: bytes) -> str:
+        try:
+            return key[len(_SEQUENCE) :].decode()
+        except UnicodeDecodeError:
+            raise DamageError(f"the key {key!r} is not valid Unicode", where=self.url) from None
+
+    # writing
+
+    def transaction(self) -> Transaction:
+        return _RocksDBTransaction(self)
+
+    def apply(self, changes: Changes) -> None:
+        """Write all of it in one batch, synced, or in one file when it is large."""
+        primary = self._reading
+        if changes.is_empty() or not isinstance(primary, Primary):
+            return
+        if _has_ranges(changes) or _size(changes) < _LARGE:
+            primary.write(lambda batch: _fill(batch, changes))
+        else:
+            primary.take_over(_flat(changes))
+
+    def close(self) -> None:
+        self._close()
+
+
+class _RocksDBTransaction(Transaction):
+    """Nobody else can write: the folder is this process's, and sessions take turns."""
+
+    def __init__(self, ledger: RocksDBLedger) -> None:
+        self._ledger = ledger
+
+    def sequences(self) -> Mapping[str, int]:
+        return self._ledger.sequences()
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        return self._ledger.get(space, key)
+
+    def commit(self, changes: Changes) -> None:
+        self._ledger.apply(changes)
+
+
+def _fill(batch: WriteBatch, changes: Changes) -> None:
+    """Put changes into a batch, in which the later of two wins."""
+    if changes.forget_checkpoints:
+        batch.delete_range(_SEQUENCE, _after(_SEQUENCE))
+        batch.delete_range(_POSITION, _after(_POSITION))
+    for space in changes.cleared:
+        batch.delete_range(space_prefix(space), _after(space_prefix(space)))
+    for key, value in _about_sources(changes).items():
+        if value is None:
+            batch.delete(key)
+        else:
+            batch.put(key, value)
+    for space, writes in changes.data.items():
+        prefix, put = space_prefix(space), batch.put
+        for key, value in writes.items():
+            if value is None:
+                batch.delete(prefix + key)
+            else:
+                put(prefix + key, value)
+
+
+def _about_sources(changes: Changes) -> Writes:
+    found: Writes = {}
+    for source, sequence in changes.sequences.items():
+        found[_SEQUENCE + source.encode()] = _NUMBER.pack(sequence)
+    for source, position in changes.positions.items():
+        found[_POSITION + source.encode()] = position
+    if changes.forget_hash:
+        found[_HASH] = None
+    if changes.config_hash is not None:
+        found[_HASH] = _NUMBER.pack(changes.config_hash)
+    return found
+
+
+def _flat(changes: Changes) -> Writes:
+    found = _about_sources(changes)
+    for space, writes in changes.data.items():
+        prefix = space_prefix(space)
+        found.update((prefix + key, value) for key, value in writes.items())
+    return found
+
+
+def _has_ranges(changes: Changes) -> bool:
+    """Whether something goes that is not named key by key, which a sorted file cannot say."""
+    return changes.forget_checkpoints or bool(changes.cleared)
+
+
+def _size(changes: Changes) -> int:
+    return sum(
+        sum(map(len, writes)) + sum(len(value) for value in writes.values() if value is not None)
+        for writes in changes.data.values()
+    )
+
+
+def _after(prefix: bytes) -> bytes:
+    """The first key behind all that begin so."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

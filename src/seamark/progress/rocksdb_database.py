@@ -1,0 +1,244 @@
+"""RocksDB itself: opening a folder to write or beside its writer, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakSet
+
+from seamark.errors import (
+    DamageError,
+    FencedError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
+from seamark.progress.ledger import Turn, Writes
+
+if TYPE_CHECKING:
+    from rocksdict import Options, Rdict, WriteBatch
+
+_INGESTED: Final = "ingest-"
+_TOUCHED: Final = b"seamark_ingested"
+_TRIES: Final = 3
+
+
+class Look:
+    """What was committed at one moment; it does not change while it is read."""
+
+    def __init__(self, database: Rdict, where: str) -> None:
+        self._cursor: Any = database.iter()
+        self._where = where
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        cursor = self._open()
+        cursor.seek(key)
+        if not cursor.valid():
+            self._check(cursor)
+            return None
+        return bytes(cursor.value()) if cursor.key() == key else None
+
+    def below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All keys that begin so, in their order, with their values."""
+        cursor = self._open()
+        cursor.seek(prefix)
+        while cursor.valid():
+            key: bytes = cursor.key()
+            if not key.startswith(prefix):
+                return
+            yield key, cursor.value()
+            cursor = self._open()
+            cursor.next()
+        self._check(cursor)
+
+    def end(self) -> None:
+        """Let go of the database, also in the middle of a range."""
+        self._cursor = None
+
+    def _open(self) -> Any:
+        if self._cursor is None:
+            raise RefusedError("the progress store was closed meanwhile", where=self._where)
+        return self._cursor
+
+    def _check(self, cursor: Any) -> None:
+        with told(self._where):
+            cursor.status()  # a range that ends by an error looks like one that ends
+
+
+class Reading(Protocol):
+    """A folder that can be read."""
+
+    turn: Turn
+
+    def look(self) -> Look:
+        """What is committed now."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Primary:
+    """The one process that writes. Opening makes the folder and takes RocksDB's lock."""
+
+    def __init__(self, path: str) -> None:
+        self.turn = Turn()
+        self._path = path
+        with told(path):
+            os.makedirs(path, exist_ok=True)
+            for name in os.listdir(path):
+                if name.startswith(_INGESTED):  # of a process that died before RocksDB took it
+                    os.unlink(f"{path}/{name}")
+            self._rdict = _rocksdict().Rdict(path, _options(create=True))
+        self._looks: WeakSet[Look] = WeakSet()
+        self._synced = _rocksdict().WriteOptions()
+        self._synced.sync = True
+
+    def look(self) -> Look:
+        with told(self._path):
+            look = Look(self._rdict, self._path)
+        self._looks.add(look)
+        return look
+
+    def write(self, fill: Callable[[WriteBatch], None]) -> None:
+        """Write a batch: all of it, durably, or nothing."""
+        with told(self._path):
+            batch = _rocksdict().WriteBatch(raw_mode=True)
+            fill(batch)
+            self._rdict.write(batch, self._synced)
+
+    def take_over(self, writes: Writes) -> None:
+        """Have RocksDB take over one sorted file with all of it, instead of logging it first."""
+        rocksdict, path = _rocksdict(), f"{self._path}/{_INGESTED}{uuid.uuid4().hex}"
+        with told(self._path):
+            file = rocksdict.SstFileWriter(rocksdict.Options(raw_mode=True))
+            file.open(path)
+            for key in sorted(writes):
+                value = writes[key]
+                if value is None:
+                    del file[key]
+                else:
+                    file[key] = value
+            file.finish()
+            options = rocksdict.IngestExternalFileOptions()
+            options.set_move_files(True)
+            try:
+                self._rdict.ingest_external_file([path], options)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+            # readers beside us notice the file at once, but answer single keys from what they
+            # have in memory until the next write comes along
+            self._rdict.put(_TOUCHED, path[-32:].encode())
+
+    def close(self) -> None:
+        for look in list(self._looks):
+            look.end()
+        with told(self._path):
+            self._rdict.close()
+
+
+class Secondary:
+    """A reader beside the writer, as far as the writer has come at each look."""
+
+    def __init__(self, path: str) -> None:
+        self.turn = Turn()
+        self._path = path
+        if not os.path.exists(f"{path}/CURRENT"):
+            raise StoreUnavailableError(
+                "there is no progress store in this folder",
+                where=path,
+                hint="It is made by the first program that opens it to write.",
+            )
+        # RocksDB wants a folder of its own for its log
+        self._scratch = tempfile.TemporaryDirectory(prefix="seamark-reader-")
+        self._looks: WeakSet[Look] = WeakSet()
+        self._rdict = self._opened()
+
+    def _opened(self) -> Rdict:
+        access = _rocksdict().AccessType.secondary(self._scratch.name)
+        options = _options(create=False)
+        options.set_max_open_files(-1)  # files that the writer removes stay readable
+        with told(self._path):
+            opened: Rdict = _rocksdict().Rdict(self._path, options, access_type=access)
+        return opened
+
+    def look(self) -> Look:
+        for left in reversed(range(_TRIES)):
+            try:
+                with told(self._path):
+                    self._rdict.try_catch_up_with_primary()
+                    look = Look(self._rdict, self._path)
+                break
+            except SeamarkError:
+                # the writer may have removed a file between our reading its name and opening it
+                if not left:
+                    raise
+                self._rdict.close()
+                self._rdict = self._opened()
+        self._looks.add(look)
+        return look
+
+    def close(self) -> None:
+        for look in list(self._looks):
+            look.end()
+        with told(self._path):
+            self._rdict.close()
+        self._scratch.cleanup()
+
+
+def _options(*, create: bool) -> Options:
+    rocksdict = _rocksdict()
+    options: Options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(create)
+    # a torn end is what a kill leaves; anything else that is wrong must be told, not skipped
+    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_keep_log_file_num(2)
+    return options
+
+
+def _rocksdict() -> Any:
+    try:
+        import rocksdict
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(
+            "a rocksdb:// store needs the package rocksdict",
+            hint="pip install 'seamark[rocksdb]'",
+        ) from error
+    return rocksdict
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Turn RocksDB's errors into ours."""
+    try:
+        yield
+    except SeamarkError:
+        raise
+    except Exception as error:  # RocksDB's have no class of their own
+        raise _meant(str(error), path) from error
+
+
+def _meant(text: str, path: str) -> SeamarkError:
+    if "LOCK" in text and ("lock hold" in text or "While lock file" in text):
+        return FencedError(
+            "another process has this progress store open to write",
+            where=path,
+            hint="Stop it first, or open the store with read_only=True.",
+        )
+    if text.startswith("Corruption") or "checksum mismatch" in text:
+        return DamageError(
+            f"the progress store is damaged: {text}",
+            where=path,
+            hint="Bring the folder back from a copy, or remove it and begin anew.",
+        )
+    return StoreUnavailableError(
+        f"the progress store did not answer: {text}",
+        where=path,
+        hint="Whether the last write happened is seen after opening it again.",
+    )

@@ -1,0 +1,188 @@
+"""A session: changes that become true together, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest.bounds import check_text
+from seamark.progress.checkpoints import (
+    SourceCheckpoint,
+    check_forward,
+    check_position,
+    check_sequence,
+)
+from seamark.progress.ledger import Changes, Transaction, Writes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from seamark.progress.store import SourceCheckpointStore
+
+_LONGEST_SPACE: Final = 200
+
+
+class Session:
+    """What is staged between ``begin`` and ``commit``. Only its own methods see it before that.
+
+    Values live in named spaces, as bytes under bytes. What is put twice is written once.
+    """
+
+    def __init__(self, store: SourceCheckpointStore, transaction: Transaction) -> None:
+        self.store = store
+        self.thread = threading.current_thread()
+        self.depth = 1
+        self.is_doomed = False
+        self.changes = Changes()
+        self.transaction = transaction
+        self._sequences: Mapping[str, int] | None = None
+
+    def is_mine(self, store: SourceCheckpointStore) -> bool:
+        """Whether this thread has begun it through that handle."""
+        return self.store is store and self.thread is threading.current_thread()
+
+    # checkpoints
+
+    def stage_checkpoint(
+        self,
+        source_id: str,
+        sequence: int,
+        source_position: bytes | None = None,
+        *,
+        allow_rewind: bool = False,
+    ) -> None:
+        """Stage how far a source has been read. Without a position the stored one stays.
+
+        :class:`RefusedError` when the sequence would go back, unless ``allow_rewind``;
+        :class:`InvalidInputError` for a position of more than 64 KiB. Nothing is staged then.
+        """
+        self._require_open()
+        check_text(source_id, "a source id")
+        check_sequence(sequence)
+        position = None if source_position is None else check_position(source_id, source_position)
+        if not allow_rewind:
+            check_forward(source_id, self._sequence(source_id), sequence)
+        self.changes.sequences[source_id] = sequence
+        if position is not None:
+            self.changes.positions[source_id] = position
+
+    def clear_position(self, source_id: str) -> None:
+        """Stage that a source has no position any more; its sequence stays."""
+        self._require_open()
+        if self._sequence(check_text(source_id, "a source id")) is not None:
+            self.changes.positions[source_id] = None
+
+    def stage_config_hash(self, value: int) -> None:
+        """Stage the hash of the configuration, to be written with everything else."""
+        self._require_open()
+        self.changes.config_hash = check_sequence(value)
+
+    def read_checkpoint(self, source_id: str) -> SourceCheckpoint | None:
+        """The checkpoint of a source as it would be after the commit."""
+        sequence = self._sequence(source_id)
+        if sequence is None:
+            return None
+        if source_id in self.changes.positions:
+            return SourceCheckpoint(sequence, self.changes.positions[source_id])
+        stored = self.store.read_checkpoint(source_id)
+        return SourceCheckpoint(sequence, stored.source_position if stored else None)
+
+    def _sequence(self, source_id: str) -> int | None:
+        staged = self.changes.sequences.get(source_id)
+        if staged is not None:
+            return staged
+        if self._sequences is None:
+            self._sequences = self.transaction.sequences()
+        return self._sequences.get(source_id)
+
+    # data
+
+    def put(self, space: str, key: bytes, value: bytes) -> None:
+        """Stage a value. It is committed with the checkpoints."""
+        # sixteen a row would be seen in a session of a thousand keys: no calls on this way
+        if key.__class__ is not bytes or value.__class__ is not bytes or self.is_doomed:
+            key, value = _bytes("a key", key), _bytes("a value", value)
+            self._require_open()
+        try:
+            self.changes.data[space][key] = value
+        except KeyError:
+            self._writes(space)[key] = value
+
+    def put_many(self, space: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Stage many values; the last one of a key counts."""
+        self._require_open()
+        found = dict(pairs)
+        _all_bytes("keys", found)
+        _all_bytes("values", found.values())
+        self._writes(space).update(found)
+
+    def delete(self, space: str, key: bytes) -> None:
+        """Stage that a key goes; harmless when it is not there."""
+        self._require_open()
+        self._writes(space)[_bytes("a key", key)] = None
+
+    def delete_many(self, space: str, keys: Iterable[bytes]) -> None:
+        """Stage that these keys go."""
+        self._require_open()
+        found = dict.fromkeys(keys)
+        _all_bytes("keys", found)
+        self._writes(space).update(found)
+
+    def clear(self, space: str) -> None:
+        """Stage that nothing of a space stays; what is put afterwards does."""
+        self._require_open()
+        self._writes(space).clear()
+        self.changes.cleared.add(space)
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        """The value of a key as it would be after the commit."""
+        self._require_open()
+        writes = self._writes(space)
+        if key in writes:
+            return writes[key]
+        if space in self.changes.cleared:
+            return None
+        return self.transaction.get(space, _bytes("a key", key))
+
+    def _writes(self, space: str) -> Writes:
+        found = self.changes.data.get(space)
+        if found is None:
+            found = self.changes.data[check_space(space)] = {}
+        return found
+
+    def _require_open(self) -> None:
+        if self.depth == 0:
+            raise RefusedError("the session has ended", hint="Begin another one.")
+        if self.is_doomed:
+            raise _doomed()
+
+
+def check_space(space: str) -> str:
+    """A space's name when it can be one."""
+    check_text(space, "a space")
+    if "\x00" in space or len(space) > _LONGEST_SPACE:
+        raise InvalidInputError(
+            f"a space's name has no NUL and at most {_LONGEST_SPACE} characters, not {space!r}"
+        )
+    return space
+
+
+def _bytes(what: str, value: object) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidInputError(f"{what} must be bytes, not {type(value).__name__}")
+
+
+def _all_bytes(what: str, values: Iterable[object]) -> None:
+    # one set of types instead of a look at each value
+    if strange := set(map(type, values)) - {bytes}:
+        raise InvalidInputError(f"{what} must be bytes, not {strange.pop().__name__}")
+
+
+def _doomed() -> RefusedError:
+    return RefusedError(
+        "a part of this session was rolled back, so all of it is",
+        hint="Nothing was written. Let the error that caused the rollback through, or do what may "
+        "fail in a session of its own.",
+    )

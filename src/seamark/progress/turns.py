@@ -1,0 +1,51 @@
+"""Waiting for one's turn: one session of a ledger at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from seamark.errors import RefusedError
+from seamark.progress.ledger import Turn
+
+if TYPE_CHECKING:
+    from seamark.progress.session import Session
+
+log = logging.getLogger("seamark.progress")
+
+_LOOK: Final = 0.5
+
+
+@contextmanager
+def take_turn(turn: Turn) -> Iterator[None]:
+    """Wait until no session is open; nobody else begins one inside this block.
+
+    A session whose thread has died without ending it is rolled back. :class:`RefusedError` when
+    this thread would wait for itself.
+    """
+    with turn.changed:
+        while turn.session is not None:
+            if turn.session.thread is threading.current_thread():
+                raise RefusedError(
+                    "this thread has a session through another handle of the same store",
+                    where=turn.session.store.url,
+                    hint="Commit or roll it back first, or use one handle.",
+                )
+            if not turn.session.thread.is_alive():
+                log.warning("a thread has died in a session of %s", turn.session.store.url)
+                turn.session.transaction.abandon()
+                turn.session = None
+                break
+            turn.changed.wait(_LOOK)
+        yield
+
+
+def give_up_turn(turn: Turn, session: Session) -> None:
+    """Let the next one in."""
+    with turn.changed:
+        if turn.session is session:
+            turn.session = None
+            turn.changed.notify_all()
