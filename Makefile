@@ -1,5 +1,6 @@
 # Everything runs in .venv, which is set up on first use by the target that needs it.
-# Needs Python 3.11 or newer, make and the package index; no root, no Java.
+# Needs Python 3.11 or newer, make and the package index; no root, no Java. As root on Debian the
+# tests also install Redis and PostgreSQL; elsewhere those that want them are skipped without.
 
 PYTHON ?= python3
 ARGS ?=
@@ -14,6 +15,10 @@ ifneq ($(shell cat .venv-oldest/root 2>/dev/null),$(CURDIR))
 $(shell rm -f .venv-oldest/*.stamp)
 endif
 
+# The stamp names the programs that were found; when one is gone, look again.
+$(shell while read -r program; do test -x "$$program" || rm -f .venv/servers.stamp; done \
+	2>/dev/null <.venv/servers.stamp)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-spark matrix chaos bench lint types format clean
@@ -26,24 +31,24 @@ help: ## show this list
 demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the rows
 	@.venv/bin/seamark demo $(ARGS)
 
-test: .venv/test.stamp ## run the tests, also those in one warm Spark
+test: .venv/servers.stamp ## run the tests, also those in one warm Spark
 	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not chaos" $(ARGS)
 	@$(RUN) pytest -m "warm and not chaos" $(ARGS)
 
-test-spark: .venv/test.stamp ## run the long tests with Spark: real kills, a cluster, the demo
+test-spark: .venv/servers.stamp ## run the long tests with Spark: real kills, a cluster, the demo
 	@$(RUN) pytest -n 2 --dist worksteal -m "spark and not chaos" $(ARGS)
 
-matrix: .venv-oldest/test.stamp .venv/test.stamp ## run the tests in Spark on the oldest and newest
+matrix: .venv-oldest/test.stamp .venv/servers.stamp ## run the tests in Spark on the oldest and newest
 	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(ARGS)
 	@$(RUN) pytest -m "warm and not chaos" $(ARGS)
 
-chaos: .venv/test.stamp ## run random histories and kills, with a new seed each time
+chaos: .venv/servers.stamp ## run random histories and kills, with a new seed each time
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -rP \
 		-m "chaos and not warm and not spark" $(ARGS)
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -rP \
 		-m "chaos and (warm or spark)" $(ARGS)
 
-bench: .venv/test.stamp ## run the benchmarks; results are ratios
+bench: .venv/servers.stamp ## run the benchmarks; results are ratios
 	@set -e; for file in benchmarks/bench_*.py; do .venv/bin/python "$$file" $(ARGS); done
 
 lint: .venv/test.stamp ## check style and formatting
@@ -64,15 +69,20 @@ clean: ## remove .venv, caches and what the demo left
 # --expect is about how many packages it will be, for the bar; being wrong only makes it jump.
 .venv/demo.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the demo" --stamp $@ --expect 22 \
-		--extras cli,spark,java
+	@$(PYTHON) -m tools.bootstrap --for "the demo" --stamp $@ --expect 23 \
+		--extras cli,spark,java,rocksdb
 
 .venv/test.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 98 \
+	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 100 \
 		--extras all,java --group dev
+
+# What the tests need besides: Redis and PostgreSQL. Without them there is no stamp, so that each
+# run says what it skips.
+.venv/servers.stamp: | .venv/test.stamp
+	@$(RUN) tools.servers --stamp $@
 
 .venv-oldest/test.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests on the oldest Spark" --stamp $@ --expect 98 \
+	@$(PYTHON) -m tools.bootstrap --for "the tests on the oldest Spark" --stamp $@ --expect 100 \
 		--extras all,java --group dev --also "pyspark==4.0.*"

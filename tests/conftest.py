@@ -7,18 +7,22 @@ import random
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hypothesis
 import pytest
 
-from tests.servers import ObjectServer, ServerUnavailable, azurite_server, s3_server
+from tests.databases import PostgresServer, RedisServer, postgres_server, redis_server
+from tests.processes import ServerUnavailable
+from tests.servers import ObjectServer, azurite_server, s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = "SEAMARK_SEED"
+Started = TypeVar("Started")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,12 +58,35 @@ def s3() -> Iterator[ObjectServer]:
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[ObjectServer]:
+    with _or_skipped("Azure", azurite_server()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """One Redis for all tests, each of which uses names of its own."""
+    with _or_skipped("Redis", redis_server()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for all tests, each of which takes a ``new_database()``."""
+    with _or_skipped("PostgreSQL", postgres_server()) as server:
+        yield server
+
+
+@contextmanager
+def _or_skipped(what: str, server: AbstractContextManager[Started]) -> Iterator[Started]:
+    """Run a server; where it cannot be had, skip the tests that want it, and say so loudly."""
     try:
-        with azurite_server() as server:
-            yield server
+        with server as started:
+            yield started
     except ServerUnavailable as error:
-        warnings.warn(f"Azure is NOT tested here: {error}", stacklevel=1)
-        pytest.skip(f"Azurite cannot be had: {error}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")  # to be seen in the summary, not to fail the tests
+            warnings.warn(f"{what} is NOT tested here: {error}", stacklevel=1)
+        pytest.skip(f"{what} cannot be had: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """Real object-store servers on loopback, for tests: plain context managers.
 
-``s3_server()`` runs moto's S3, ``azurite_server()`` runs Azurite, Azure's own emulator. Each is a
-process of its own under a small keeper process, which stops it when the test run ends in whatever
-way, a ``kill -9`` of it included.
+``s3_server()`` runs moto's S3, ``azurite_server()`` runs Azurite, Azure's own emulator.
 
 There is no server for Google Cloud Storage: ``obstore`` speaks its XML interface, and of the
 emulators fake-gcs-server 1.56 refuses a plain XML upload, while gcp-storage-emulator 2026.7 accepts
@@ -20,16 +18,16 @@ import hmac
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.processes import Server, ServerUnavailable, running
 
 AZURITE_VERSION = "3.37.0"
 # Published by Microsoft for every emulator, and no secret.
@@ -37,24 +35,7 @@ AZURITE_ACCOUNT = "devstoreaccount1"
 AZURITE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
-START_SECONDS = 60.0
 INSTALL_SECONDS = 600.0
-
-# Runs a command until our end of its stdin closes, which the system does for a dead process too.
-KEEPER = """
-import os, signal, subprocess, sys, threading
-server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-def stop(*_):
-    server.terminate()
-    threading.Timer(5, server.kill).start()
-def stop_with_parent():
-    os.read(0, 1)
-    stop()
-signal.signal(signal.SIGTERM, stop)
-threading.Thread(target=stop_with_parent, daemon=True).start()
-status = server.wait()
-os._exit(status & 255)
-"""
 
 # moto looks whether a key exists and then writes it, with nothing in between to stop another
 # request: two creates could both win. Real S3 decides one at a time, and so does this.
@@ -71,10 +52,6 @@ def app(environ, start_response):
         return moto(environ, start_response)
 run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=True, request_handler=MotoRequestHandler)
 """
-
-
-class ServerUnavailable(RuntimeError):
-    """A server cannot be had on this machine; the message says why. Tests skip with it."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +83,8 @@ def s3_server(*, serial: bool = True) -> Iterator[ObjectServer]:
             return [sys.executable, "-c", SERIAL_MOTO, str(port)]
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
 
-    with _running("moto", command, ready="/moto-api/") as port:
+    with running(_on_port("moto", command, ready="/moto-api/")) as server:
+        port = server.port
         endpoint = f"http://127.0.0.1:{port}"
         options = {
             "endpoint": endpoint,
@@ -137,7 +115,8 @@ def azurite_server() -> Iterator[ObjectServer]:
         quiet = ["--disableTelemetry", "--blobPort", str(port)]
         return [node, str(script), *flags.split(), *quiet]
 
-    with _running("azurite", command, ready="/") as port:
+    with running(_on_port("azurite", command, ready="/")) as server:
+        port = server.port
         endpoint = f"http://127.0.0.1:{port}/{AZURITE_ACCOUNT}"
         options = {
             "account_name": AZURITE_ACCOUNT,
@@ -202,52 +181,14 @@ def _tool(name: str) -> str:
     return path
 
 
-@contextlib.contextmanager
-def _running(name: str, command: Callable[[int], list[str]], ready: str) -> Iterator[int]:
-    """Run a server on a free port, yield the port once it answers, and stop it in all cases."""
-    for attempt in range(3):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port: int = probe.getsockname()[1]
-        with tempfile.TemporaryFile() as log:
-            keeper = subprocess.Popen(
-                [sys.executable, "-c", KEEPER, *command(port)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, which then stop it
-            )
-            try:
-                if _answers(keeper, port, ready):
-                    yield port
-                    return
-                log.seek(0)
-                said = log.read().decode(errors="replace").strip()[-800:]
-            finally:
-                _stop(keeper)
-        # Somebody else may have taken the port in between: try another one.
-        if attempt == 2:
-            raise ServerUnavailable(f"{name} did not start: {said}")
-
-
-def _answers(keeper: subprocess.Popen[bytes], port: int, path: str) -> bool:
-    deadline = time.monotonic() + START_SECONDS
-    while keeper.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            _request(port, "GET", path, {})
+def _on_port(name: str, command: Callable[[int], list[str]], ready: str) -> Callable[[int], Server]:
+    def answers(port: int) -> bool:
+        with contextlib.suppress(http.client.HTTPException):
+            _request(port, "GET", ready, {})
             return True
-        time.sleep(0.05)
-    return False
+        return False
 
-
-def _stop(keeper: subprocess.Popen[bytes]) -> None:
-    assert keeper.stdin is not None
-    keeper.stdin.close()
-    keeper.terminate()  # a forked worker may still hold the other end of that pipe
-    try:
-        keeper.wait(15)
-    except subprocess.TimeoutExpired:
-        keeper.kill()
-        keeper.wait()
+    return lambda port: Server(name, port, command(port), lambda _: answers(port))
 
 
 def _request(

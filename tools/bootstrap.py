@@ -21,13 +21,13 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
+from tools.logged_command import run_logged, tail
 from tools.pip_progress import PipProgress
 from tools.progress_bar import ProgressBar
 
 ROOT = Path(__file__).resolve().parent.parent
-TAIL_LINES = 25
-POLL_SECONDS = 0.1
 
 
 class SetUpError(Exception):
@@ -89,14 +89,17 @@ def _has_pip(python: Path) -> bool:
 
 @contextmanager
 def only_one(lock: Path) -> Iterator[None]:
-    """Let one set-up at a time into an environment; the others wait."""
-    with lock.open("w") as handle:
+    """Let one set-up at a time past a lock, which is a file or a folder; the others wait."""
+    handle = os.open(lock, os.O_RDONLY if lock.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
+    try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             print(f"Waiting for another set-up of {lock.stem} …", flush=True)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(handle)
 
 
 def install(python: Path, requirements: list[str], log: Path, progress: PipProgress) -> None:
@@ -104,37 +107,23 @@ def install(python: Path, requirements: list[str], log: Path, progress: PipProgr
     # what is imported gets compiled then; compiling all of it takes as long as installing it
     quick = ["--disable-pip-version-check", "--no-input", "--no-compile"]
     arguments = [*quick, "--progress-bar", "off"]
+    log.write_bytes(b"")
     with (
         tempfile.TemporaryDirectory(prefix="pip-", dir=log.parent) as scratch,
-        log.open("wb") as out,
+        ProgressBar(sys.stdout) as bar,
     ):
         # a folder of its own lets the bar see the bytes of the download that is under way
         environment = os.environ | {"TMPDIR": scratch, "PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
-        pip = subprocess.Popen(
-            [python, "-I", "-m", "pip", "install", *arguments, *requirements],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=ROOT,
-        )
-        try:
-            with ProgressBar(sys.stdout) as bar, log.open(errors="replace") as lines:
-                while True:
-                    ended = pip.poll() is not None
-                    progress.read(lines)
-                    bar.show(progress.fraction(), progress.words(Path(scratch)))
-                    if ended:
-                        break
-                    time.sleep(POLL_SECONDS)
-        finally:
-            if pip.poll() is None:
-                pip.terminate()
-                pip.wait()
-    if pip.returncode != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+
+        def watch(lines: TextIO) -> None:
+            progress.read(lines)
+            bar.show(progress.fraction(), progress.words(Path(scratch)))
+
+        command = [str(python), "-I", "-m", "pip", "install", *arguments, *requirements]
+        code = run_logged(command, log, environment, watch, ROOT)
+    if code != 0:
         raise SetUpError(
-            f"pip failed (exit code {pip.returncode}). It said:\n\n{tail}\n\nAll of it: {log}"
+            f"pip failed (exit code {code}). It said:\n\n{tail(log)}\n\nAll of it: {log}"
         )
 
 

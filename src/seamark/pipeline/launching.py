@@ -22,6 +22,7 @@ from seamark.pipeline.run import Run
 from seamark.pipeline.settings import Settings
 from seamark.pipeline.sink_crew import SinkCrew
 from seamark.pipeline.timings import Timings
+from seamark.sources.recognition import refuse_endings
 from seamark.spark.capture import Capture
 from seamark.spark.failures import refused
 from seamark.spark.logs import parse_commit
@@ -90,6 +91,7 @@ class Launcher:
         """Recover, then start the query."""
         try:
             self._refuse_a_second_run()
+            refuse_endings(self._spark, self._compiled.df, trigger)
             root = working_root(
                 self._store,
                 self._identity.name,

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from seamark.progress.checkpoints import MAX_POSITION_BYTES, SourceCheckpoint
     from seamark.progress.config_hash import config_hash, explain_change
     from seamark.progress.deduplication import SequenceDedup
+    from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts
     from seamark.progress.ledger import Ledger
     from seamark.progress.opening import open_progress
-    from seamark.progress.policy import Action, Decision, SourceFacts, StartFacts, decide_start
-    from seamark.progress.reset import begin_from, start_over
+    from seamark.progress.policy import decide_start
+    from seamark.progress.reset import StartingSource, begin_from, start_over
     from seamark.progress.session import Session
     from seamark.progress.store import SourceCheckpointStore
 
@@ -34,12 +35,15 @@ __all__ = [
     "Action",
     "Decision",
     "Ledger",
+    "Policy",
+    "Reason",
     "SequenceDedup",
     "Session",
     "SourceCheckpoint",
     "SourceCheckpointStore",
     "SourceFacts",
     "StartFacts",
+    "StartingSource",
     "begin_from",
     "config_hash",
     "decide_start",
@@ -50,15 +54,18 @@ __all__ = [
 
 _HOME = {
     "MAX_POSITION_BYTES": "seamark.progress.checkpoints",
-    "Action": "seamark.progress.policy",
-    "Decision": "seamark.progress.policy",
+    "Action": "seamark.progress.facts",
+    "Decision": "seamark.progress.facts",
     "Ledger": "seamark.progress.ledger",
+    "Policy": "seamark.progress.facts",
+    "Reason": "seamark.progress.facts",
     "SequenceDedup": "seamark.progress.deduplication",
     "Session": "seamark.progress.session",
     "SourceCheckpoint": "seamark.progress.checkpoints",
     "SourceCheckpointStore": "seamark.progress.store",
-    "SourceFacts": "seamark.progress.policy",
-    "StartFacts": "seamark.progress.policy",
+    "SourceFacts": "seamark.progress.facts",
+    "StartFacts": "seamark.progress.facts",
+    "StartingSource": "seamark.progress.reset",
     "begin_from": "seamark.progress.reset",
     "config_hash": "seamark.progress.config_hash",
     "decide_start": "seamark.progress.policy",

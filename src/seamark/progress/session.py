@@ -78,6 +78,15 @@ class Session:
         self._require_open()
         self.changes.config_hash = check_sequence(value)
 
+    def forget_checkpoints(self) -> None:
+        """Stage that the checkpoints of all sources and the hash go, with everything else."""
+        self._require_open()
+        self.changes.sequences.clear()
+        self.changes.positions.clear()
+        self.changes.config_hash = None
+        self.changes.forget_checkpoints = self.changes.forget_hash = True
+        self._sequences = {}
+
     def read_checkpoint(self, source_id: str) -> SourceCheckpoint | None:
         """The checkpoint of a source as it would be after the commit."""
         sequence = self._sequence(source_id)
@@ -85,6 +94,8 @@ class Session:
             return None
         if source_id in self.changes.positions:
             return SourceCheckpoint(sequence, self.changes.positions[source_id])
+        if self.changes.forget_checkpoints:
+            return SourceCheckpoint(sequence)
         stored = self.store.read_checkpoint(source_id)
         return SourceCheckpoint(sequence, stored.source_position if stored else None)
 

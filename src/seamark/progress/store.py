@@ -90,6 +90,11 @@ class SourceCheckpointStore:
             raise
         self.commit()
 
+    @property
+    def in_session(self) -> bool:
+        """Whether this thread has a session of this handle."""
+        return self._current() is not None
+
     def _current(self) -> Session | None:
         session = self._ledger.turn.session
         return session if session is not None and session.is_mine(self) else None

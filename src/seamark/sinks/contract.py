@@ -58,6 +58,11 @@ class Epoch:
     fingerprint: str
     """Digest of the timeline and of what Spark planned for the epoch."""
     plan: Plan
+    watermark: int | None = None
+    """The watermark that the epoch ran with, in milliseconds; None without one."""
+    positions: Mapping[str, bytes] = field(default_factory=dict)
+    """How far each source has been read when the epoch is done, as Spark's offset log says."""
+    config_hash: int | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -100,6 +105,9 @@ class Sink(ABC):
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:  # noqa: B027
         """Called once before the first epoch of a run: refuse here what cannot work."""
+
+    def close(self) -> None:  # noqa: B027
+        """Called once after the last epoch of a run: let go of files and connections."""
 
     @abstractmethod
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:

@@ -13,7 +13,6 @@ Readers skip names that begin with ``_``. A rename within one file system happen
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -32,6 +31,7 @@ from seamark.sinks.publishing import (
     publish,
     staging_folder,
 )
+from seamark.sinks.spark_files import Coalesce, write_files
 from seamark.sinks.target import claim_folder
 from seamark.store.os_errors import telling
 from seamark.store.posix import sync_folder
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 Format = Literal["parquet", "json", "csv", "orc"]
 _TEXT: Final = ("json", "csv")
-_WITHOUT_RETRIES: Final = re.compile(r"local(\[[^,\]]*\])?")
 
 
 class FileSink(Sink):
@@ -62,7 +61,7 @@ class FileSink(Sink):
         format: Format = "parquet",  # noqa: A002 - what a PySpark user types
         partition_by: str | Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
-        coalesce: Literal["auto"] | int | None = "auto",
+        coalesce: Coalesce = "auto",
     ) -> None:
         if format not in get_args(Format):
             raise InvalidInputError(
@@ -93,30 +92,15 @@ class FileSink(Sink):
         check_token(epoch.timeline, "a timeline")
         folder = staging_folder(self.path, attempt, epoch.number)
         self._staged = self._prepared = None
-        with telling("staging into", folder):
-            remove_tree(os.path.dirname(folder))
-            os.makedirs(os.path.dirname(folder))
-        self._write(df, folder)
-        with telling("staging into", folder):
-            os.makedirs(folder, exist_ok=True)  # an epoch without rows may have no folder
+        write_files(
+            df,
+            folder,
+            self._format,
+            partition_by=self._partition_by,
+            options=self._options,
+            coalesce=self._coalesce,
+        )
         self._staged = receipt_of(epoch, attempt)
-
-    def _write(self, df: DataFrame, folder: str) -> None:
-        spark = df.sparkSession.sparkContext
-        master = spark.master or ""
-        if self._coalesce == "auto":
-            df = df.coalesce(spark.defaultParallelism) if master.startswith("local") else df
-        elif self._coalesce is not None:
-            df = df.coalesce(self._coalesce)
-        options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-        if _WITHOUT_RETRIES.fullmatch(master):
-            # version 2 saves a rename per file, but where tasks are tried again it can leave files
-            # of a try that failed half-way
-            options["mapreduce.fileoutputcommitter.algorithm.version"] = "2"
-        writer = df.write.format(self._format).options(**options).options(**self._options)
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
-        writer.save(f"file://{folder}")
 
     def prepare(self) -> Committable:
         receipt = self._staged

@@ -6,6 +6,7 @@ import re
 from typing import Final, TypeGuard
 
 from seamark.errors import RefusedError, SeamarkError
+from seamark.spark.crossing import arrived
 from seamark.store.secrets import Redactor
 
 _LONGEST: Final = 600
@@ -41,7 +42,14 @@ _KNOWN: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
 
 
 def explained(error: Exception) -> SeamarkError:
-    """An error of Spark's as one of ours, with what happened and what to do next."""
+    """An error of Spark's as one of ours, with what happened and what to do next.
+
+    One of ours that was raised in a Python process of Spark's comes back as it was.
+    """
+    raised = arrived(str(error), _redacted)
+    if raised is not None:
+        raised.__cause__ = error
+        return raised
     text = _redacted(str(error))
     for pattern, what, hint in _KNOWN:
         if pattern.search(text):

@@ -1,0 +1,198 @@
+"""Whether a program may go on where it stopped: one pure function from facts to a decision.
+
+Facts are looked at from the top; the first line that holds gives the reason::
+
+    what is found at the start                      strict       warn         auto_reset
+    ----------------------------------------------  -----------  -----------  -----------
+    the store does not outlive the process          FRESH_START  FRESH_START  FRESH_START
+    a source cannot be read again, nothing stored   REFUSE       REFUSE       FRESH_START
+    a source cannot be read again                   REFUSE       REFUSE       RESET
+    neither a hash nor a checkpoint                 FRESH_START  FRESH_START  FRESH_START
+    checkpoints, but no hash                        RESET        RESET        RESET
+    the hash of this configuration, no checkpoint   FRESH_START  FRESH_START  FRESH_START
+    another configuration, no checkpoint            REFUSE       FRESH_START  RESET
+    sources with and sources without a checkpoint,
+      or a checkpoint whose source is no more       REFUSE       REFUSE       RESET
+    a checkpoint without a position                 REFUSE       REFUSE       RESET
+    a position that the source no longer has        REFUSE       REFUSE       RESET
+    another configuration, nothing else of these    REFUSE       RESUME       RESET
+    nothing of these                                RESUME       RESUME       RESUME
+
+Resuming is all or nothing: a source that goes on beside one that begins anew would mix results of
+two histories, and no warning makes those right. A missing hash beside checkpoints is what a reset
+or a first load leaves that did not get through: data may be half gone or half there, so there is
+nothing left to protect, and every policy does the reset again. After a reset (``was_reset``) there
+is no second one: what would need it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from seamark.errors import InvalidInputError
+from seamark.progress.facts import (
+    Action,
+    Decision,
+    Policy,
+    Reason,
+    SourceFacts,
+    StartFacts,
+    named,
+)
+
+_Problem = tuple[Reason, str]
+_BEGIN: Final = "Everything is read from the beginning."
+
+
+def decide_start(facts: StartFacts, policy: Policy | str = Policy.STRICT) -> Decision:
+    """What a start may do. The same facts always give the same decision."""
+    chosen = as_policy(policy)
+    if not facts.persistent:
+        words = f"The store does not outlive the process, so nothing is resumed. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, Reason.VOLATILE, words)
+    problems = [*_problems(facts)]
+    if problems and facts.was_reset:
+        return _refuse(problems, "That is after a reset, so another one would not help.")
+    if facts.was_reset:
+        return _begin(facts, Action.FRESH_START, Reason.AFTER_RESET, _BEGIN)
+    cannot_replay = bool(problems) and problems[0][0] is Reason.NOT_REPLAYABLE
+    if cannot_replay and chosen is not Policy.AUTO_RESET:
+        return _refuse(problems, _NO_REPLAY[chosen])
+    if facts.stored_hash is None:
+        return _without_hash(facts, problems)
+    if not problems:
+        return _go_on(facts)
+    if chosen is Policy.STRICT:
+        return _refuse(problems, "The policy 'strict' changes nothing by itself.")
+    if chosen is Policy.AUTO_RESET:
+        return _begin(facts, Action.RESET, problems[0][0], f"{_said(problems)} {_BEGIN}")
+    if grave := [each for each in problems if each[0] is not Reason.CONFIG_CHANGED]:
+        return _refuse(grave, "A warning is not enough: " + _GRAVE)
+    return _in_spite_of(problems, facts)
+
+
+def as_policy(policy: Policy | str) -> Policy:
+    """A policy by its name; :class:`InvalidInputError` when there is none."""
+    try:
+        return Policy(policy)
+    except ValueError:
+        names = ", ".join(each.value for each in Policy)
+        raise InvalidInputError(f"{policy!r} is no policy; there are {names}") from None
+
+
+# the four kinds of decision
+
+
+def _without_hash(facts: StartFacts, cannot_replay: list[_Problem]) -> Decision:
+    if _is_anything_stored(facts):
+        words = (
+            "There are checkpoints, but no hash of a configuration: a reset or a first load did "
+            f"not get through, so that data may be half gone or half there. {_BEGIN}"
+        )
+        return _begin(facts, Action.RESET, Reason.UNFINISHED, words)
+    if cannot_replay:
+        words = f"{_said(cannot_replay)} So this and every later start begins anew."
+        return _begin(facts, Action.FRESH_START, Reason.NOT_REPLAYABLE, words)
+    words = f"Nothing is stored yet. {_BEGIN}"
+    return _begin(facts, Action.FRESH_START, Reason.FIRST_START, words)
+
+
+def _go_on(facts: StartFacts) -> Decision:
+    if not _is_anything_stored(facts):
+        words = f"Nothing has been read under this configuration yet. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, Reason.NOTHING_READ, words)
+    return _resume(facts, Reason.UNCHANGED, "Every source goes on from its checkpoint.")
+
+
+def _in_spite_of(changed: list[_Problem], facts: StartFacts) -> Decision:
+    """Under ``warn``, with another configuration and nothing else that is wrong."""
+    if not _is_anything_stored(facts):
+        words = f"{_said(changed)} Nothing has been read under either. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, Reason.CONFIG_CHANGED, words)
+    words = (
+        f"{_said(changed)} Every source goes on from its checkpoint all the same: what was made "
+        "before stays as the other configuration made it."
+    )
+    return _resume(facts, Reason.CONFIG_CHANGED, words)
+
+
+def _refuse(problems: list[_Problem], why: str) -> Decision:
+    return Decision(Action.REFUSE, problems[0][0], f"{_said(problems)} {why}")
+
+
+def _begin(facts: StartFacts, action: Action, reason: Reason, words: str) -> Decision:
+    """Nothing that was stored counts, except what a load of this very start has stored."""
+    found = facts.sources if facts.was_reset else {}
+    return Decision(
+        action,
+        reason,
+        words,
+        {name: found[name].position if name in found else None for name in sorted(facts.sources)},
+        _sequences(found),
+    )
+
+
+def _resume(facts: StartFacts, reason: Reason, words: str) -> Decision:
+    positions = {name: facts.sources[name].position for name in sorted(facts.sources)}
+    return Decision(Action.RESUME, reason, words, positions, _sequences(facts.sources))
+
+
+def _sequences(sources: Mapping[str, SourceFacts]) -> dict[str, int]:
+    found = {name: sources[name].checkpoint for name in sorted(sources)}
+    return {name: each.sequence for name, each in found.items() if each is not None}
+
+
+# what stands against going on
+
+
+def _problems(facts: StartFacts) -> Iterator[_Problem]:
+    """All that stands against resuming, the gravest first."""
+    fixed = [name for name, each in facts.sources.items() if not each.replayable]
+    if fixed and not facts.was_reset:
+        words = f"{named(fixed)} cannot be read again from a position."
+        yield Reason.NOT_REPLAYABLE, words
+    if facts.stored_hash is None and not facts.was_reset:
+        return  # nothing that is stored counts
+    again = {name: each for name, each in facts.sources.items() if each.replayable}
+    missing = [name for name, each in again.items() if each.checkpoint is None]
+    if facts.known or 0 < len(missing) < len(again):
+        yield Reason.SOURCES_DIFFER, _difference(missing, facts.known)
+    with_one = {name: each for name, each in again.items() if each.checkpoint is not None}
+    if bare := [name for name, each in with_one.items() if each.position is None]:
+        yield Reason.POSITION_MISSING, f"{named(bare)} has a checkpoint without a position."
+    if gone := [name for name, each in with_one.items() if each.is_available is False]:
+        words = f"{named(gone)} no longer has what lies after its position."
+        yield Reason.POSITION_GONE, words
+    if facts.stored_hash != facts.current_hash:
+        yield Reason.CONFIG_CHANGED, "The configuration is not the one that was stored."
+
+
+def _difference(missing: list[str], known: frozenset[str]) -> str:
+    parts = []
+    if missing:
+        parts.append(f"{named(missing)} has no checkpoint.")
+    if known:
+        parts.append(f"{named(known)} has a checkpoint, but is not a source any more.")
+    return " ".join(parts)
+
+
+def _is_anything_stored(facts: StartFacts) -> bool:
+    return bool(facts.known) or any(each.checkpoint for each in facts.sources.values())
+
+
+def _said(problems: list[_Problem]) -> str:
+    return " ".join(words for _, words in problems)
+
+
+_GRAVE: Final = (
+    "some sources would go on and others begin anew, or leave something out, and the results "
+    "would belong to no history at all. Reset, or bring the source's past back."
+)
+_NO_REPLAY: Final = {
+    Policy.STRICT: "What comes while the program is down would be missing from data that is kept. "
+    "Keep progress in memory, or put a source in its place that can be read again.",
+    Policy.WARN: "A warning is not enough: what comes while the program is down would be missing "
+    "from data that is kept, at every start. Keep progress in memory, or let the policy "
+    "'auto_reset' begin anew each time.",
+}

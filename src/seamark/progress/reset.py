@@ -1,0 +1,147 @@
+"""Starting: looking at what is stored, deciding, and beginning anew where that is decided."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+from seamark.errors import PositionUnavailable, RefusedError
+from seamark.progress.checkpoints import check_sequence
+from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts
+from seamark.progress.policy import as_policy, decide_start
+from seamark.progress.store import SourceCheckpointStore
+
+log = logging.getLogger("seamark.progress")
+
+_QUIET: Final = {Reason.VOLATILE, Reason.FIRST_START, Reason.NOTHING_READ, Reason.UNCHANGED}
+
+
+class StartingSource(Protocol):
+    """What a source has to answer before it is read."""
+
+    @property
+    def supports_replay(self) -> bool:
+        """Whether it can be read again from a position that it gave out earlier."""
+
+    def check_position(self, position: bytes) -> None:
+        """:class:`PositionUnavailable` when what lies after the position is gone."""
+
+
+def start_over(
+    store: SourceCheckpointStore,
+    config_hash: int,
+    *,
+    clear_data: Callable[[], None],
+    load: Callable[[], None] | None = None,
+) -> None:
+    """Throw everything away and begin anew, in an order that repeats itself after a crash.
+
+    The hash goes first and comes last, so any start in between sees checkpoints without a hash,
+    or nothing at all, and does all of it again: also under another policy or configuration.
+    ``clear_data`` deletes what was derived, and has to be harmless when there is nothing left.
+    ``load`` reads in what there is to begin with, in sessions of the store if it likes.
+    :class:`RefusedError` inside a session.
+    """
+    check_sequence(config_hash)
+    if store.in_session:
+        raise RefusedError("a reset cannot be part of a session", hint="Commit or roll back first.")
+    store.forget_config_hash()
+    clear_data()
+    store.clear_checkpoints()
+    if load is not None:
+        load()
+    store.write_config_hash(config_hash)
+
+
+def begin_from(
+    store: SourceCheckpointStore,
+    config_hash: int,
+    sources: Mapping[str, StartingSource],
+    policy: Policy | str = Policy.STRICT,
+    *,
+    clear_data: Callable[[], None],
+    load: Callable[[], None] | None = None,
+) -> Decision:
+    """Find out what a start may do, do it, and tell from where each source is to be read.
+
+    A fresh start and a reset both go through :func:`start_over`, and the positions that ``load``
+    has staged are the ones to go on from. Raises the :class:`PositionUnavailable` of the source
+    whose past is gone, and :class:`RefusedError` for everything else that the policy refuses;
+    nothing was changed then, except by a reset before.
+    """
+    chosen = as_policy(policy)
+    decision = _decided(store, config_hash, sources, chosen)
+    if decision.reason not in _QUIET:
+        log.warning("%s: %s", store.url, decision.words)
+    if decision.action is Action.RESUME:
+        if decision.reason is Reason.CONFIG_CHANGED:
+            store.write_config_hash(config_hash)  # it has been told once
+        return decision
+    start_over(store, config_hash, clear_data=clear_data, load=load)
+    after = _decided(store, config_hash, sources, chosen, was_reset=True)
+    return replace(decision, resume_from=after.resume_from, sequences=after.sequences)
+
+
+def _decided(
+    store: SourceCheckpointStore,
+    config_hash: int,
+    sources: Mapping[str, StartingSource],
+    policy: Policy,
+    *,
+    was_reset: bool = False,
+) -> Decision:
+    """The decision, or what it refuses with."""
+    found, lost = _observed(store, config_hash, sources, was_reset=was_reset)
+    decision = decide_start(found, policy)
+    if decision.action is not Action.REFUSE:
+        return decision
+    if decision.reason is Reason.POSITION_GONE:
+        first = lost[min(lost)]
+        raise PositionUnavailable(
+            decision.words,
+            where=first.where or store.url,
+            hint=first.hint,
+            source=first.source or min(lost),
+            requested=first.requested or found.sources[min(lost)].position,
+            earliest=first.earliest,
+        ) from first
+    raise RefusedError(decision.words, where=store.url, hint=_HINT)
+
+
+def _observed(
+    store: SourceCheckpointStore,
+    config_hash: int,
+    sources: Mapping[str, StartingSource],
+    *,
+    was_reset: bool,
+) -> tuple[StartFacts, dict[str, PositionUnavailable]]:
+    """What is found, and what the sources said whose past is gone."""
+    persistent, stored = store.is_persistent(), store.read_all_checkpoints()
+    found: dict[str, SourceFacts] = {}
+    lost: dict[str, PositionUnavailable] = {}
+    for name, source in sources.items():
+        facts = SourceFacts(source.supports_replay, stored.get(name))
+        if persistent and facts.position is not None:
+            try:
+                source.check_position(facts.position)
+            except PositionUnavailable as error:
+                lost[name] = error
+            facts = replace(facts, is_available=name not in lost)
+        found[name] = facts
+    facts_of_all = StartFacts(
+        persistent=persistent,
+        stored_hash=store.read_config_hash(),
+        current_hash=check_sequence(config_hash),
+        sources=found,
+        known=frozenset(stored) - sources.keys(),
+        was_reset=was_reset,
+    )
+    return facts_of_all, lost
+
+
+_HINT: Final = (
+    "To begin anew on purpose, use the policy 'auto_reset' or start_over(); what was derived is "
+    "deleted and made again."
+)

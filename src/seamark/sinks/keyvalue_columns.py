@@ -1,0 +1,194 @@
+"""From the columns of an output to the keys and values of a live view.
+
+A key of one column is its plain text; of several, a JSON list of them. A value is the whole row as
+a JSON object, with every column, null or not. Times are ISO 8601 in UTC, to the microsecond.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from seamark.errors import InvalidInputError, RefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+KEY: Final = "key"
+VALUE: Final = "value"
+DELETED: Final = "deleted"
+RANK: Final = "rank"
+TIME: Final = "time"
+
+_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    # Spark's own default cuts off microseconds, which would make one key of two
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which columns are what."""
+
+    key: tuple[str, ...]
+    delete_where: str | None = None
+    order_by: str | None = None
+    expire: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        key: str | Sequence[str],
+        delete_where: str | None,
+        order_by: str | None,
+        expire: str | None,
+    ) -> Shape:
+        """What a user has given; :class:`InvalidInputError` without a key."""
+        names = (key,) if isinstance(key, str) else (*key,)
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise InvalidInputError(f"key is one column or several, by name, not {key!r}")
+        if len(set(names)) < len(names):
+            raise InvalidInputError(f"a column is named twice in the key: {', '.join(names)}")
+        return cls(names, delete_where, order_by, expire)
+
+    def check(self, schema: StructType) -> None:
+        """:class:`RefusedError` when these columns cannot become a view."""
+        from pyspark.sql.types import BooleanType, LongType, TimestampNTZType, TimestampType
+
+        twice = [n for n, count in Counter(map(str.lower, schema.names)).items() if count > 1]
+        if twice:
+            raise RefusedError(
+                f"several columns have one name, capitals aside: {', '.join(sorted(twice))}",
+                hint="Give each its own name with alias() or toDF().",
+            )
+        for name in self.key:
+            _refuse_as_key(name, _type_of(schema, name, "key"))
+        if self.order_by is not None:
+            _type_of(schema, self.order_by, "order_by")
+        if self.delete_where is not None:
+            kind = _type_of(schema, self.delete_where, "delete_where")
+            if not isinstance(kind, BooleanType):
+                raise _wrong_type("delete_where", self.delete_where, kind, "a boolean column")
+        if self.expire is not None:
+            kind = _type_of(schema, self.expire, "expire")
+            times = (TimestampType, TimestampNTZType, LongType)
+            if not isinstance(_end_of_window(kind), times):
+                raise _wrong_type(
+                    "expire", self.expire, kind, "a timestamp, a window or milliseconds"
+                )
+
+    def staged(self, df: DataFrame) -> DataFrame:
+        """The rows as they are staged: bytes of key and value, and what decides about them."""
+        from pyspark.sql import functions as f
+
+        schema = df.schema
+        control = {self.delete_where}
+        row = [_column(quoted(name)) for name in schema.names if name not in control]
+        columns = [
+            self._key(schema).alias(KEY),
+            f.to_json(f.struct(*row), _JSON).cast("binary").alias(VALUE),
+        ]
+        if self.delete_where is not None:
+            flag = f.coalesce(_column(_path(self.delete_where)), f.lit(False))
+            columns.append(flag.alias(DELETED))
+        if self.order_by is not None:
+            columns.append(_column(_path(self.order_by)).alias(RANK))
+        if self.expire is not None:
+            columns.append(_milliseconds(schema, self.expire).alias(TIME))
+        return df.select(*columns)
+
+    def _key(self, schema: StructType) -> Column:
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import BinaryType, StringType
+
+        if len(self.key) == 1:
+            column, kind = _column(_path(self.key[0])), _type_of(schema, self.key[0], "key")
+            if isinstance(kind, BinaryType | StringType):
+                return column.cast("binary")
+            plain = f.regexp_replace(_element(column), '^"|"$', "")
+            return f.when(column.isNotNull(), plain.cast("binary"))
+        columns = [_column(_path(name)) for name in self.key]
+        parts: list[Column] = [f.lit("[")]
+        for number, column in enumerate(columns):
+            parts += [f.lit(",")] if number else []
+            # of anything null the whole is null, which is refused
+            parts.append(f.when(column.isNotNull(), _element(column)))
+        return f.concat(*parts, f.lit("]")).cast("binary")
+
+
+def _element(column: Column) -> Column:
+    """The JSON text of a value."""
+    from pyspark.sql import functions as f
+
+    text = f.to_json(f.array(column), _JSON)
+    return f.substring(text, f.lit(2), f.length(text) - 2)
+
+
+def _milliseconds(schema: StructType, name: str) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import LongType, StructType
+
+    column, kind = _column(_path(name)), _type_of(schema, name, "expire")
+    if isinstance(kind, StructType):
+        column, kind = column["end"], _end_of_window(kind)
+    return column if isinstance(kind, LongType) else f.unix_millis(column.cast("timestamp"))
+
+
+def _end_of_window(kind: DataType) -> DataType:
+    from pyspark.sql.types import StructType
+
+    if isinstance(kind, StructType) and kind.names == ["start", "end"]:
+        return kind["end"].dataType
+    return kind
+
+
+def _type_of(schema: StructType, name: str, option: str) -> DataType:
+    """The type of a column, or of a field inside one by its dotted name."""
+    from pyspark.sql.types import StructType
+
+    if name in schema.names:
+        return schema[name].dataType
+    found: DataType = schema
+    for part in name.split("."):
+        if not isinstance(found, StructType) or part not in found.names:
+            raise RefusedError(
+                f"{option}: there is no column {name!r}",
+                hint=f"The columns are {', '.join(schema.names)}.",
+            )
+        found = found[part].dataType
+    return found
+
+
+def _refuse_as_key(name: str, kind: DataType) -> None:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if isinstance(kind, ArrayType | MapType | StructType | VariantType):
+        raise RefusedError(
+            f"the column {name!r} ({kind.simpleString()}) cannot be a key",
+            hint="Take a field of it, as in key=['window.start'], or a column of one value.",
+        )
+
+
+def _wrong_type(option: str, name: str, kind: DataType, wanted: str) -> RefusedError:
+    return RefusedError(f"{option}: {name!r} is {kind.simpleString()}, and must be {wanted}")
+
+
+def _path(name: str) -> str:
+    return ".".join(map(quoted, name.split(".")))
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark takes it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _column(path: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.col(path)

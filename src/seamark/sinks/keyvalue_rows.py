@@ -1,0 +1,111 @@
+"""The staged rows of one epoch of a live view: read back, and made one per key."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from seamark.errors import RefusedError
+from seamark.sinks.keyvalue_columns import DELETED, KEY, RANK, TIME, VALUE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What an epoch writes: at most one thing for a key."""
+
+    upserts: dict[bytes, bytes] = field(default_factory=dict)
+    deletes: frozenset[bytes] = frozenset()
+    times: dict[bytes, int] = field(default_factory=dict)
+    """When an upserted row expires, in milliseconds; without an entry it never does."""
+    size: int = 0
+
+
+def load_rows(folder: str) -> Rows:
+    """Read what was staged in a folder. :class:`RefusedError` when it cannot become a view."""
+    table = _table(folder)
+    if table is None or table.num_rows == 0:
+        return Rows()
+    if table[KEY].null_count:
+        raise RefusedError(
+            f"{table[KEY].null_count} rows have no key: a column of it is null",
+            hint="Leave them out with where(), or give them one with coalesce().",
+        )
+    keys = table[KEY].to_pylist()
+    values = table[VALUE].to_pylist()
+    size = table[KEY].nbytes + table[VALUE].nbytes
+    deleted = table[DELETED].to_pylist() if DELETED in table.column_names else None
+    times = table[TIME].to_pylist() if TIME in table.column_names else None
+    upserts = dict(zip(keys, values, strict=True))
+    if len(upserts) == len(keys) and deleted is None:
+        return Rows(upserts, frozenset(), _times(keys, times), size)
+    flags = deleted or [False] * len(keys)
+    order = range(len(keys)) if len(upserts) == len(keys) else _in_order(table, keys, values, flags)
+    last = {keys[row]: row for row in order}
+    kept = [row for row in last.values() if not flags[row]]
+    return Rows(
+        {keys[row]: values[row] for row in kept},
+        frozenset(key for key, row in last.items() if flags[row]),
+        _times([keys[row] for row in kept], [times[row] for row in kept] if times else None),
+        size,
+    )
+
+
+def _table(folder: str) -> pa.Table | None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".parquet"))
+    if not names:
+        return None
+    return pa.concat_tables([parquet.read_table(f"{folder}/{name}") for name in names])
+
+
+def _times(keys: list[bytes], times: list[int | None] | None) -> dict[bytes, int]:
+    if times is None:
+        return {}
+    return {key: at for key, at in zip(keys, times, strict=True) if at is not None}
+
+
+def _in_order(
+    table: pa.Table, keys: list[bytes], values: list[bytes], flags: list[bool]
+) -> list[int]:
+    """The rows so that the last one of a key is the one that counts."""
+    ranks: list[Any] | None = table[RANK].to_pylist() if RANK in table.column_names else None
+    if ranks is None:
+        order = list(range(len(keys)))
+    else:
+        order = sorted(range(len(keys)), key=lambda row: (ranks[row] is not None, ranks[row] or 0))
+    seen: dict[bytes, int] = {}
+    for row in order:
+        before = seen.get(keys[row])
+        tie = before is not None and (ranks is None or ranks[before] == ranks[row])
+        if (
+            before is not None
+            and tie
+            and (values[before], flags[before])
+            != (
+                values[row],
+                flags[row],
+            )
+        ):
+            raise _ambiguous(keys[row], has_order=ranks is not None)
+        seen[keys[row]] = row
+    return order
+
+
+def _ambiguous(key: bytes, *, has_order: bool) -> RefusedError:
+    told = key.decode(errors="replace")[:80]
+    if has_order:
+        return RefusedError(
+            f"an epoch has two different rows for the key {told!r}, with the same order_by",
+            hint="Order by something that tells them apart.",
+        )
+    return RefusedError(
+        f"an epoch has two different rows for the key {told!r}",
+        hint="Say which one counts with order_by='column' (the greatest does), or aggregate by "
+        "the key first.",
+    )

@@ -1,0 +1,155 @@
+"""Where the rows of a live view wait for their commit, and are kept for a while after it.
+
+::
+
+    {folder}/_seamark/staging/{attempt}/epoch=000042/    staged, not committed
+    {folder}/_seamark/kept/{attempt}/epoch=000042/       committed, for a view that falls behind
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from seamark.errors import DamageError
+from seamark.sinks.contract import Receipt
+from seamark.sinks.epoch_folder import (
+    drop_litter,
+    epoch_of,
+    find_damage,
+    folder_name,
+    read_record,
+    seal_epoch,
+)
+from seamark.sinks.fitness import check_token
+from seamark.sinks.folders import (
+    is_there,
+    lost_the_race,
+    make_durable_folder,
+    names_in,
+    remove_tree,
+    sync_if_there,
+)
+from seamark.sinks.keyvalue_view import Place, StagedEpoch
+from seamark.sinks.publishing import STAGING, attempt_folder, staging_folder
+from seamark.store.os_errors import telling
+from seamark.store.posix import sync_folder, write_all
+
+_KEPT: Final = "_seamark/kept"
+_ABOUT: Final = "epoch.json"
+
+
+class Staging:
+    """The staged and kept epochs of one view."""
+
+    def __init__(self, path: str, keep: int) -> None:
+        self.path = path
+        self._keep = keep
+
+    def folder(self, attempt: str, epoch: int) -> str:
+        """Where an attempt's rows are staged."""
+        return staging_folder(self.path, attempt, epoch)
+
+    def seal(self, staged: StagedEpoch) -> str:
+        """Make what was staged durable, with what there is to know about it; its digest."""
+        folder = self.folder(staged.receipt.attempt, staged.receipt.epoch)
+        if not os.path.isdir(folder):
+            raise DamageError(
+                f"what was staged for epoch {staged.receipt.epoch} is gone",
+                where=folder,
+                hint="Has another writer, or somebody else, removed it? Start again.",
+            )
+        with telling("making durable", folder):
+            drop_litter(folder, empty_files=False)
+            _write(f"{folder}/{_ABOUT}", msgspec.json.encode(staged))
+            sealed, _ = seal_epoch(folder, staged.receipt)
+            while folder != self.path:
+                folder = os.path.dirname(folder)
+                sync_folder(folder)
+        return sealed.digest
+
+    def find(self, place: Place) -> str | None:
+        """The folder of an epoch, staged or kept, or None when it is gone."""
+        kept = f"{self.path}/{_KEPT}/{check_token(place.attempt, 'an attempt')}"
+        for folder in (
+            self.folder(place.attempt, place.epoch),
+            f"{kept}/{folder_name(place.epoch)}",
+        ):
+            if is_there(folder):
+                return folder
+        return None
+
+    def read(self, folder: str, digest: str | None = None) -> StagedEpoch:
+        """What a folder holds, after every byte of it was checked."""
+        with telling("reading", folder):
+            found = read_record(folder)
+            damage = "it was staged, but never prepared"
+            if found is not None:
+                damage = find_damage(folder, found.record) or ""
+                if digest is not None and found.digest != digest:
+                    damage = "its record is not the one that the checkpoint knows"
+            if damage:
+                raise DamageError(
+                    f"the staged epoch cannot be applied: {damage}",
+                    where=folder,
+                    hint="Nothing was shown. Bring the folder back from a copy, or begin the view "
+                    "anew.",
+                )
+            with open(f"{folder}/{_ABOUT}", "rb") as file:
+                return msgspec.json.decode(file.read(), type=StagedEpoch)
+
+    def attempts(self) -> list[str]:
+        """Tokens that something is staged under."""
+        with telling("listing", f"{self.path}/{STAGING}"):
+            return names_in(f"{self.path}/{STAGING}")
+
+    def receipts(self, attempt: str) -> list[Receipt]:
+        """What was prepared under a token."""
+        folder = attempt_folder(self.path, attempt)
+        found = [read_record(f"{folder}/{name}") for name in names_in(folder) if epoch_of(name)]
+        return [each.record.receipt for each in found if each is not None]
+
+    def remove(self, attempt: str) -> None:
+        """Remove what was staged under a token."""
+        folder = attempt_folder(self.path, attempt)
+        with telling("removing", folder):
+            if is_there(folder):
+                remove_tree(folder)
+                sync_if_there(os.path.dirname(folder))
+
+    def put_aside(self, attempt: str) -> None:
+        """Keep a committed attempt, and remove what has been kept for long enough."""
+        folder, kept = attempt_folder(self.path, attempt), f"{self.path}/{_KEPT}"
+        with telling("keeping", folder):
+            make_durable_folder(kept, self.path)
+            try:
+                os.rename(folder, f"{kept}/{attempt}")
+            except OSError as error:
+                if not lost_the_race(error):
+                    raise
+            self._prune(kept)
+
+    def _prune(self, kept: str) -> None:
+        ages = sorted((_newest_epoch(f"{kept}/{name}"), name) for name in names_in(kept))
+        for _, name in ages[: max(len(ages) - self._keep, 0)]:
+            remove_tree(f"{kept}/{name}")
+
+    def clear(self) -> None:
+        """Remove what is kept: it belongs to a history that is over."""
+        with suppress(FileNotFoundError):
+            remove_tree(f"{self.path}/{_KEPT}")
+
+
+def _newest_epoch(folder: str) -> int:
+    return max((epoch_of(name) or 0 for name in names_in(folder)), default=0)
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, data)
+    finally:
+        os.close(fd)

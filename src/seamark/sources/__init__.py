@@ -1,0 +1,42 @@
+"""Streams that can be read again: anything that has positions, on Spark's Python Data Source API.
+
+::
+
+    from seamark.sources import TableSource
+
+    spark.dataSource.register(TableSource)
+    orders = (
+        spark.readStream.format("seamark_table")
+        .option("driver", "psycopg").option("dsn_env", "ORDERS_DSN")
+        .option("table", "shop.orders").option("key", "id")
+        .load()
+    )
+
+Names are loaded on first use; this package alone needs no Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seamark._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from seamark.errors import PositionUnavailable
+    from seamark.sources.sequenced import SequencedSource
+    from seamark.sources.table.source import TableSource
+
+__all__ = ["PositionUnavailable", "SequencedSource", "TableSource"]
+
+_HOME = {
+    "PositionUnavailable": "seamark.errors",
+    "SequencedSource": "seamark.sources.sequenced",
+    "TableSource": "seamark.sources.table.source",
+}
+
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
+    __getattr__ = lazy_names(__name__, _HOME, globals())
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,230 @@
+"""Epochs out of a source that knows positions: read ahead once, and exactly the same rows again.
+
+Pure Python, without Spark: :mod:`seamark.sources.streaming` is the shell around it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
+from seamark.sources.offsets import Offset, Position, checked_position, digest_after
+
+Row = tuple[Any, ...]
+Placed = tuple[Row, Position]
+"""A row and the position after it."""
+
+
+class Readable(Protocol):
+    """What the author of a source writes."""
+
+    def read_from(self, position: Position | None, limit: int) -> Iterable[Placed]:
+        """Rows from a position on, each with the position after it."""
+
+    def read_between(
+        self, start: Position | None, end: Position, limit: int
+    ) -> Iterable[Placed] | None:
+        """Rows that were read before, or None to have them read by ``read_from``."""
+
+    def stop_at_present(self) -> None:
+        """Behave from now on as if nothing were added any more."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Rows between two offsets."""
+
+    start: Offset
+    end: Offset
+    rows: list[Row]
+
+
+class SequenceReader:
+    """Cuts a source into epochs and holds the rows of the newest one, never of more."""
+
+    def __init__(self, source: Readable, name: str, columns: Sequence[str], max_rows: int) -> None:
+        self._source = source
+        self._name = name
+        self._columns = columns
+        self._max_rows = max_rows
+        self._ahead: Epoch | None = None
+        self._ends = False
+        self._exhausted = False
+
+    def stop_at_present(self) -> None:
+        """Come to an end: from the first read without rows on, there are no more."""
+        self._ends = True
+        self._exhausted = False
+        self._source.stop_at_present()
+
+    def end_after(self, start: Offset, limit: int | None) -> Offset:
+        """Where the next epoch ends: ``start`` itself when there is nothing to read.
+
+        ``limit`` None reads on until there is nothing more.
+        """
+        if self._ahead is not None and self._ahead.start == start:
+            return self._ahead.end  # Spark asks again when an epoch was not begun
+        if self._ends and self._exhausted:
+            return start
+        most = None if limit is None else min(limit, self._max_rows)
+        epoch = self._read(start, most)
+        if not epoch.rows:
+            self._exhausted = True
+            return start
+        self._ahead = epoch
+        return epoch.end
+
+    def rows_between(self, start: Offset, end: Offset) -> list[Row]:
+        """The rows of an epoch, read ahead or once more.
+
+        Raises :class:`PositionUnavailable` when some are gone, and :class:`RefusedError` when
+        they are not the rows that made the digest: never fewer rows, never others.
+        """
+        if start == end:
+            return []
+        ahead = self._ahead
+        if ahead is not None and (ahead.start, ahead.end) == (start, end):
+            return ahead.rows
+        if end.sequence <= start.sequence or end.position is None:
+            raise RefusedError(
+                f"source {self._name!r} cannot be read backwards",
+                where=f"from row {start.sequence} to row {end.sequence}",
+                hint="The checkpoint's offsets are not those of one stream.",
+            )
+        self._ahead = None  # one epoch in memory, not two
+        return self._read_again(start, end, end.position)
+
+    def _read(self, start: Offset, limit: int | None) -> Epoch:
+        growing = _Growing(self._name, self._columns, start)
+        while True:
+            most = self._max_rows if limit is None else limit
+            before = len(growing.rows)
+            growing.take(self._source.read_from(growing.position, most), most)
+            if limit is not None or len(growing.rows) == before:
+                return growing.epoch()
+
+    def _read_again(self, start: Offset, end: Offset, last: Position) -> list[Row]:
+        wanted = end.sequence - start.sequence
+        growing = _Growing(self._name, self._columns, start, last)
+        between = self._source.read_between(start.position, last, wanted + 1)
+        if between is not None:
+            growing.take(between, wanted + 1)
+        else:
+            while len(growing.rows) < wanted and not growing.has_ended:
+                before = len(growing.rows)
+                most = wanted - before
+                growing.take(self._source.read_from(growing.position, most), most)
+                if len(growing.rows) == before:
+                    break
+        found = growing.epoch()
+        self._compare(found, end, wanted)
+        return found.rows
+
+    def _compare(self, found: Epoch, end: Offset, wanted: int) -> None:
+        start, got = found.start, len(found.rows)
+        span = f"rows {start.sequence + 1} to {end.sequence}, up to position {end.position!r}"
+        if got < wanted:
+            raise PositionUnavailable(
+                f"source {self._name!r} no longer has {wanted - got} of {wanted} rows that an "
+                "epoch was made of",
+                where=span,
+                hint=_HINT,
+                source=self._name,
+                requested=_bytes(start.position),
+            )
+        if got > wanted:
+            differs = "there are more rows now than there were when they were read first"
+        elif found.end.position != end.position:
+            differs = f"the last of them is now followed by position {found.end.position!r}"
+        elif found.end.digest != end.digest:
+            differs = f"their SHA-256 was {end.digest[:12]}… and is {found.end.digest[:12]}… now"
+        else:
+            return
+        raise RefusedError(
+            f"source {self._name!r} returns other rows than the epoch was made of: {differs}",
+            where=span,
+            hint=_HINT,
+        )
+
+
+class _Growing:
+    """Rows as they come, numbered, placed and hashed."""
+
+    def __init__(
+        self, name: str, columns: Sequence[str], start: Offset, last: Position | None = None
+    ) -> None:
+        self._name = name
+        self._columns = columns
+        self._start = start
+        self._last = last
+        self.rows: list[Row] = []
+        self.position = start.position
+        self._digest = bytes.fromhex(start.digest)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the position has come up at which the rows ended the first time."""
+        return self._last is not None and self.position == self._last
+
+    def take(self, placed: Iterable[Placed], limit: int) -> None:
+        """Take at most so many rows."""
+        rows = iter(placed)
+        try:
+            for row, position in islice(self._pairs(rows), limit):
+                if len(row) != len(self._columns):
+                    raise InvalidInputError(
+                        f"source {self._name!r} returned a row of {len(row)} values for "
+                        f"{len(self._columns)} columns"
+                    )
+                after = checked_position(position)
+                if after == self.position:
+                    raise InvalidInputError(
+                        f"source {self._name!r} returned two rows with the position {after!r} "
+                        "after them",
+                        hint="The position after a row must be a different one for each row.",
+                    )
+                self._digest = digest_after(self._digest, row)
+                self.rows.append(row)
+                self.position = after
+                if self.has_ended:
+                    break
+        finally:
+            close = getattr(rows, "close", None)  # a generator may hold a file or a cursor
+            if close is not None:
+                close()
+
+    def _pairs(self, found: Iterator[Any]) -> Iterator[Placed]:
+        for each in found:
+            if isinstance(each, tuple) and len(each) == _PAIR and isinstance(each[0], tuple | list):
+                row, position = each
+                # a Row with names is assigned by name, as Spark does
+                named = hasattr(row, "__fields__")
+                yield tuple(row[name] for name in self._columns) if named else tuple(row), position
+            else:
+                raise InvalidInputError(
+                    f"read_from() of source {self._name!r} must return pairs of a row (a tuple) "
+                    f"and the position after it, not {each!r:.100}"
+                )
+
+    def epoch(self) -> Epoch:
+        """What has come so far."""
+        start = self._start
+        if not self.rows:
+            return Epoch(start, start, [])
+        end = Offset(start.sequence + len(self.rows), self.position, self._digest.hex())
+        return Epoch(start, end, self.rows)
+
+
+def _bytes(position: Position | None) -> bytes:
+    return json.dumps(position).encode()
+
+
+_PAIR: Final = 2
+_HINT: Final = (
+    "Bring the rows back as they were: the epoch runs again on exactly those. If they are gone for "
+    "good, start anew with a new store or policy='auto_reset'."
+)

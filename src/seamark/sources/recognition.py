@@ -1,0 +1,62 @@
+"""Which streams of a plan are sources of Seamark's, and what old Sparks cannot do with them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.errors import RefusedError
+from seamark.spark.plan import leaves
+from seamark.spark.versions import spark_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ADMISSION_CONTROL: Final = (4, 2)
+"""The first Spark in which a Python source can be read to its present end in several epochs."""
+
+
+def refuse_endings(spark: SparkSession, df: DataFrame, trigger: Mapping[str, Any]) -> None:
+    """:class:`RefusedError` when a trigger would end a run before everything was read.
+
+    Before 4.2 Spark asks a Python source once how far it has come, and ends after that epoch,
+    whatever is left beyond ``max_rows_per_epoch``.
+    """
+    ending = [name for name in ("availableNow", "once") if trigger.get(name)]
+    if not ending or spark_version(spark) >= ADMISSION_CONTROL:
+        return
+    found = sequenced_formats(spark, df)
+    if found:
+        raise RefusedError(
+            f"available_now needs Spark 4.2 or newer for the source {found[0]!r}, and this is "
+            f"{spark.version}",
+            where="Spark would end the run after one epoch of max_rows_per_epoch rows, and say "
+            "nothing of those that are left.",
+            hint="Use run(available_now=False, timeout=…), or Spark 4.2.",
+        )
+
+
+def sequenced_formats(spark: SparkSession, df: DataFrame) -> list[str]:
+    """The format names of all :class:`SequencedSource` streams that a DataFrame reads."""
+    found = []
+    for leaf in leaves(df):
+        if leaf.isStreaming() and leaf.getClass().getSimpleName() == "StreamingRelationV2":
+            name = str(leaf.sourceName())
+            if _is_sequenced(spark, name):
+                found.append(name)
+    return found
+
+
+def _is_sequenced(spark: SparkSession, name: str) -> bool:
+    """Whether the Python class that is registered under a name is one of Seamark's kind."""
+    from seamark.sources.sequenced import SequencedSource
+
+    session: Any = spark._jsparkSession
+    manager = session.sessionState().dataSourceManager()
+    if not manager.dataSourceExists(name):
+        return False  # Kafka, files, and whatever else is no Python source
+    # a Scala sequence of signed bytes: as a text it takes one call instead of one for each
+    pickled = str(manager.lookupDataSource(name).dataSourceCls().command().mkString(","))
+    cls = pickle.loads(bytes(int(number) & 0xFF for number in pickled.split(",")))
+    return isinstance(cls, type) and issubclass(cls, SequencedSource)

@@ -1,0 +1,95 @@
+"""The base class of sources that can be read from a position."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from seamark.errors import InvalidInputError
+from seamark.sources.offsets import Position
+from seamark.sources.reading import Placed, SequenceReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader
+
+MAX_ROWS: Final = 20_000
+"""Rows of an epoch unless ``max_rows_per_epoch`` says otherwise: they pass through one Python
+process and the driver, and 20 000 rows of 1 KB are 20 MB."""
+
+
+class SequencedSource(DataSource):
+    """A stream of anything that can be read from a position.
+
+    Write ``schema()`` and :meth:`read_from`, register the class, and read it::
+
+        class Feed(SequencedSource):
+            def schema(self):
+                return "id long, title string"
+
+            def read_from(self, position, limit):
+                for item in fetch(after=position, count=limit):
+                    yield (item["id"], item["title"]), item["cursor"]
+
+        spark.dataSource.register(Feed)
+        spark.readStream.format("Feed").option("max_rows_per_epoch", 5000).load()
+
+    Seamark numbers the rows across restarts, bounds an epoch, hands each row on without reading
+    it twice, and after a crash reads the epoch that was going on once more and proves by a
+    SHA-256 that its rows are the same.
+
+    The object is pickled before it is read from: open connections and files in ``read_from``.
+    """
+
+    @abstractmethod
+    def read_from(self, position: Position | None, limit: int) -> Iterable[Placed]:
+        """At most ``limit`` rows from a position on, each with the position after it.
+
+        None is the beginning; every other position is one that this method has given out. The
+        order is the same each time, a row once given out never changes, and nothing appears later
+        in front of it. No rows mean that there are none yet. What is gone is told by
+        :class:`seamark.errors.PositionUnavailable`, never by leaving it out.
+        """
+
+    def read_between(
+        self, start: Position | None, end: Position, limit: int
+    ) -> Iterable[Placed] | None:
+        """The rows after ``start`` up to ``end``, which were given out before.
+
+        Only for sources that know a better way than :meth:`read_from`, such as one that holds
+        back what is too new: what was given out once must not be held back again.
+        """
+        return None
+
+    def stop_at_present(self) -> None:
+        """Note what is there, and behave from now on as if nothing were added.
+
+        Called once, before a run with ``available_now`` reads. Without it such a run ends at the
+        first :meth:`read_from` that returns no rows, which a busy writer can put off.
+        """
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Spark's view of this source."""
+        from seamark.sources.streaming import SparkReader
+
+        self.use_schema(schema)
+        rows = rows_per_epoch(self.options.get("max_rows_per_epoch"))
+        reader = SequenceReader(self, self.name(), schema.fieldNames(), rows)
+        return SparkReader(reader, rows)
+
+    def use_schema(self, schema: StructType) -> None:
+        """Told once which columns the rows must have, before anything is read."""
+
+
+def rows_per_epoch(option: str | None) -> int:
+    """The option ``max_rows_per_epoch``; :class:`InvalidInputError` unless it is a count."""
+    if option is None:
+        return MAX_ROWS
+    if not option.strip().isdecimal() or int(option) == 0:
+        raise InvalidInputError(
+            f"max_rows_per_epoch must be a number of rows above 0, not {option!r}"
+        )
+    return int(option)

@@ -1,0 +1,244 @@
+"""An SQL table with a growing key, as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final
+
+from pyspark.sql.types import StructField, StructType
+
+from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
+from seamark.sources.offsets import Position
+from seamark.sources.reading import Placed
+from seamark.sources.sequenced import SequencedSource, rows_per_epoch
+from seamark.sources.table.database import Database
+from seamark.sources.table.dialects import MARK, POSTGRES, SQLITE, split_names
+from seamark.sources.table.postgres import PostgresTable
+from seamark.sources.table.settling import Delay, Horizon, Serial, Settling
+from seamark.sources.table.types import Converter, converter_to, from_postgres, from_sqlite
+
+SETTLE_SECONDS: Final = 5.0
+"""Longer than most transactions take, and short enough for a dashboard."""
+SETTLE_TIMEOUT: Final = 30.0
+_OPTIONS: Final = (
+    "driver",
+    "dsn",
+    "dsn_env",
+    "connect",
+    "table",
+    "key",
+    "columns",
+    "max_rows_per_epoch",
+    "settle_seconds",
+    "settle_timeout",
+)
+
+
+class TableSource(SequencedSource):
+    """Rows of an SQL table in the order of a key that only grows, each exactly once.
+
+    ::
+
+        spark.dataSource.register(TableSource)
+        spark.readStream.format("seamark_table")
+            .option("driver", "psycopg").option("dsn_env", "ORDERS_DSN")
+            .option("table", "shop.orders").option("key", "id").load()
+
+    The key is a unique integer that is taken when a row is inserted. Rows are never changed, and
+    the newest is never deleted. Rows of transactions that are not over are waited for: see
+    :mod:`seamark.sources.table.settling`.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        known = {option.lower() for option in _OPTIONS}
+        if unknown := sorted(name for name in options if name.lower() not in known):
+            raise InvalidInputError(
+                f"a table has no option {unknown[0]!r}", hint=f"Known are: {', '.join(_OPTIONS)}."
+            )
+        for name in ("table", "key"):
+            if not options.get(name):
+                raise InvalidInputError(f"a table needs the option {name!r}")
+        rows_per_epoch(options.get("max_rows_per_epoch"))
+        self._settle_seconds = _seconds(options, "settle_seconds")
+        self._settle_timeout = _seconds(options, "settle_timeout")
+        self._database = Database(options, self.name())
+        self._key = options["key"]
+        self._parts = split_names(options["table"], ".")
+        self._path = self._database.dialect.path(self._parts)
+        columns = options.get("columns")
+        self._columns = split_names(columns, ",") if columns else None
+        self._converters: list[Converter] = []
+        self._target: int | None = None
+        self._has_target = False
+
+    @classmethod
+    def name(cls) -> str:
+        """The format to read it by."""
+        return "seamark_table"
+
+    # columns
+
+    def schema(self) -> StructType:
+        """The columns as the database declares them (SQLite, PostgreSQL)."""
+        try:
+            declared = self._declared()
+        finally:
+            self._database.close()  # rows are read in another process
+        if not declared:
+            raise InvalidInputError(f"there is no table {self._path}")
+        wanted = self._columns if self._columns is not None else list(declared)
+        fields = []
+        for name in wanted:
+            if name not in declared:
+                raise InvalidInputError(f"{self._path} has no column {name!r}")
+            found, text = declared[name]
+            if found is None:
+                raise InvalidInputError(
+                    f"column {name!r} is {text!r}, for which Spark has no obvious type",
+                    hint="Give a schema by spark.readStream.schema(…), or leave it out by columns.",
+                )
+            fields.append(StructField(name, found))
+        return StructType(fields)
+
+    def _declared(self) -> dict[str, tuple[Any, str]]:
+        dialect = self._database.dialect
+        if dialect is POSTGRES:
+            return {
+                name: (from_postgres(kind, category), kind)
+                for name, kind, category in self._postgres.columns()
+            }
+        if dialect is SQLITE:
+            sql = f"SELECT name, type FROM pragma_table_xinfo({MARK}) WHERE hidden != 1"
+            values = [self._parts[-1]]
+            if len(self._parts) > 1:
+                sql = sql.replace(f"({MARK})", f"({MARK}, {MARK})")
+                values.append(self._parts[0])
+            rows = self._database.query(sql, values)
+            return {str(name): (from_sqlite(kind), str(kind)) for name, kind in rows}
+        raise InvalidInputError(
+            "the columns can be asked for in SQLite and PostgreSQL only",
+            hint='Give them: spark.readStream.schema("id long, …").format("seamark_table")',
+        )
+
+    def use_schema(self, schema: StructType) -> None:
+        """Read these columns, by the names in ``columns`` or by their own."""
+        if self._columns is None:
+            self._columns = schema.fieldNames()
+        if len(self._columns) != len(schema.fields):
+            raise InvalidInputError(
+                f"the option columns names {len(self._columns)} columns, and the schema has "
+                f"{len(schema.fields)}"
+            )
+        self._converters = [converter_to(field.dataType, field.name) for field in schema.fields]
+
+    # reading
+
+    def read_from(self, position: Position | None, limit: int) -> Iterator[Placed]:
+        """Rows with a key above the position that are settled."""
+        after = _key_of(position)
+        upto = self._target if self._has_target else self._settling.settled()
+        newest = self._newest()
+        if after is not None and (newest is None or newest < after):
+            raise PositionUnavailable(
+                f"{self._path} has been read up to key {after}, and its newest is {newest} now",
+                where="It was emptied, or an older copy of it was put back; new rows would get "
+                "keys that count as read.",
+                hint="Put the rows back. A job that deletes old rows must leave the newest one. To "
+                "read the table anew, use a new store or policy='auto_reset'.",
+                source=self.name(),
+                requested=str(after).encode(),
+            )
+        if upto is None or (after is not None and upto <= after):
+            return iter(())
+        return self._rows(after, upto, limit)
+
+    def read_between(self, start: Position | None, end: Position, limit: int) -> Iterator[Placed]:
+        """Rows between two keys, settled long ago."""
+        last = _key_of(end)
+        if last is None:
+            raise InvalidInputError("an epoch cannot end before the first key")
+        return self._rows(_key_of(start), last, limit)
+
+    def stop_at_present(self) -> None:
+        """Read up to what is visible now, having waited for those who are writing."""
+        patience = SETTLE_TIMEOUT if self._settle_timeout is None else self._settle_timeout
+        self._target = self._settling.settled_now(patience)
+        self._has_target = True
+
+    def _rows(self, after: int | None, upto: int, limit: int) -> Iterator[Placed]:
+        dialect = self._database.dialect
+        names = ", ".join(map(dialect.quoted, [self._key, *(self._columns or [])]))
+        key = dialect.quoted(self._key)
+        above, values = ("", [upto]) if after is None else (f" AND {key} > {MARK}", [upto, after])
+        # one more than wanted: a key that is there twice may lie across the limit
+        found = self._database.query(
+            f"SELECT {names} FROM {self._path} WHERE {key} <= {MARK}{above} "
+            f"ORDER BY {key} {dialect.limited(limit + 1)}",
+            values,
+        )
+        last = after
+        for number, (value, *row) in enumerate(found):
+            current = self._checked_key(value)
+            if current == last:
+                raise RefusedError(
+                    f"{self._path} has two rows with the key {current}",
+                    hint=f"{self._key!r} must be unique: rows are told apart by it.",
+                )
+            last = current
+            if number < limit:
+                cells = zip(self._converters, row, strict=True)
+                yield tuple(convert(cell) for convert, cell in cells), current
+
+    def _newest(self) -> int | None:
+        key = self._database.dialect.quoted(self._key)
+        ((found,),) = self._database.query(f"SELECT max({key}) FROM {self._path}")
+        return None if found is None else self._checked_key(found)
+
+    def _checked_key(self, found: Any) -> int:
+        whole = isinstance(found, int) and not isinstance(found, bool)
+        if not whole and not (isinstance(found, Decimal) and found == int(found)):
+            raise InvalidInputError(
+                f"the key {self._key!r} of {self._path} is no whole number but a "
+                f"{type(found).__name__}"
+            )
+        return int(found)
+
+    # what is settled
+
+    @cached_property
+    def _settling(self) -> Settling:
+        dialect = self._database.dialect
+        if self._settle_seconds is not None:
+            return Delay(self._newest, self._settle_seconds)
+        if dialect is SQLITE:
+            return Serial(self._newest)
+        if dialect is POSTGRES:
+            self._postgres.refuse_unless_locks_tell()
+            return Horizon(self._newest, self._postgres.writers)
+        return Delay(self._newest, SETTLE_SECONDS)
+
+    @property
+    def _postgres(self) -> PostgresTable:
+        return PostgresTable(self._database, self._path, self._key)
+
+
+def _seconds(options: MutableMapping[str, str], name: str) -> float | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InvalidInputError(f"{name} must be a number of seconds, not {text!r}")
+    return seconds
+
+
+def _key_of(position: Position | None) -> int | None:
+    if position is None or isinstance(position, int):
+        return position
+    raise InvalidInputError(f"{position!r} is no key of a table")
