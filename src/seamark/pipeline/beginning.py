@@ -44,7 +44,15 @@ def planned_epoch(
         lineage.planned_again.add(batch_id)
         raise PlanDiffers(batch_id)
     return EpochRun(
-        identity.name, lineage.timeline, batch_id, entry, plan, new_attempt(lineage.generation)
+        identity.name,
+        lineage.timeline,
+        batch_id,
+        entry,
+        plan,
+        new_attempt(lineage.generation),
+        identity.leaves,
+        identity.config_hash,
+        bool(identity.watermarks),
     )
 
 

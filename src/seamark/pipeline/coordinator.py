@@ -30,6 +30,7 @@ from seamark.pipeline.figures import EpochFigures
 from seamark.pipeline.lineage import Interrupted, Lineage
 from seamark.pipeline.patience import patiently
 from seamark.pipeline.placement import Placed, drop_unreferenced, place
+from seamark.pipeline.progress_record import ProgressRecord
 from seamark.pipeline.settings import Settings, Step
 from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
 from seamark.sinks.contract import Committable
@@ -64,6 +65,7 @@ class Coordinator:
         capture: Capture,
         crew: SinkCrew,
         lineage: Lineage,
+        progress: ProgressRecord,
         on_epoch: Callable[[EpochFigures], None],
         on_failure: Callable[[], None],
     ) -> None:
@@ -75,6 +77,7 @@ class Coordinator:
         self._capture = capture
         self._crew = crew
         self.lineage = lineage
+        self._progress = progress
         self._partitioned = True  # an earlier run may have left some
         self._on_epoch = on_epoch
         self._on_failure = on_failure
@@ -155,6 +158,7 @@ class Coordinator:
             statuses = self._crew.commit(committables)
         with epoch.step(Step.RECORD, on_step):
             self._record(committed(saved, statuses, epoch.phases))
+            self._progress.note(epoch.number, epoch.positions, epoch.config_hash)
         failed = {sink: s.message for sink, s in statuses.items() if not s.is_committed}
         if failed:
             raise SeamarkError(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
-from seamark.pipeline.epoch import EpochRun
+from seamark.pipeline.epoch import EpochRun, lines_by_source
 from seamark.pipeline.placement import Placed
 from seamark.pipeline.topology import Structure
 from seamark.progress.config_hash import canonical_json, config_hash
@@ -30,6 +31,11 @@ class Identity:
     guarantees: Mapping[str, str]
     """What a reader of each sink can rely on, in words."""
 
+    @cached_property
+    def config_hash(self) -> int:
+        """One number for the structure."""
+        return config_hash(self.structure)
+
     @property
     def first_lines(self) -> list[int]:
         """The line of the offset log at which each source appears first, as Spark numbers them."""
@@ -40,11 +46,6 @@ def source_offsets(
     leaves: Sequence[str], lines: Sequence[str], epoch: int
 ) -> dict[str, ConnectorCheckpoint]:
     """The end offset of each named source: readable, and verbatim in the metadata."""
-    by_source: dict[str, list[str]] = {}
-    for name, line in zip(leaves, lines, strict=True):
-        found = by_source.setdefault(name, [])
-        if line not in found:
-            found.append(line)  # a source that feeds several outputs has the same line for each
     return {
         name: ConnectorCheckpoint(
             offsets={
@@ -58,7 +59,7 @@ def source_offsets(
                 for number, line in enumerate(found)
             },
         )
-        for name, found in by_source.items()
+        for name, found in lines_by_source(leaves, lines).items()
     }
 
 
@@ -124,7 +125,7 @@ def draft(
         source_watermarks=source_watermarks(identity.watermarks, reached),
         source_names=sorted(set(identity.leaves)),
         sink_names=list(identity.sinks),
-        pipeline_hash=config_hash(identity.structure),
+        pipeline_hash=identity.config_hash,
         size_bytes=placed.size,
         is_incremental=not is_full,
         parent_id=parent.checkpoint_id if parent is not None else None,

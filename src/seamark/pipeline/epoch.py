@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -42,6 +42,22 @@ def is_of_earlier(attempt: str, generation: int) -> bool:
     return found is not None and int(found[1]) < generation
 
 
+def lines_by_source(leaves: Sequence[str], lines: Sequence[str]) -> dict[str, list[str]]:
+    """The lines of the offset log that belong to each source, without repetition."""
+    by_source: dict[str, list[str]] = {}
+    for name, line in zip(leaves, lines, strict=True):
+        found = by_source.setdefault(name, [])
+        if line not in found:
+            found.append(line)  # a source that feeds several outputs has the same line for each
+    return by_source
+
+
+def source_positions(leaves: Sequence[str], lines: Sequence[str]) -> dict[str, bytes]:
+    """How far each source has been read, verbatim, as a progress store keeps it."""
+    by_source = lines_by_source(leaves, lines)
+    return {name: "\n".join(found).encode() for name, found in by_source.items()}
+
+
 @dataclass
 class EpochRun:
     """One try of one epoch: its identity, and how long each step took."""
@@ -52,6 +68,9 @@ class EpochRun:
     entry: OffsetLogEntry
     plan: Plan
     attempt: str
+    leaves: tuple[str, ...]
+    config_hash: int
+    has_watermark: bool
     started: float = field(default_factory=time.perf_counter)
     phases: dict[str, float] = field(default_factory=dict)
 
@@ -65,9 +84,24 @@ class EpochRun:
         """See :func:`fingerprint`."""
         return fingerprint(self.timeline, self.entry.lines, self.plan.sources)
 
+    @property
+    def positions(self) -> dict[str, bytes]:
+        """How far each source has been read when the epoch is done."""
+        return source_positions(self.leaves, self.entry.lines)
+
     def for_sink(self, sink: str) -> Epoch:
         """The epoch as a sink gets it."""
-        return Epoch(self.pipeline, sink, self.timeline, self.number, self.fingerprint, self.plan)
+        return Epoch(
+            self.pipeline,
+            sink,
+            self.timeline,
+            self.number,
+            self.fingerprint,
+            self.plan,
+            self.entry.watermark_ms if self.has_watermark else None,
+            self.positions,
+            self.config_hash,
+        )
 
     @contextmanager
     def step(self, step: Step, on_step: OnStep | None) -> Iterator[None]:

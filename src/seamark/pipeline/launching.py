@@ -17,6 +17,7 @@ from seamark.pipeline.figures import EpochFigures
 from seamark.pipeline.judging import watch_partitioned_state
 from seamark.pipeline.metrics import PipelineMetrics
 from seamark.pipeline.placement import STATE_PREFIX
+from seamark.pipeline.progress_record import ProgressRecord, progress_url
 from seamark.pipeline.recovery import Recovered, Recovery
 from seamark.pipeline.run import Run
 from seamark.pipeline.settings import Settings
@@ -56,6 +57,7 @@ class Launcher:
         working_copy: str | os.PathLike[str] | None,
         adopt: str | None,
         output_mode: str,
+        progress: str | None,
         metrics: Any,
     ) -> None:
         self._spark = spark
@@ -74,6 +76,8 @@ class Launcher:
         self._crew = SinkCrew(compiled, settings, self._metrics)
         self._held.callback(self._crew.close)
         self._given_copy = working_copy
+        self._progress = ProgressRecord(progress_url(progress, store), identity.name)
+        self._held.callback(self._progress.close)
 
     def _open_metrics(self, wanted: Any) -> PipelineMetrics | None:
         if wanted is None or wanted is False:
@@ -99,6 +103,7 @@ class Launcher:
                 is_local=is_local(self._spark),
             )
             for output in self._compiled.outputs:
+                self._held.callback(output.sink.close)
                 output.sink.open(self._identity.name, output.name, output.df.schema)
             watch_partitioned_state(self._store, self._states)
             recovered = Recovery(
@@ -110,6 +115,8 @@ class Launcher:
                 self._settings.policy,
                 self._adopt,
             ).run()
+            if words := self._progress.bring_to(recovered.lineage.newest):
+                recovered.report.notes.append(words)
             self._display.show_recovery(recovered.report)
             if self._metrics is not None:
                 self._metrics.recovered(recovered.report.seconds)
@@ -137,6 +144,7 @@ class Launcher:
             Capture(recovered.copy, recovered.held, self._reader(recovered)),
             self._crew,
             recovered.lineage,
+            self._progress,
             self._epoch_done,
             self._epoch_failed,
         )

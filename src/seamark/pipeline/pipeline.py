@@ -45,7 +45,9 @@ class Pipeline:
         p.run(available_now=True)
 
     ``working_copy`` is where Spark keeps its own checkpoint files, which can be made again from
-    the store at any time. ``adopt`` names the checkpoint directory of an existing query to go on
+    the store at any time. ``progress`` is where the position of each source is recorded for other
+    programs: the URL of a progress store, None, or ``auto`` for RocksDB beside a local store.
+    ``adopt`` names the checkpoint directory of an existing query to go on
     from. ``metrics`` is True, a port, or a Prometheus registry. All other options are those of
     :class:`seamark.pipeline.settings.Settings`.
     """
@@ -59,6 +61,7 @@ class Pipeline:
         output_mode: OutputMode = "append",
         storage_options: Mapping[str, Any] | None = None,
         adopt: str | os.PathLike[str] | None = None,
+        progress: str | None = "auto",
         metrics: Any = None,
         **settings: Any,
     ) -> None:
@@ -79,6 +82,7 @@ class Pipeline:
         self._working_copy = working_copy
         self._output_mode = output_mode
         self._adopt = os.fspath(adopt) if adopt is not None else None
+        self._progress = progress
         self._metrics = metrics
         self._sources = Sources()
         self._outputs: dict[str, Output] = {}
@@ -181,6 +185,7 @@ class Pipeline:
             working_copy=self._working_copy,
             adopt=self._adopt,
             output_mode=self._output_mode,
+            progress=self._progress,
             metrics=self._metrics,
         )
         return launcher.start(dict(trigger or {"processingTime": "0 seconds"}))

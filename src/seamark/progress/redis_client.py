@@ -70,8 +70,6 @@ def connect(url: str) -> Redis:
         "socket_connect_timeout": _SECONDS,
         # what is sent again by itself may be done twice; who can tell does it here
         "retry": Retry(NoBackoff(), 0),
-        "lib_name": None,
-        "lib_version": None,
     }
     try:
         return redis.Redis.from_url(url, **settings)

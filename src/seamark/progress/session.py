@@ -42,6 +42,11 @@ class Session:
         """Whether this thread has begun it through that handle."""
         return self.store is store and self.thread is threading.current_thread()
 
+    def end(self) -> None:
+        """Take nothing more, and let go of the backend."""
+        self.depth, self.is_doomed = 0, True
+        self.transaction.abandon()
+
     # checkpoints
 
     def stage_checkpoint(
@@ -113,7 +118,7 @@ class Session:
         """Stage a value. It is committed with the checkpoints."""
         # sixteen a row would be seen in a session of a thousand keys: no calls on this way
         if key.__class__ is not bytes or value.__class__ is not bytes or self.is_doomed:
-            key, value = _bytes("a key", key), _bytes("a value", value)
+            key, value = as_bytes("a key", key), as_bytes("a value", value)
             self._require_open()
         try:
             self.changes.data[space][key] = value
@@ -131,7 +136,7 @@ class Session:
     def delete(self, space: str, key: bytes) -> None:
         """Stage that a key goes; harmless when it is not there."""
         self._require_open()
-        self._writes(space)[_bytes("a key", key)] = None
+        self._writes(space)[as_bytes("a key", key)] = None
 
     def delete_many(self, space: str, keys: Iterable[bytes]) -> None:
         """Stage that these keys go."""
@@ -149,12 +154,12 @@ class Session:
     def get(self, space: str, key: bytes) -> bytes | None:
         """The value of a key as it would be after the commit."""
         self._require_open()
-        writes = self._writes(space)
+        key, writes = as_bytes("a key", key), self._writes(space)
         if key in writes:
             return writes[key]
         if space in self.changes.cleared:
             return None
-        return self.transaction.get(space, _bytes("a key", key))
+        return self.transaction.get(space, key)
 
     def _writes(self, space: str) -> Writes:
         found = self.changes.data.get(space)
@@ -179,7 +184,8 @@ def check_space(space: str) -> str:
     return space
 
 
-def _bytes(what: str, value: object) -> bytes:
+def as_bytes(what: str, value: object) -> bytes:
+    """A key or a value when it is one."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise InvalidInputError(f"{what} must be bytes, not {type(value).__name__}")

@@ -10,7 +10,7 @@ from seamark.errors import RefusedError
 from seamark.manifest.bounds import check_text
 from seamark.progress.checkpoints import SourceCheckpoint, check_sequence
 from seamark.progress.ledger import Changes, Ledger, Transaction
-from seamark.progress.session import Session, check_space
+from seamark.progress.session import Session, as_bytes, check_space
 from seamark.progress.turns import give_up_turn, take_turn
 
 
@@ -100,8 +100,7 @@ class SourceCheckpointStore:
         return session if session is not None and session.is_mine(self) else None
 
     def _end(self, session: Session) -> None:
-        session.depth = 0
-        session.transaction.abandon()
+        session.end()
         give_up_turn(self._ledger.turn, session)
 
     # checkpoints
@@ -203,7 +202,7 @@ class SourceCheckpointStore:
     def get(self, space: str, key: bytes) -> bytes | None:
         """A committed value, or None."""
         self._require_open()
-        return self._ledger.get(check_space(space), key)
+        return self._ledger.get(check_space(space), as_bytes("a key", key))
 
     def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
         """All keys and values of a space as they are committed at one moment."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from seamark.sinks.files import FileSink
     from seamark.sinks.foreach import ForeachBatchSink
+    from seamark.sinks.keyvalue import KeyValueSink
     from seamark.sinks.memory import MemorySink
     from seamark.sinks.published import read_receipts
 
@@ -39,6 +40,7 @@ __all__ = [
     "FileSink",
     "ForeachBatchSink",
     "Guarantee",
+    "KeyValueSink",
     "MemorySink",
     "Plan",
     "Receipt",
@@ -54,6 +56,7 @@ _HOME = {
     "FileSink": "seamark.sinks.files",
     "ForeachBatchSink": "seamark.sinks.foreach",
     "Guarantee": "seamark.sinks.contract",
+    "KeyValueSink": "seamark.sinks.keyvalue",
     "MemorySink": "seamark.sinks.memory",
     "Plan": "seamark.sinks.contract",
     "Receipt": "seamark.sinks.contract",

@@ -20,7 +20,7 @@ from seamark.errors import DamageError, InvalidInputError
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
 from seamark.sinks.fitness import check_schema, check_token, local_folder
-from seamark.sinks.folders import is_there, names_in, remove_tree, sync_if_there
+from seamark.sinks.folders import is_there, names_in, remove_tree, staging_into, sync_if_there
 from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.published import published_epochs, receipt_in, unpublish_after
 from seamark.sinks.publishing import (
@@ -92,6 +92,11 @@ class FileSink(Sink):
         check_token(epoch.timeline, "a timeline")
         folder = staging_folder(self.path, attempt, epoch.number)
         self._staged = self._prepared = None
+        with staging_into(folder):
+            self._write(df, folder)
+        self._staged = receipt_of(epoch, attempt)
+
+    def _write(self, df: DataFrame, folder: str) -> None:
         write_files(
             df,
             folder,
@@ -100,7 +105,6 @@ class FileSink(Sink):
             options=self._options,
             coalesce=self._coalesce,
         )
-        self._staged = receipt_of(epoch, attempt)
 
     def prepare(self) -> Committable:
         receipt = self._staged

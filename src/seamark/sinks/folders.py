@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from seamark.errors import StoreUnavailableError
+from seamark.store.os_errors import telling
 from seamark.store.posix import ABSENT, sync_folder
 
 _TRIES: Final = 40
@@ -76,6 +78,17 @@ def _remove(path: str) -> None:
     except OSError as error:
         if error.errno not in ABSENT:
             raise
+
+
+@contextmanager
+def staging_into(folder: str) -> Iterator[None]:
+    """Clear away what an earlier try of the same attempt has left; afterwards the folder exists."""
+    with telling("staging into", folder):
+        remove_tree(os.path.dirname(folder))
+        os.makedirs(os.path.dirname(folder))
+    yield
+    with telling("staging into", folder):
+        os.makedirs(folder, exist_ok=True)  # an epoch without rows may have no folder
 
 
 def make_durable_folder(path: str, below: str) -> None:

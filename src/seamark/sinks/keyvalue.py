@@ -21,6 +21,7 @@ from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.fitness import check_token, local_folder
+from seamark.sinks.folders import staging_into
 from seamark.sinks.keyvalue_columns import Shape
 from seamark.sinks.keyvalue_rows import Rows, load_rows
 from seamark.sinks.keyvalue_staging import Staging
@@ -167,8 +168,12 @@ class KeyValueSink(Sink):
         check_token(epoch.timeline, "a timeline")
         self._staged = self._loaded = None
         folder = self._staging.folder(attempt, epoch.number)
-        write_files(self._shape.staged(df), folder, "parquet")
+        with staging_into(folder):
+            self._write(df, folder)
         self._staged, self._attempt = epoch, attempt
+
+    def _write(self, df: DataFrame, folder: str) -> None:
+        write_files(self._shape.staged(df), folder, "parquet")
 
     def prepare(self) -> Committable:
         epoch = self._staged

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
-
-from seamark.sinks.folders import remove_tree
-from seamark.store.os_errors import telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,10 +22,7 @@ def write_files(
     options: Mapping[str, Any] | None = None,
     coalesce: Coalesce = "auto",
 ) -> None:
-    """Write the rows below ``folder`` by one job. What lay beside it of this attempt is gone."""
-    with telling("staging into", folder):
-        remove_tree(os.path.dirname(folder))
-        os.makedirs(os.path.dirname(folder))
+    """Write the rows into a folder that is not there yet, by one job that reads each of them."""
     spark = df.sparkSession.sparkContext
     master = spark.master or ""
     if coalesce == "auto":
@@ -45,5 +38,3 @@ def write_files(
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     writer.save(f"file://{folder}")
-    with telling("staging into", folder):
-        os.makedirs(folder, exist_ok=True)  # an epoch without rows may have no folder

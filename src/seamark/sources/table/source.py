@@ -105,12 +105,12 @@ class TableSource(SequencedSource):
 
     def _declared(self) -> dict[str, tuple[Any, str]]:
         dialect = self._database.dialect
-        if dialect is POSTGRES:
+        if dialect == POSTGRES:
             return {
                 name: (from_postgres(kind, category), kind)
                 for name, kind, category in self._postgres.columns()
             }
-        if dialect is SQLITE:
+        if dialect == SQLITE:
             sql = f"SELECT name, type FROM pragma_table_xinfo({MARK}) WHERE hidden != 1"
             values = [self._parts[-1]]
             if len(self._parts) > 1:
@@ -213,9 +213,9 @@ class TableSource(SequencedSource):
         dialect = self._database.dialect
         if self._settle_seconds is not None:
             return Delay(self._newest, self._settle_seconds)
-        if dialect is SQLITE:
+        if dialect == SQLITE:
             return Serial(self._newest)
-        if dialect is POSTGRES:
+        if dialect == POSTGRES:
             self._postgres.refuse_unless_locks_tell()
             return Horizon(self._newest, self._postgres.writers)
         return Delay(self._newest, SETTLE_SECONDS)

@@ -26,6 +26,13 @@
         def visible(self, tmp_path: Path) -> ReadRows:
             return lambda: [row.n for row in read_my_target(tmp_path)]
 
+    class TestMyProgress(ProgressSuite):
+        @pytest.fixture
+        def open_store(self, tmp_path: Path) -> OpenStore:
+            return lambda read_only=False: SourceCheckpointStore(
+                MyLedger(tmp_path), read_only=read_only
+            )
+
 Every test is one rule, and its name is the rule in words. Needs pytest.
 """
 
@@ -40,6 +47,8 @@ pytest.register_assert_rewrite(
 
 from seamark.testing.conformance.blob_suite import BlobsConformance  # noqa: E402
 from seamark.testing.conformance.examples import OpenHandle  # noqa: E402
+from seamark.testing.conformance.progress_examples import OpenStore  # noqa: E402
+from seamark.testing.conformance.progress_suite import ProgressSuite  # noqa: E402
 from seamark.testing.conformance.sink_examples import MakeFrame, OpenSink, ReadRows  # noqa: E402
 from seamark.testing.conformance.sink_suite import SinkSuite  # noqa: E402
 from seamark.testing.conformance.state_examples import OpenState  # noqa: E402
@@ -52,6 +61,8 @@ __all__ = [
     "OpenHandle",
     "OpenSink",
     "OpenState",
+    "OpenStore",
+    "ProgressSuite",
     "ReadRows",
     "SinkSuite",
     "StateConformance",

@@ -34,6 +34,8 @@ class SinkSuite(
 
     can_take_back: ClassVar[bool] = True
     """False for a sink that refuses ``unpublish_after``."""
+    has_keys: ClassVar[bool] = False
+    """True for a sink that shows one row for each value of ``n``, which is its key."""
 
     @pytest.fixture
     def open_sink(self) -> OpenSink:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import ClassVar
 
 from seamark.testing.conformance.sink_examples import ReadRows, Writer, epoch, through_json
 
@@ -15,6 +16,12 @@ LARGEST_COMMITTABLE = 16 << 10
 
 class SinkVisibility:
     """Staging, preparing, committing."""
+
+    has_keys: ClassVar[bool]
+
+    def _seen(self, rows: list[int]) -> list[int]:
+        """What readers see of these rows."""
+        return sorted(set(rows) if self.has_keys else rows)
 
     def test_staged_rows_are_invisible(self, writer: Writer, visible: ReadRows) -> None:
         writer.stage([1, 2, 3], epoch(1), "a1")
@@ -26,14 +33,14 @@ class SinkVisibility:
 
     def test_a_commit_shows_every_row_once(self, writer: Writer, visible: ReadRows) -> None:
         writer.show([3, 1, 2, 2], epoch(1), "a1")
-        assert sorted(visible()) == [1, 2, 2, 3], "equal rows are rows too"
+        assert sorted(visible()) == self._seen([1, 2, 2, 3]), "equal rows are rows too"
 
     def test_an_epoch_is_added_to_those_before(self, writer: Writer, visible: ReadRows) -> None:
         writer.show([1, 2], epoch(1), "a1")
         second = writer.prepare([2, 3], epoch(2), "a2")
         assert sorted(visible()) == [1, 2]
         writer.new_handle().commit(second)
-        assert sorted(visible()) == [1, 2, 2, 3]
+        assert sorted(visible()) == self._seen([1, 2, 2, 3])
 
     def test_an_epoch_without_rows_can_be_committed(
         self, writer: Writer, visible: ReadRows

@@ -1,0 +1,252 @@
+"""Sessions: what is staged becomes true together, or not at all."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from seamark.errors import RefusedError
+from seamark.progress import SourceCheckpoint, SourceCheckpointStore
+from seamark.testing.conformance.progress_examples import all_of, commit, put
+
+ONE = ({"s": SourceCheckpoint(1, b"one")}, None, {"data": {b"key": b"one"}})
+NOTHING = ({}, None, {"data": {}})
+
+
+def stage_one(store: SourceCheckpointStore) -> None:
+    """Begin a session, or a level of one, and stage a checkpoint and a value."""
+    session = store.begin()
+    session.put("data", b"key", b"one")
+    store.stage_checkpoint("s", 1, b"one")
+
+
+class ProgressSessions:
+    """begin, commit, rollback, and ``with``."""
+
+    is_persistent: ClassVar[bool]
+
+    def test_staging_without_a_session_is_refused_where_it_could_be_lost(
+        self, store: SourceCheckpointStore
+    ) -> None:
+        if self.is_persistent:
+            for stage in (
+                lambda: store.stage_checkpoint("s", 1, b"one"),
+                lambda: store.clear_position("s"),
+            ):
+                with pytest.raises(RefusedError, match="session"):
+                    stage()
+            assert store.read_all_checkpoints() == {}
+        else:
+            store.stage_checkpoint("s", 1, b"one")
+            assert store.read_checkpoint("s") == SourceCheckpoint(1, b"one")
+            store.clear_position("s")
+            assert store.read_checkpoint("s") == SourceCheckpoint(1, None)
+
+    def test_reads_show_only_what_is_committed(
+        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
+    ) -> None:
+        stage_one(store)
+        for handle in (store, reader):
+            assert all_of(handle, "data") == NOTHING
+            assert (handle.read_checkpoint("s"), handle.get("data", b"key")) == (None, None)
+        store.commit()
+        for handle in (store, reader):
+            assert all_of(handle, "data") == ONE
+
+    def test_a_session_sees_what_it_has_staged(self, store: SourceCheckpointStore) -> None:
+        commit(store, "s", 1, b"one")
+        put(store, "data", kept="1", gone="1")
+        with store.session() as s:
+            s.stage_checkpoint("s", 2)
+            s.stage_checkpoint("t", 5, b"five")
+            s.put("data", b"new", b"2")
+            s.delete("data", b"gone")
+            assert s.read_checkpoint("s") == SourceCheckpoint(2, b"one")
+            assert s.read_checkpoint("t") == SourceCheckpoint(5, b"five")
+            assert [s.get("data", k) for k in (b"kept", b"gone", b"new")] == [b"1", None, b"2"]
+
+    def test_a_rollback_leaves_nothing(
+        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
+    ) -> None:
+        stage_one(store)
+        store.rollback()
+        for handle in (store, reader):
+            assert all_of(handle, "data") == NOTHING
+        stage_one(store)
+        store.commit()
+        store.begin().clear("data")
+        store.stage_checkpoint("s", 2, b"two")
+        store.clear_position("s")
+        store.rollback()
+        for handle in (store, reader):
+            assert all_of(handle, "data") == ONE
+
+    @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit])
+    def test_any_exception_rolls_back(
+        self, store: SourceCheckpointStore, error: type[BaseException]
+    ) -> None:
+        def fails() -> None:
+            with store.session():
+                stage_one(store)
+                store.commit()
+                raise error
+
+        with pytest.raises(error):
+            fails()
+        assert all_of(store, "data") == NOTHING
+        assert not store.in_session
+
+    def test_the_end_of_the_block_commits(self, store: SourceCheckpointStore) -> None:
+        with store.session() as s:
+            assert store.in_session
+            s.put("data", b"key", b"one")
+            s.stage_checkpoint("s", 1, b"one")
+        assert not store.in_session
+        assert all_of(store, "data") == ONE
+
+    def test_a_commit_without_a_session_is_refused(self, store: SourceCheckpointStore) -> None:
+        with pytest.raises(RefusedError, match="no session"):
+            store.commit()
+        commit(store, "s", 1)
+        with pytest.raises(RefusedError, match="no session"):
+            store.commit()
+
+    def test_a_rollback_without_a_session_is_harmless(self, store: SourceCheckpointStore) -> None:
+        store.rollback()
+        commit(store, "s", 1, b"one")
+        store.rollback()
+        assert store.read_checkpoint("s") == SourceCheckpoint(1, b"one")
+
+    def test_a_session_in_which_nothing_happens_can_be_committed(
+        self, store: SourceCheckpointStore
+    ) -> None:
+        put(store, "data", key="one")
+        with store.session():
+            pass
+        store.begin()
+        store.commit()
+        assert dict(store.items("data")) == {b"key": b"one"}
+
+    def test_a_session_that_has_ended_takes_nothing_more(
+        self, store: SourceCheckpointStore
+    ) -> None:
+        with store.session() as committed:
+            committed.put("data", b"key", b"one")
+        rolled_back = store.begin()
+        rolled_back.put("data", b"key", b"two")
+        store.rollback()
+        for ended in (committed, rolled_back):
+            for change in (
+                lambda: ended.put("data", b"key", b"late"),  # noqa: B023
+                lambda: ended.put_many("data", [(b"key", b"late")]),  # noqa: B023
+                lambda: ended.delete("data", b"key"),  # noqa: B023
+                lambda: ended.clear("data"),  # noqa: B023
+                lambda: ended.get("data", b"key"),  # noqa: B023
+                lambda: ended.stage_checkpoint("s", 9),  # noqa: B023
+                lambda: ended.clear_position("s"),  # noqa: B023
+            ):
+                with pytest.raises(RefusedError, match="ended"):
+                    change()
+        assert dict(store.items("data")) == {b"key": b"one"}
+
+    def test_a_commit_that_fails_leaves_nothing_and_ends_the_session(
+        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
+    ) -> None:
+        if not self.is_persistent:
+            pytest.skip("a commit in memory cannot fail")
+        session = store.begin()
+        session.put("data", b"key", b"two")
+        session.stage_checkpoint("s", 2, b"two")
+        impossible: dict[bytes, bytes | None] = {b"key": object()}  # type: ignore[dict-item]
+        session.changes.data["zzz"] = impossible
+        with pytest.raises(Exception):  # noqa: B017, PT011 - as the backend says it
+            store.commit()
+        for handle in (store, reader):
+            assert all_of(handle, "data") == NOTHING
+        assert not store.in_session
+        stage_one(store)
+        store.commit()
+        assert all_of(store, "data") == ONE
+
+
+class ProgressNesting:
+    """Sessions inside sessions: only the outermost one is real."""
+
+    def test_only_the_outermost_commit_counts(
+        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
+    ) -> None:
+        outer = store.begin()
+        stage_one(store)
+        store.commit()
+        assert all_of(reader, "data") == NOTHING
+        assert outer.get("data", b"key") == b"one"
+        outer.put("data", b"more", b"two")
+        store.commit()
+        assert dict(reader.items("data")) == {b"key": b"one", b"more": b"two"}
+        with pytest.raises(RefusedError, match="no session"):
+            store.commit()
+
+    def test_levels_share_one_session(self, store: SourceCheckpointStore) -> None:
+        with store.session() as outer:
+            outer.put("data", b"key", b"zero")
+            with store.session() as middle:
+                assert middle.get("data", b"key") == b"zero"
+                with store.session() as inner:
+                    inner.put("data", b"key", b"one")
+                assert all_of(store, "data") == NOTHING
+            assert outer.get("data", b"key") == b"one"
+            outer.stage_checkpoint("s", 1, b"one")
+        assert all_of(store, "data") == ONE
+
+    def test_an_inner_rollback_dooms_the_outer_commit(
+        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
+    ) -> None:
+        stage_one(store)
+        store.begin()
+        store.rollback()
+        with pytest.raises(RefusedError, match="rolled back"):
+            store.commit()
+        assert all_of(reader, "data") == NOTHING
+        assert not store.in_session
+        stage_one(store)
+        store.commit()
+        assert all_of(reader, "data") == ONE
+
+    def test_an_inner_rollback_dooms_every_level(self, store: SourceCheckpointStore) -> None:
+        stage_one(store)
+        store.begin()
+        store.begin()
+        store.rollback()
+        store.begin()
+        store.commit()
+        store.commit()
+        with pytest.raises(RefusedError, match="rolled back"):
+            store.commit()
+        assert all_of(store, "data") == NOTHING
+
+    def test_a_doomed_session_takes_nothing_more(self, store: SourceCheckpointStore) -> None:
+        session = store.begin()
+        session.put("data", b"key", b"before")
+        store.begin()
+        store.rollback()
+        for change in (
+            lambda: session.put("data", b"key", b"late"),
+            lambda: session.stage_checkpoint("s", 1),
+            lambda: session.get("data", b"key"),
+        ):
+            with pytest.raises(RefusedError, match="rolled back"):
+                change()
+        store.rollback()
+        assert not store.in_session
+        assert all_of(store, "data") == NOTHING
+
+    def test_an_outer_rollback_takes_what_inner_levels_have_committed(
+        self, store: SourceCheckpointStore
+    ) -> None:
+        store.begin()
+        stage_one(store)
+        store.commit()
+        store.rollback()
+        assert all_of(store, "data") == NOTHING
+        assert not store.in_session
