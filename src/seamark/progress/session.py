@@ -94,6 +94,7 @@ class Session:
 
     def read_checkpoint(self, source_id: str) -> SourceCheckpoint | None:
         """The checkpoint of a source as it would be after the commit."""
+        self._require_open()
         sequence = self._sequence(source_id)
         if sequence is None:
             return None
@@ -154,7 +155,8 @@ class Session:
     def get(self, space: str, key: bytes) -> bytes | None:
         """The value of a key as it would be after the commit."""
         self._require_open()
-        key, writes = as_bytes("a key", key), self._writes(space)
+        key = as_bytes("a key", key)
+        writes = self.changes.data.get(check_space(space), {})
         if key in writes:
             return writes[key]
         if space in self.changes.cleared:

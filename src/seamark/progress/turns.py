@@ -36,7 +36,7 @@ def take_turn(turn: Turn) -> Iterator[None]:
                 )
             if not turn.session.thread.is_alive():
                 log.warning("a thread has died in a session of %s", turn.session.store.url)
-                turn.session.transaction.abandon()
+                turn.session.end()
                 turn.session = None
                 break
             turn.changed.wait(_LOOK)

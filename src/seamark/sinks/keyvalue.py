@@ -13,7 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    LineageError,
+    RefusedError,
+    SeamarkError,
+)
 from seamark.manifest.bounds import check_number
 from seamark.progress.ledger import Overtaken
 from seamark.progress.opening import open_ledger
@@ -21,7 +27,7 @@ from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.fitness import check_token, local_folder
-from seamark.sinks.folders import staging_into
+from seamark.sinks.folders import is_there, staging_into
 from seamark.sinks.keyvalue_columns import Shape
 from seamark.sinks.keyvalue_rows import Rows, load_rows
 from seamark.sinks.keyvalue_staging import Staging
@@ -267,7 +273,13 @@ class KeyValueSink(Sink):
                 where=f"{self._shown()}, {self._staging.path}",
                 hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
             )
-        return self._staging.read(folder, digest), load_rows(folder)
+        try:
+            return self._staging.read(folder, digest), load_rows(folder)
+        except (SeamarkError, OSError):
+            if is_there(folder):
+                raise
+            # another process has committed it and put it aside
+            raise Overtaken(f"{folder} is gone") from None
 
     def _step_after(self, now: Place | None, wanted: _Prepared) -> Place:
         """The first of the kept epochs that bring a view that fell behind up to the wanted one."""

@@ -96,10 +96,11 @@ def digest_after(digest: bytes, row: tuple[Any, ...]) -> bytes:
 def _encoded(row: tuple[Any, ...]) -> bytes:
     """The same bytes for equal values: moments in UTC, decimals with all their digits."""
     try:
-        return _as_msgpack.encode(row)
-    except OverflowError:  # MessagePack ends at 64 bits
-        return _as_msgpack.encode([str(v) if isinstance(v, int) else v for v in row])
-    except TypeError as error:
+        try:
+            return _as_msgpack.encode(row)
+        except OverflowError:  # MessagePack ends at 64 bits
+            return _as_msgpack.encode([str(v) if isinstance(v, int) else v for v in row])
+    except (TypeError, OverflowError) as error:
         raise InvalidInputError(
             f"a row holds a value that has no fixed bytes: {error}",
             hint="Rows are made of None, bool, int, float, str, bytes, Decimal, date, datetime, "

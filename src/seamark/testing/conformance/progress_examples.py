@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
+
+import pytest
 
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore
 
@@ -42,6 +45,9 @@ HOSTILE_KEYS: Final = [
 
 Everything = tuple[dict[str, SourceCheckpoint], int | None, dict[str, dict[bytes, bytes]]]
 
+ONE: Everything = ({"s": SourceCheckpoint(1, b"one")}, None, {"data": {b"key": b"one"}})
+NOTHING: Everything = ({}, None, {"data": {}})
+
 
 class OpenStore(Protocol):
     """Opens the store as another process would: to write, which takes it over, or to read."""
@@ -68,3 +74,17 @@ def put(store: SourceCheckpointStore, space: str, **values: str) -> None:
     with store.session() as s:
         for key, value in values.items():
             s.put(space, key.encode(), value.encode())
+
+
+def all_raise(error: type[Exception], words: str, *actions: Callable[[], object]) -> None:
+    """Each of the actions raises this error, with these words."""
+    for action in actions:
+        with pytest.raises(error, match=words):
+            action()
+
+
+def stage_one(store: SourceCheckpointStore) -> None:
+    """Begin a session, or a level of one, and stage a checkpoint and a value."""
+    session = store.begin()
+    session.put("data", b"key", b"one")
+    store.stage_checkpoint("s", 1, b"one")

@@ -7,18 +7,16 @@ from typing import ClassVar
 import pytest
 
 from seamark.errors import RefusedError
-from seamark.progress import SourceCheckpoint, SourceCheckpointStore
-from seamark.testing.conformance.progress_examples import all_of, commit, put
-
-ONE = ({"s": SourceCheckpoint(1, b"one")}, None, {"data": {b"key": b"one"}})
-NOTHING = ({}, None, {"data": {}})
-
-
-def stage_one(store: SourceCheckpointStore) -> None:
-    """Begin a session, or a level of one, and stage a checkpoint and a value."""
-    session = store.begin()
-    session.put("data", b"key", b"one")
-    store.stage_checkpoint("s", 1, b"one")
+from seamark.progress import Session, SourceCheckpoint, SourceCheckpointStore
+from seamark.testing.conformance.progress_examples import (
+    NOTHING,
+    ONE,
+    all_of,
+    all_raise,
+    commit,
+    put,
+    stage_one,
+)
 
 
 class ProgressSessions:
@@ -30,12 +28,12 @@ class ProgressSessions:
         self, store: SourceCheckpointStore
     ) -> None:
         if self.is_persistent:
-            for stage in (
+            all_raise(
+                RefusedError,
+                "session",
                 lambda: store.stage_checkpoint("s", 1, b"one"),
                 lambda: store.clear_position("s"),
-            ):
-                with pytest.raises(RefusedError, match="session"):
-                    stage()
+            )
             assert store.read_all_checkpoints() == {}
         else:
             store.stage_checkpoint("s", 1, b"one")
@@ -99,7 +97,6 @@ class ProgressSessions:
 
     def test_the_end_of_the_block_commits(self, store: SourceCheckpointStore) -> None:
         with store.session() as s:
-            assert store.in_session
             s.put("data", b"key", b"one")
             s.stage_checkpoint("s", 1, b"one")
         assert not store.in_session
@@ -136,18 +133,8 @@ class ProgressSessions:
         rolled_back = store.begin()
         rolled_back.put("data", b"key", b"two")
         store.rollback()
-        for ended in (committed, rolled_back):
-            for change in (
-                lambda: ended.put("data", b"key", b"late"),  # noqa: B023
-                lambda: ended.put_many("data", [(b"key", b"late")]),  # noqa: B023
-                lambda: ended.delete("data", b"key"),  # noqa: B023
-                lambda: ended.clear("data"),  # noqa: B023
-                lambda: ended.get("data", b"key"),  # noqa: B023
-                lambda: ended.stage_checkpoint("s", 9),  # noqa: B023
-                lambda: ended.clear_position("s"),  # noqa: B023
-            ):
-                with pytest.raises(RefusedError, match="ended"):
-                    change()
+        takes_nothing_more(committed)
+        takes_nothing_more(rolled_back)
         assert dict(store.items("data")) == {b"key": b"one"}
 
     def test_a_commit_that_fails_leaves_nothing_and_ends_the_session(
@@ -170,83 +157,20 @@ class ProgressSessions:
         assert all_of(store, "data") == ONE
 
 
-class ProgressNesting:
-    """Sessions inside sessions: only the outermost one is real."""
-
-    def test_only_the_outermost_commit_counts(
-        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
-    ) -> None:
-        outer = store.begin()
-        stage_one(store)
-        store.commit()
-        assert all_of(reader, "data") == NOTHING
-        assert outer.get("data", b"key") == b"one"
-        outer.put("data", b"more", b"two")
-        store.commit()
-        assert dict(reader.items("data")) == {b"key": b"one", b"more": b"two"}
-        with pytest.raises(RefusedError, match="no session"):
-            store.commit()
-
-    def test_levels_share_one_session(self, store: SourceCheckpointStore) -> None:
-        with store.session() as outer:
-            outer.put("data", b"key", b"zero")
-            with store.session() as middle:
-                assert middle.get("data", b"key") == b"zero"
-                with store.session() as inner:
-                    inner.put("data", b"key", b"one")
-                assert all_of(store, "data") == NOTHING
-            assert outer.get("data", b"key") == b"one"
-            outer.stage_checkpoint("s", 1, b"one")
-        assert all_of(store, "data") == ONE
-
-    def test_an_inner_rollback_dooms_the_outer_commit(
-        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
-    ) -> None:
-        stage_one(store)
-        store.begin()
-        store.rollback()
-        with pytest.raises(RefusedError, match="rolled back"):
-            store.commit()
-        assert all_of(reader, "data") == NOTHING
-        assert not store.in_session
-        stage_one(store)
-        store.commit()
-        assert all_of(reader, "data") == ONE
-
-    def test_an_inner_rollback_dooms_every_level(self, store: SourceCheckpointStore) -> None:
-        stage_one(store)
-        store.begin()
-        store.begin()
-        store.rollback()
-        store.begin()
-        store.commit()
-        store.commit()
-        with pytest.raises(RefusedError, match="rolled back"):
-            store.commit()
-        assert all_of(store, "data") == NOTHING
-
-    def test_a_doomed_session_takes_nothing_more(self, store: SourceCheckpointStore) -> None:
-        session = store.begin()
-        session.put("data", b"key", b"before")
-        store.begin()
-        store.rollback()
-        for change in (
-            lambda: session.put("data", b"key", b"late"),
-            lambda: session.stage_checkpoint("s", 1),
-            lambda: session.get("data", b"key"),
-        ):
-            with pytest.raises(RefusedError, match="rolled back"):
-                change()
-        store.rollback()
-        assert not store.in_session
-        assert all_of(store, "data") == NOTHING
-
-    def test_an_outer_rollback_takes_what_inner_levels_have_committed(
-        self, store: SourceCheckpointStore
-    ) -> None:
-        store.begin()
-        stage_one(store)
-        store.commit()
-        store.rollback()
-        assert all_of(store, "data") == NOTHING
-        assert not store.in_session
+def takes_nothing_more(ended: Session) -> None:
+    """Every method of a session that has ended says so."""
+    all_raise(
+        RefusedError,
+        "ended",
+        lambda: ended.put("data", b"key", b"late"),
+        lambda: ended.put("elsewhere", b"key", b"late"),
+        lambda: ended.put_many("data", [(b"key", b"late")]),
+        lambda: ended.delete("data", b"key"),
+        lambda: ended.delete_many("data", [b"key"]),
+        lambda: ended.clear("data"),
+        lambda: ended.get("data", b"key"),
+        lambda: ended.read_checkpoint("s"),
+        lambda: ended.stage_checkpoint("s", 9),
+        lambda: ended.stage_config_hash(9),
+        lambda: ended.clear_position("s"),
+    )

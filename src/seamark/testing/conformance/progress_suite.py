@@ -15,7 +15,8 @@ from seamark.testing.conformance.progress_configuration import (
 )
 from seamark.testing.conformance.progress_data import ProgressData
 from seamark.testing.conformance.progress_examples import OpenStore
-from seamark.testing.conformance.progress_sessions import ProgressNesting, ProgressSessions
+from seamark.testing.conformance.progress_nesting import ProgressNesting
+from seamark.testing.conformance.progress_sessions import ProgressSessions
 from seamark.testing.conformance.progress_sharing import ProgressHandles, ProgressThreads
 
 
