@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_the_offset_after_a_row_does_not_depend_on_how_epochs_were_cut(
 @pytest.mark.parametrize("kind", [Numbers, Pages])
 def test_an_epoch_is_read_again_exactly(kind: type[Numbers]) -> None:
     offsets, _ = drained(reader_of(kind(VALUES)))
-    for start, end in zip(offsets, offsets[1:], strict=False):
+    for start, end in itertools.pairwise(offsets):
         again = reader_of(kind([*VALUES, "newer"])).rows_between(start, end)
         assert again == ROWS[start.sequence : end.sequence]
 
@@ -124,7 +125,7 @@ def test_a_row_missing_in_the_middle_is_gone_although_more_rows_follow() -> None
 
 def test_a_changed_row_is_told() -> None:
     end = reader_of(Numbers(VALUES)).end_after(BEGINNING, 10)
-    with pytest.raises(RefusedError, match="other rows than the epoch was made of.*SHA-256") as it:
+    with pytest.raises(RefusedError, match=r"other rows than the epoch was made of.*SHA-256") as it:
         reader_of(Numbers(["other", *VALUES[1:]])).rows_between(BEGINNING, end)
     assert not isinstance(it.value, PositionUnavailable)
     assert "rows 1 to 10" in str(it.value)

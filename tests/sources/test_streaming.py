@@ -41,7 +41,8 @@ class Counted(SequencedSource):
 
 
 def reader_for(**options: str) -> DataSourceStreamReader:
-    return pickle.loads(pickle.dumps(Counted({"rows": "25", **options}))).streamReader(SCHEMA)
+    source: Counted = pickle.loads(pickle.dumps(Counted({"rows": "25", **options})))
+    return source.streamReader(SCHEMA)
 
 
 def rows_of(
@@ -54,9 +55,11 @@ def rows_of(
 
 @needs_4_2
 def test_spark_reads_epochs_of_at_most_max_rows_per_epoch() -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
     reader = reader_for(max_rows_per_epoch="10")
     limit = reader.getDefaultReadLimit()
-    assert limit == streaming.ReadMaxRows(10)
+    assert limit == ReadMaxRows(10)
     start = reader.initialOffset()
     found: list[Any] = []
     while (end := reader.latestOffset(start, limit)) != start:
@@ -68,12 +71,12 @@ def test_spark_reads_epochs_of_at_most_max_rows_per_epoch() -> None:
 
 @needs_4_2
 def test_spark_is_told_that_it_can_limit_and_end_the_stream() -> None:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
     reader = reader_for()
     assert inspect.signature(reader.latestOffset).parameters  # how Spark finds out
     assert isinstance(reader, SupportsTriggerAvailableNow)
-    assert reader.getDefaultReadLimit() == streaming.ReadMaxRows(MAX_ROWS)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(MAX_ROWS)
 
 
 @needs_4_2

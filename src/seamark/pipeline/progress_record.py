@@ -15,7 +15,7 @@ from typing import Final
 
 from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
 from seamark.manifest import CheckpointManifest
-from seamark.progress.opening import open_progress
+from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
 from seamark.progress.records import stage_sources
 from seamark.progress.store import SourceCheckpointStore
 from seamark.store import CheckpointStore
@@ -33,7 +33,7 @@ def progress_url(wanted: str | None, store: CheckpointStore) -> str | None:
         return wanted
     if not isinstance(store.backend, FilesystemBlobs) or find_spec("rocksdict") is None:
         return None
-    return f"rocksdb://{os.path.realpath(store.url)}/{_FOLDER}"
+    return rocksdb_url(f"{os.path.realpath(store.url)}/{_FOLDER}")
 
 
 class ProgressRecord:
@@ -116,7 +116,7 @@ class ProgressRecord:
     def _begin_anew(self, newest: CheckpointManifest | None, error: DamageError) -> str | None:
         """Nothing is in it that the checkpoints do not know: put it aside and write it again."""
         self.close()
-        path = (self._url or "").removeprefix("rocksdb://")
+        path = rocksdb_path(self._url or "")
         if not os.path.isdir(path):
             self._failed(error)
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -68,7 +69,16 @@ class Turn:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.session: Session | None = None
+        self._session: weakref.ref[Session] | None = None
+
+    @property
+    def session(self) -> Session | None:
+        """The session whose turn it is. Its handle keeps it: one that is dropped has no session."""
+        return None if self._session is None else self._session()
+
+    @session.setter
+    def session(self, session: Session | None) -> None:
+        self._session = None if session is None else weakref.ref(session)
 
 
 class Ledger(ABC):

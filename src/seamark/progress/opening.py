@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from seamark.errors import InvalidInputError
 from seamark.manifest.bounds import check_text
@@ -31,6 +31,16 @@ def open_progress(
     )
 
 
+def rocksdb_url(path: str | os.PathLike[str]) -> str:
+    """The URL of a folder, whatever characters its path has."""
+    return f"rocksdb://{quote(os.fsencode(os.path.abspath(path)))}"
+
+
+def rocksdb_path(url: str) -> str:
+    """The folder of a ``rocksdb:///abs/path``."""
+    return os.fsdecode(unquote_to_bytes(urlsplit(url).path))
+
+
 def open_ledger(
     url: str, *, namespace: str | None = None, read_only: bool = False, claim: bool = True
 ) -> Ledger:
@@ -51,7 +61,7 @@ def open_ledger(
     if scheme == "memory":
         return MemoryLedger.named(parts.netloc + parts.path.rstrip("/"))
     if scheme == "rocksdb":
-        path = unquote(parts.path)
+        path = rocksdb_path(url)
         if parts.netloc or not path.startswith("/") or "\x00" in path:
             raise InvalidInputError(
                 "a RocksDB URL looks like rocksdb:///abs/path",

@@ -32,6 +32,7 @@ _HASH: Final = b"config_hash"
 _GENERATION: Final = b"generation"
 _SESSION: Final = b"session"
 _TRIES: Final = 3
+_CHANGED: Final = "Watched variable changed."
 _DELAYS: Final = (0.0, 0.1, 0.5, 2.0, 5.0)
 
 
@@ -170,8 +171,11 @@ class RedisLedger(Ledger):
                 )
         self._known |= wanted
 
-    def settle(self, token: bytes) -> bool:
-        """Whether the session of this token was committed; it no longer can be afterwards."""
+    def settle(self, token: bytes, before: bytes | None) -> bool:
+        """Whether the session of this token was committed; it no longer can be afterwards.
+
+        ``before`` is the token of the session that was the last one when this one began.
+        """
         for delay in _DELAYS:
             time.sleep(delay)
             try:
@@ -180,10 +184,16 @@ class RedisLedger(Ledger):
                 continue
             if meta.get(_SESSION) == token:
                 return True
+            is_ours = self._number(meta, _GENERATION) == self.generation
+            if meta.get(_SESSION) != before and not is_ours:
+                raise self._unknown("another writer has written since")
             self.require_claim(meta)
             return False
-        raise OutcomeUnknownError(
-            "a session was sent, and the server does not say what became of it",
+        raise self._unknown("the server does not answer")
+
+    def _unknown(self, why: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"a session was sent, the connection broke, and {why}: it may have been committed",
             where=self.url,
             hint="Open the store again when the server answers, and read the checkpoints: either "
             "all of the session is there or nothing.",
@@ -241,7 +251,10 @@ class RedisTransaction(Transaction):
         ledger, token = self._ledger, uuid.uuid4().hex.encode()
         ledger.require_hashes(changes)
         for _ in range(_TRIES):
-            if self._sent(changes, token) or ledger.settle(token):
+            sent = self._sent(changes, token)
+            if sent is None:
+                sent = ledger.settle(token, self._meta.get(_SESSION))
+            if sent:
                 return
             self.abandon()
             if ledger.generation is None:
@@ -254,8 +267,8 @@ class RedisTransaction(Transaction):
             hint="The connection broke each time. Try again.",
         )
 
-    def _sent(self, changes: Changes, token: bytes) -> bool:
-        """Whether the commit got through; False when it did not or nobody knows."""
+    def _sent(self, changes: Changes, token: bytes) -> bool | None:
+        """Whether the commit got through; None when the answer did not come."""
         from redis.exceptions import ConnectionError as Broken
         from redis.exceptions import ResponseError, WatchError
         from redis.exceptions import TimeoutError as Late
@@ -266,8 +279,9 @@ class RedisTransaction(Transaction):
             queue(pipe, ledger, changes, self._meta)
             pipe.hset(ledger.meta, _SESSION, token)
             pipe.execute()
-        except (WatchError, Broken, Late, OSError):
-            return False  # the client says WatchError also when the connection broke
+        except (WatchError, Broken, Late, OSError) as error:
+            # the client says WatchError also when the connection broke, in other words
+            return False if str(error) == _CHANGED else None
         except ResponseError as error:
             raise ledger.errors.meant(error, "committing a session") from None
         return True

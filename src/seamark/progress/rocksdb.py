@@ -136,8 +136,10 @@ class RocksDBLedger(Ledger):
         primary = self._reading
         if changes.is_empty() or not isinstance(primary, Primary):
             return
-        if _has_ranges(changes) or _size(changes) < _LARGE:
-            primary.write(lambda batch: _fill(batch, changes))
+        batch = primary.new_batch()
+        _fill(batch, changes)
+        if _has_ranges(changes) or batch.size_in_bytes() < _LARGE:
+            primary.write(batch)
         else:
             primary.take_over(_flat(changes))
 
@@ -206,13 +208,6 @@ def _flat(changes: Changes) -> Writes:
 def _has_ranges(changes: Changes) -> bool:
     """Whether something goes that is not named key by key, which a sorted file cannot say."""
     return changes.forget_checkpoints or bool(changes.cleared)
-
-
-def _size(changes: Changes) -> int:
-    return sum(
-        sum(map(len, writes)) + sum(len(value) for value in writes.values() if value is not None)
-        for writes in changes.data.values()
-    )
 
 
 def _after(prefix: bytes) -> bytes:

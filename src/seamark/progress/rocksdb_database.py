@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
@@ -52,7 +52,9 @@ class Look:
             key: bytes = cursor.key()
             if not key.startswith(prefix):
                 return
-            yield key, cursor.value()
+            value: bytes = cursor.value()
+            del cursor  # it would keep RocksDB's lock while the reader takes its time
+            yield key, value
             cursor = self._open()
             cursor.next()
         self._check(cursor)
@@ -105,11 +107,14 @@ class Primary:
         self._looks.add(look)
         return look
 
-    def write(self, fill: Callable[[WriteBatch], None]) -> None:
+    def new_batch(self) -> WriteBatch:
+        """An empty batch."""
+        batch: WriteBatch = _rocksdict().WriteBatch(raw_mode=True)
+        return batch
+
+    def write(self, batch: WriteBatch) -> None:
         """Write a batch: all of it, durably, or nothing."""
         with told(self._path):
-            batch = _rocksdict().WriteBatch(raw_mode=True)
-            fill(batch)
             self._rdict.write(batch, self._synced)
 
     def take_over(self, writes: Writes) -> None:

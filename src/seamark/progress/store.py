@@ -25,6 +25,7 @@ class SourceCheckpointStore:
         self._ledger = ledger
         self._read_only = read_only
         self._closed = False
+        self._session: Session | None = None
 
     @property
     def url(self) -> str:
@@ -46,7 +47,7 @@ class SourceCheckpointStore:
             return current
         with take_turn(self._ledger.turn):
             session = Session(self, self._ledger.transaction())
-            self._ledger.turn.session = session
+            self._ledger.turn.session = self._session = session
         return session
 
     def commit(self) -> None:
@@ -62,8 +63,7 @@ class SourceCheckpointStore:
             session.depth -= 1
             return
         try:
-            if session.is_doomed:
-                session._require_open()
+            session.require_open()
             session.transaction.commit(session.changes)
         finally:
             self._end(session)
@@ -75,7 +75,7 @@ class SourceCheckpointStore:
             return
         if session.depth > 1:
             session.depth -= 1
-            session.is_doomed = True
+            session.doom()
         else:
             self._end(session)
 
@@ -101,6 +101,7 @@ class SourceCheckpointStore:
 
     def _end(self, session: Session) -> None:
         session.end()
+        self._session = None
         give_up_turn(self._ledger.turn, session)
 
     # checkpoints
@@ -215,9 +216,8 @@ class SourceCheckpointStore:
         """Roll back an open session and let go of the store; harmless the second time."""
         if self._closed:
             return
-        session = self._ledger.turn.session
-        if session is not None and session.store is self:
-            self._end(session)
+        if self._session is not None:
+            self._end(self._session)
         self._closed = True
         self._ledger.close()
 

@@ -27,18 +27,19 @@ def take_turn(turn: Turn) -> Iterator[None]:
     this thread would wait for itself.
     """
     with turn.changed:
-        while turn.session is not None:
-            if turn.session.thread is threading.current_thread():
+        while (session := turn.session) is not None:
+            if session.thread is threading.current_thread():
                 raise RefusedError(
                     "this thread has a session through another handle of the same store",
-                    where=turn.session.store.url,
+                    where=session.store.url,
                     hint="Commit or roll it back first, or use one handle.",
                 )
-            if not turn.session.thread.is_alive():
-                log.warning("a thread has died in a session of %s", turn.session.store.url)
-                turn.session.end()
+            if not session.thread.is_alive():
+                log.warning("a thread has died in a session of %s", session.store.url)
+                session.end()
                 turn.session = None
                 break
+            del session  # it goes with its handle, which may be dropped meanwhile
             turn.changed.wait(_LOOK)
         yield
 

@@ -22,7 +22,7 @@ from seamark.errors import (
 )
 from seamark.manifest.bounds import check_number
 from seamark.progress.ledger import Overtaken
-from seamark.progress.opening import open_ledger
+from seamark.progress.opening import open_ledger, rocksdb_path
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
@@ -112,7 +112,7 @@ class KeyValueSink(Sink):
         self._replace = replace
         self._limit = check_number("max_epoch_bytes", max_epoch_bytes, 1, 1 << 40)
         keep = check_number("keep_epochs", keep_epochs, 1, 10_000)
-        folder = urlsplit(url).path if staging is None else staging
+        folder = rocksdb_path(url) if staging is None else staging
         self._staging = Staging(local_folder(folder), keep)
         self._opened: SourceCheckpointStore | None = None
         self._namespace: str | None = None

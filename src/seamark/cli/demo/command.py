@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen
+    from seamark.cli.demo.view import ViewReader, Watched
     from seamark.pipeline.figures import EpochFigures
     from seamark.pipeline.report import RecoveryReport
 
@@ -33,9 +34,10 @@ LAST_EPOCH: Final = 15
 def command(folder: Path, verify_only: bool, as_json: bool) -> None:
     """Kill a running pipeline; no row is lost or doubled.
 
-    A streaming pipeline on a real Spark makes bars out of trades, and filters the large ones. It
-    is killed with SIGKILL in the middle of an epoch, started again, and every row of both sinks is
-    held against what must be there. The exit code is 1 when a row is lost, doubled or wrong.
+    A streaming pipeline on a real Spark makes bars out of trades, filters the large ones, and keeps
+    a live view of the newest. It is killed with SIGKILL in the middle of an epoch, started again,
+    and every row of all sinks is held against what must be there. The exit code is 1 when a row is
+    lost, doubled or wrong, or when a reader of the view has seen half an epoch.
     """
     from seamark.cli.demo.proof import prove
     from seamark.cli.demo.screen import Screen
@@ -43,8 +45,8 @@ def command(folder: Path, verify_only: bool, as_json: bool) -> None:
 
     screen = Screen(stderr() if as_json else stdout())
     _require_spark()
-    recovery = None if verify_only else _run_and_kill_and_run(folder, screen)
-    proof = prove(folder)
+    recovery, watched = (None, None) if verify_only else _run_and_kill_and_run(folder, screen)
+    proof = prove(folder, watched)
     if as_json:
         recovered = {"recovery": recovery.to_dict()} if recovery is not None else {}
         click.echo(json.dumps(proof.to_dict() | recovered))
@@ -59,47 +61,65 @@ def command(folder: Path, verify_only: bool, as_json: bool) -> None:
 def _require_spark() -> None:
     from seamark.errors import SeamarkError
 
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+    if any(find_spec(package) is None for package in ("pyspark", "pyarrow", "rocksdict")):
         raise SeamarkError(
-            "the demo runs on a real Spark, which is not installed",
-            hint="pip install 'seamark[cli,spark]', and 'seamark[java]' if there is no Java.",
+            "the demo runs on a real Spark and RocksDB, which are not installed",
+            hint="pip install 'seamark[cli,spark,rocksdb]', and 'seamark[java]' if there is no "
+            "Java.",
         )
 
 
-def _run_and_kill_and_run(folder: Path, screen: Screen) -> RecoveryReport:
-    from seamark.cli.demo.folder import SINKS, make_room
-    from seamark.cli.demo.process import PipelineProcess
+def _run_and_kill_and_run(folder: Path, screen: Screen) -> tuple[RecoveryReport, Watched]:
+    from seamark.cli.demo.folder import make_room
+    from seamark.cli.demo.view import ViewReader
     from seamark.spark.java import use_java
 
     use_java()
     make_room(folder)
     folder = folder.absolute()
-    screen.line("A stream of trades, 1 000 an epoch, becomes bars of a minute (which need state)")
-    screen.line("and a list of large trades: two sinks that must agree.\n")
+    screen.line("A stream of trades, 1 000 an epoch, becomes bars of a minute (which need state),")
+    screen.line("a list of large trades, and a live view of the newest: sinks that must agree.\n")
+    with ViewReader(folder) as view, screen.live(view):
+        _run_until_killed(folder, screen, view)
+        report = _run_again(folder, screen, view)
+    screen.line("       stopped with SIGTERM at the end of an epoch\n")
+    return report, view.watched
+
+
+def _run_until_killed(folder: Path, screen: Screen, view: ViewReader) -> None:
+    from seamark.cli.demo.folder import SINKS
+    from seamark.cli.demo.process import PipelineProcess
+
     with PipelineProcess(folder, fatal_epoch=FATAL_EPOCH) as process:
         with screen.waiting("Starting Spark …"):
             process.recovery()
         screen.epochs(SINKS)
         for figures in process.epochs():
-            _show(figures, folder, screen)
+            _show(figures, folder, screen, view)
         process.require_killed(FATAL_EPOCH)
-    screen.killed(FATAL_EPOCH)
+    screen.killed(FATAL_EPOCH, view.look())
+
+
+def _run_again(folder: Path, screen: Screen, view: ViewReader) -> RecoveryReport:
+    from seamark.cli.demo.folder import SINKS
+    from seamark.cli.demo.process import PipelineProcess
+
     with PipelineProcess(folder) as process:
         with screen.waiting("Starting Spark again …"):
             report = process.recovery()
-        screen.recovery(report)
+        screen.recovery(report, view.look())
         screen.epochs(SINKS)
         for figures in process.epochs():
-            _show(figures, folder, screen)
+            _show(figures, folder, screen, view)
             if figures.epoch == LAST_EPOCH:
                 process.ask_to_stop()
         process.require_ended_well()
-    screen.line("       stopped with SIGTERM at the end of an epoch\n")
     return report
 
 
-def _show(figures: EpochFigures, folder: Path, screen: Screen) -> None:
+def _show(figures: EpochFigures, folder: Path, screen: Screen, view: ViewReader) -> None:
+    from seamark.cli.demo.folder import BARS, LARGE, LATEST
     from seamark.cli.demo.proof import rows_of_epoch
 
-    rows = {sink: rows_of_epoch(folder / sink, figures.epoch) for sink in figures.sinks}
-    screen.epoch(figures, rows)
+    rows = {sink: rows_of_epoch(folder / sink, figures.epoch) for sink in (BARS, LARGE)}
+    screen.epoch(figures, rows | {LATEST: len(view.look().rows)})

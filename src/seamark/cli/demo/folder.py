@@ -11,7 +11,8 @@ from seamark.errors import RefusedError
 CHECKPOINTS: Final = "checkpoints"
 BARS: Final = "bars"
 LARGE: Final = "large"
-SINKS: Final = (BARS, LARGE)
+LATEST: Final = "latest"
+SINKS: Final = (BARS, LARGE, LATEST)
 SPARK: Final = "spark"
 LOG: Final = f"{SPARK}/spark.log"
 MARKER: Final = "about-this-folder.txt"
@@ -21,7 +22,8 @@ Made by 'seamark demo'. The next demo removes it; so may you.
 
 checkpoints/          the store: a checkpoint for every epoch
 checkpoints/working/  the files of Spark's own checkpoint
-bars/ large/          what the two sinks show
+bars/ large/          files: what two of the sinks show
+latest/               RocksDB: the view that the third one keeps
 spark/                Spark's log and temporary files
 """
 
@@ -29,7 +31,7 @@ spark/                Spark's log and temporary files
 def make_room(folder: Path) -> None:
     """Leave the folder with nothing but the marker; removes an earlier demo, and only that."""
     names = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
-    own = {CHECKPOINTS, BARS, LARGE, SPARK, MARKER}
+    own = {CHECKPOINTS, *SINKS, SPARK, MARKER}
     strangers = sorted(names - own) or (sorted(names) if names and MARKER not in names else [])
     if strangers:
         raise RefusedError(

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, SPARK
+from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, LATEST, SPARK
 from seamark.cli.demo.trades import (
     BAR_MS,
     DELAY_MS,
@@ -99,15 +99,18 @@ def as_bars(trades: DataFrame) -> DataFrame:
 
 
 def declare(spark: SparkSession, folder: Path, on_step: OnStep | None) -> Pipeline:
-    """One source, one stateful aggregation, one filter, two sinks."""
+    """One source, one stateful aggregation, one filter; two sinks of files and a live view."""
     import seamark
-    from seamark.sinks import FileSink
+    from seamark.progress.opening import rocksdb_url
+    from seamark.sinks import FileSink, KeyValueSink
 
     p = seamark.Pipeline("demo", store=folder / CHECKPOINTS, on_step=on_step)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", TRADES_PER_EPOCH)
     trades = as_trades(p.source("trades", source.load()))
     p.sink(BARS, as_bars(trades), FileSink(folder / BARS))
     p.sink(LARGE, trades.where(f"qty > {LARGE_ABOVE}"), FileSink(folder / LARGE))
+    view = KeyValueSink(rocksdb_url(folder / LATEST), key="symbol", order_by="number")
+    p.sink(LATEST, trades, view)
     return p
 
 

@@ -1,7 +1,7 @@
 """The proof: what must be there, what is there, and the difference row by row.
 
 What must be there comes from Spark's own offset log and the formula of the trades, never from
-Seamark's manifests or the sinks. What is there is read as any reader of the files would.
+Seamark's manifests or the sinks. What is there is read as any reader of the files and the view would.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE
-from seamark.cli.demo.trades import Bar, Trade, closed_bars, large_trades
+from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, LATEST
+from seamark.cli.demo.trades import Bar, Trade, closed_bars, large_trades, latest_trades
+from seamark.cli.demo.view import Watched, open_view, rows_in_view
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.spark.logs import parse_offsets
 
@@ -80,34 +81,48 @@ class Proof:
 
     progress: SparkProgress
     sinks: tuple[SinkProof, ...]
+    watched: Watched | None = None
+    """What a reader of the view saw on the way, when there was one."""
 
     @property
     def holds(self) -> bool:
-        """Whether every row of every sink is there once."""
-        return all(sink.holds for sink in self.sinks)
+        """Whether every row of every sink is there once, and the view was whole at every look."""
+        is_watched_well = self.watched is None or self.watched.holds
+        return all(sink.holds for sink in self.sinks) and is_watched_well
 
     def to_dict(self) -> dict[str, Any]:
         """The proof as JSON values."""
+        watched = {"watched": self.watched.to_dict()} if self.watched is not None else {}
         return {
             "exactly_once": self.holds,
             "batches": self.progress.batch + 1,
             "trades": self.progress.trades,
             "sinks": {sink.sink: sink.to_dict() for sink in self.sinks},
-        }
+        } | watched
 
 
-def prove(folder: Path) -> Proof:
+def prove(folder: Path, watched: Watched | None = None) -> Proof:
     """Hold the sinks of a demo against Spark's own offset log."""
     progress = spark_progress(folder / CHECKPOINTS / "working")
     large = Counter[Row](large_trades(progress.trades))
     bars = Counter[Row](closed_bars(progress.trades, progress.watermark_ms))
+    latest = Counter[Row](latest_trades(progress.trades))
     return Proof(
         progress,
         (
             SinkProof(BARS, bars, rows_in(folder / BARS, Bar)),
             SinkProof(LARGE, large, rows_in(folder / LARGE, Trade)),
+            SinkProof(LATEST, latest, _rows_of_view(folder)),
         ),
+        watched,
     )
+
+
+def _rows_of_view(folder: Path) -> Counter[Row]:
+    if not (folder / LATEST).exists():
+        return Counter()
+    with open_view(folder) as view:
+        return Counter(rows_in_view(view))
 
 
 def spark_progress(working: Path) -> SparkProgress:

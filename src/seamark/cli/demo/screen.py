@@ -10,17 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
+from seamark.cli.demo.view import Look, ViewReader, Watched
 from seamark.pipeline.figures import EpochFigures, phase_text, seconds_text, size_text
 from seamark.pipeline.report import RecoveryReport
 
 _PHASES: Final = ("capture", "save", "commit")
 """What the checkpoint itself takes; most of the rest is Spark's."""
 _PROOF_WIDTHS: Final = (-10, 11, 10, 7, 13)
+_REFRESHED_PER_SECOND: Final = 10
+_ROWS_PER_LINE: Final = 5
 
 
 class Screen:
@@ -28,20 +33,41 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._waiting: Spinner | None = None
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line as it is."""
         self._console.print(Text(text, style))
 
     @contextmanager
-    def waiting(self, words: str) -> Iterator[None]:
-        """Say what is being waited for; off a terminal in a line of its own."""
+    def live(self, view: ViewReader) -> Iterator[None]:
+        """Keep the rows of the view below all else, as they change; nothing off a terminal."""
+
+        def region() -> RenderableType:
+            waiting = [self._waiting] if self._waiting is not None else []
+            return Group("", *map(Text, view_lines(view.newest)), *waiting)
+
         if self._console.is_terminal:
-            with self._console.status(words):
+            with Live(
+                get_renderable=region,
+                console=self._console,
+                refresh_per_second=_REFRESHED_PER_SECOND,
+                transient=True,
+            ):
                 yield
         else:
-            self.line(words)
             yield
+
+    @contextmanager
+    def waiting(self, words: str) -> Iterator[None]:
+        """Say what is being waited for; off a terminal in a line of its own."""
+        if not self._console.is_terminal:
+            self.line(words)
+        self._waiting = Spinner("dots", words)
+        try:
+            yield
+        finally:
+            self._waiting = None
 
     def epochs(self, sinks: Sequence[str]) -> None:
         """Print the line above the epochs: rows of each sink, the checkpoint, and the times."""
@@ -60,17 +86,18 @@ class Screen:
         ]
         self.line(_columns(cells, _epoch_widths(figures.sinks)))
 
-    def killed(self, epoch: int) -> None:
-        """Show where the process died."""
-        self.line(f"{epoch:>5}  killed with SIGKILL between save and commit\n", "red")
+    def killed(self, epoch: int, view: Look) -> None:
+        """Show where the process died, and what a reader of the view sees of that."""
+        self.line(f"{epoch:>5}  killed with SIGKILL between save and commit", "red")
+        self.line(f"       its view, as another process reads it: {whole_text(view)}\n")
 
-    def recovery(self, report: RecoveryReport) -> None:
-        """Show what the start after the kill found and did."""
+    def recovery(self, report: RecoveryReport, view: Look) -> None:
+        """Show what the start after the kill found and did, and what a reader sees of it."""
         headline, *rest = report.lines()
         self.line(headline, "bold")
         for line in rest:
             self.line(line)
-        self.line()
+        self.line(f"  view         {whole_text(view)}\n")
 
     def proof(self, proof: Proof) -> None:
         """Show the table, the first rows that are wrong, and the verdict."""
@@ -82,6 +109,8 @@ class Screen:
         for sink in proof.sinks:
             for finding in sink.findings():
                 self.line(f"  {finding}", "yellow")
+        if proof.watched is not None:
+            self.line(_watched_text(proof.watched), "" if proof.watched.holds else "yellow")
         read = _grouped(proof.progress.trades)
         self.line(f"Expected by Spark's own offset log ({read} trades) and the source's formula.")
         verdict = ("yes", "bold green") if proof.holds else ("no", "bold red")
@@ -95,6 +124,28 @@ class Screen:
         self.line("Take something away, and see whether the proof notices:")
         self.line(f"  rm {where}/{LARGE}/epoch=000005/part-*")
         self.line(f"  {_this_command()} demo --verify-only{given}")
+
+
+def view_lines(view: Look) -> list[str]:
+    """The view in a few lines: whether it is whole, and the price of each symbol."""
+    cells = [f"{row.symbol} {row.price:6.2f}" for row in view.rows]
+    lines = [cells[at : at + _ROWS_PER_LINE] for at in range(0, len(cells), _ROWS_PER_LINE)]
+    return [f"latest, read beside the pipeline: {whole_text(view)}", *map("   ".join, lines)]
+
+
+def whole_text(view: Look) -> str:
+    """What a reader sees in the view, in words."""
+    if not view.rows:
+        return "nothing yet"
+    which = "half an epoch" if view.epoch is None else f"all of epoch {view.epoch}"
+    return f"{len(view.rows)} symbols, {which}"
+
+
+def _watched_text(watched: Watched) -> str:
+    looks = f"The view was looked at {_grouped(watched.looks)} times beside its writer"
+    if watched.holds:
+        return f"{looks}: {watched.epochs} epochs, never half of one."
+    return f"{looks}: {watched.wrong} times it showed half an epoch, or one that was over."
 
 
 def _epoch_widths(sinks: Sequence[str]) -> list[int]:

@@ -21,7 +21,7 @@ LARGE_ABOVE: Final = 980
 
 
 class Trade(NamedTuple):
-    """One row of the source, and of the sink ``large``."""
+    """One row of the source, and of the sinks ``large`` and ``latest``."""
 
     number: int
     time: int
@@ -58,6 +58,11 @@ def trade(number: int) -> Trade:
 def large_trades(count: int) -> Iterator[Trade]:
     """The large ones among the first ``count`` trades."""
     return (each for each in map(trade, range(count)) if each.qty > LARGE_ABOVE)
+
+
+def latest_trades(count: int) -> Iterator[Trade]:
+    """The newest trade of each symbol among the first ``count``: they take turns."""
+    return map(trade, range(max(count - len(SYMBOLS), 0), count))
 
 
 def closed_bars(count: int, watermark_ms: int) -> Iterator[Bar]:

@@ -110,14 +110,15 @@ class Database:
     def _loaded(self) -> Any:
         if self._module is None:
             try:
-                self._module = importlib.import_module(self._driver)
+                module = importlib.import_module(self._driver)
             except ImportError as error:
                 raise InvalidInputError(
                     f"the driver {self._driver!r} cannot be loaded: {error}",
                     hint="Install it where Spark's driver runs.",
                 ) from None
-            if not hasattr(self._module, "paramstyle"):
+            if not hasattr(module, "paramstyle"):
                 raise InvalidInputError(f"the module {self._driver!r} is no DB-API 2 driver")
+            self._module = module
         return self._module
 
     def _driver_errors(self) -> type[Exception]:

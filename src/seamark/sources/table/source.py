@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from decimal import Decimal
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 from pyspark.sql.types import StructField, StructType
@@ -179,18 +180,18 @@ class TableSource(SequencedSource):
             f"ORDER BY {key} {dialect.limited(limit + 1)}",
             values,
         )
-        last = after
-        for number, (value, *row) in enumerate(found):
-            current = self._checked_key(value)
-            if current == last:
+        keys = [self._checked_key(key) for key, *_ in found]
+        for one, next_one in pairwise(keys):
+            if one == next_one:
                 raise RefusedError(
-                    f"{self._path} has two rows with the key {current}",
+                    f"{self._path} has two rows with the key {one}",
                     hint=f"{self._key!r} must be unique: rows are told apart by it.",
                 )
-            last = current
-            if number < limit:
-                cells = zip(self._converters, row, strict=True)
-                yield tuple(convert(cell) for convert, cell in cells), current
+        return zip(map(self._converted, found), keys, strict=True)
+
+    def _converted(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        cells = zip(self._converters, found[1:], strict=True)
+        return tuple(convert(cell) for convert, cell in cells)
 
     def _newest(self) -> int | None:
         key = self._database.dialect.quoted(self._key)

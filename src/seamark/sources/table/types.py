@@ -58,8 +58,9 @@ def from_postgres(declared: str, category: str) -> DataType | None:
     """The type of a PostgreSQL column; None when there is no obvious one."""
     if category == "e":  # an enumeration
         return StringType()
-    without_size = re.sub(r"\([\d, ]*\)", "", declared)
-    return _decimal(declared) or _POSTGRES.get(without_size)
+    if declared.startswith("numeric("):
+        return _decimal(declared)
+    return _POSTGRES.get(re.sub(r"\(\d+\)", "", declared))  # a length or a precision
 
 
 def from_sqlite(declared: str) -> DataType | None:

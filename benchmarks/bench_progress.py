@@ -1,0 +1,111 @@
+"""What a session of a progress store costs: on RocksDB, on Redis, and in a pipeline's epochs."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from harness import Row, in_milliseconds, interleaved, options, ratio, scratch, show
+from seamark.pipeline.progress_record import ProgressRecord
+from seamark.progress import SourceCheckpointStore, open_progress
+from tests.databases import redis_server
+
+KEYS: Final = [b"key-%08d" % number for number in range(1000)]
+VALUE: Final = b"v" * 100
+POSITION: Final = b'{"trades":{"0":1234567,"1":1234567,"2":1234567,"3":1234567}}'
+
+
+def session_of(store: SourceCheckpointStore) -> Callable[[], None]:
+    """One checkpoint and a thousand keys, committed together."""
+    numbers = itertools.count(1)
+
+    def run() -> None:
+        with store.session() as session:
+            for key in KEYS:
+                session.put("totals", key, VALUE)
+            session.stage_checkpoint("trades", next(numbers), POSITION)
+
+    return run
+
+
+def bare_batch(folder: Path) -> Callable[[], None]:
+    """The same keys and values in one synced write batch."""
+    from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+
+    database: Any = Rdict(str(folder), Options(raw_mode=True))
+    synced = WriteOptions()
+    synced.sync = True
+
+    def run() -> None:
+        batch = WriteBatch(raw_mode=True)
+        for key in KEYS:
+            batch.put(b"data:totals\x00" + key, VALUE)
+        batch.put(b"source_sequence:trades", b"12345678")
+        batch.put(b"source_position:trades", POSITION)
+        database.write(batch, synced)
+
+    return run
+
+
+def on_rocksdb(folder: Path, rounds: int) -> list[Row]:
+    """Sessions against bare batches, in turns."""
+    with open_progress(f"rocksdb://{folder}/ours") as store:
+        cases = {"bare": bare_batch(folder / "bare"), "ours": session_of(store)}
+        times = interleaved(cases, rounds)
+    label = f"bare synced write batch ({in_milliseconds(times['bare'])})"
+    what = "RocksDB: a session with one checkpoint and 1000 keys"
+    return [Row(what, label, ratio(times["ours"], times["bare"]), 1.2)]
+
+
+def on_redis() -> list[Row]:
+    """Round trips: how often the client sends before it has to wait."""
+    from redis.connection import AbstractConnection
+
+    sent = 0
+    send: Any = AbstractConnection.send_packed_command
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        return send(self, *args, **kwargs)
+
+    with redis_server() as server:
+        url = f"{server.url}?namespace={uuid.uuid4().hex}"
+        with open_progress(url) as store:
+            run = session_of(store)
+            run()
+            AbstractConnection.send_packed_command = counted  # type: ignore[method-assign]
+            try:
+                run()
+            finally:
+                AbstractConnection.send_packed_command = send  # type: ignore[method-assign]
+    return [Row("Redis: round trips of a session", "-", sent, 3, "")]
+
+
+def in_an_epoch(folder: Path, rounds: int) -> list[Row]:
+    """What a pipeline's own record adds to each of its epochs."""
+    record = ProgressRecord(f"rocksdb://{folder}/record", "bench")
+    record.bring_to(None)
+    numbers = itertools.count(1)
+    sources = {f"source-{number}": POSITION for number in range(3)}
+    times = interleaved({"note": lambda: record.note(next(numbers), sources, 7)}, rounds)
+    record.close()
+    took = statistics.median(times["note"]) * 1000
+    return [Row("a pipeline's record of three sources, in an epoch", "-", took, 3, " ms")]
+
+
+def main() -> None:
+    """Measure all three."""
+    given = options(__doc__)
+    rounds = 50 if given.quick else 400
+    with scratch(given.directory) as folder:
+        rows = on_rocksdb(folder, rounds) + on_redis() + in_an_epoch(folder, rounds)
+        show("Progress", rows)
+
+
+if __name__ == "__main__":
+    main()

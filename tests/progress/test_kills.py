@@ -1,0 +1,123 @@
+"""kill -9 at any moment of a session: the next process finds all of it, or nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.databases import RedisServer
+from tests.progress.children import Child, run_large_sessions, run_sessions, running
+
+Work = Callable[..., None]
+
+
+@pytest.fixture(params=["rocksdb", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "rocksdb":
+        return f"rocksdb://{tmp_path}/progress"
+    server: RedisServer = request.getfixturevalue("redis")
+    return f"{server.url}?namespace=kills-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    return random.Random(int(os.environ["SEAMARK_SEED"]))
+
+
+class History:
+    """What processes one after the other have said about one store."""
+
+    def __init__(self, url: str, work: Work = run_sessions) -> None:
+        self.url = url
+        self.work = work
+        self.kills = 0
+        self.committed = 0
+        """The last session whose commit a process was told of."""
+
+    def next_process(self, kill: Callable[[Child], None], die_at: int = 0) -> None:
+        """Run a process until it is killed; it first looks at what the one before has left."""
+        with running(self.work, self.url, die_at) as child:
+            kill(child)
+            said = child.hear_all()
+        self.kills += 1
+        if said:
+            self._check(said)
+
+    def _check(self, said: list[object]) -> None:
+        found, *after = said
+        # one more than was told of: it was killed between the commit and its report
+        assert found in (self.committed, self.committed + 1), found
+        numbers = [found, *after]
+        assert numbers == [*range(numbers[0], numbers[0] + len(numbers))]  # type: ignore[arg-type, call-overload, operator]
+        self.committed = numbers[-1]  # type: ignore[assignment]
+
+    def end(self) -> None:
+        """A last process has to find everything whole."""
+        with running(self.work, self.url) as child:
+            self._check([child.hear()])
+
+
+def let_it_die(_: Child) -> None:
+    """It does that itself."""
+
+
+def lines_to_the_third_commit(url: str, work: Work) -> int:
+    """How many lines of ours a process runs until it has committed three sessions, about."""
+    low, high = 1, 20_000
+    while high - low > 50:
+        middle = (low + high) // 2
+        with running(work, url, middle) as child:
+            reached = len(child.hear_all()) >= 4
+        low, high = (low, middle) if reached else (middle, high)
+    return high
+
+
+def kill_at_lines(
+    url: str, kills: int, chance: random.Random, work: Work = run_sessions
+) -> None:
+    last = lines_to_the_third_commit(f"{url}-probe", work)
+    history = History(url, work)
+    for number in range(kills):
+        # spread over all lines, at another place inside its stretch each time
+        stretch = last / kills
+        history.next_process(let_it_die, int(number * stretch + chance.random() * stretch) + 1)
+    history.end()
+    assert history.committed > kills // 10
+
+
+def kill_at_moments(url: str, kills: int, chance: random.Random) -> None:
+    def after_a_while(child: Child) -> None:
+        child.reports.poll(10)  # the first report: it is about to begin
+        time.sleep(chance.random() * 0.02)
+        child.kill()
+
+    history = History(url)
+    for _ in range(kills):
+        history.next_process(after_a_while)
+    history.end()
+    assert history.committed > kills
+
+
+def test_killed_between_any_two_steps(url: str, chance: random.Random) -> None:
+    kill_at_lines(url, 60, chance)
+
+
+def test_killed_at_any_moment(url: str, chance: random.Random) -> None:
+    kill_at_moments(url, 40, chance)
+
+
+def test_killed_while_rocksdb_takes_over_a_file(tmp_path: Path, chance: random.Random) -> None:
+    kill_at_lines(f"rocksdb://{tmp_path}/progress", 40, chance, run_large_sessions)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_killed_hundreds_of_times(url: str, chance: random.Random) -> None:
+    kill_at_lines(f"{url}-lines", 500, chance)
+    kill_at_moments(f"{url}-moments", 500, chance)

@@ -1,0 +1,159 @@
+"""Bad bytes in RocksDB's files are told; nothing that was committed is lost without a word."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import rocksdict
+
+from seamark.errors import DamageError
+from seamark.progress import SourceCheckpointStore, open_progress
+from tests.progress.children import run_sessions, running, whole_number, write_number
+
+SESSIONS = 8
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    return random.Random(int(os.environ["SEAMARK_SEED"]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "progress"
+
+
+@pytest.fixture
+def killed(folder: Path) -> Path:
+    """A store whose writer was killed after a few sessions, all of them in the log."""
+    with running(_some_sessions, f"rocksdb://{folder}") as child:
+        assert child.hear_all()[-1] == SESSIONS
+    return folder
+
+
+def _some_sessions(reports: object, url: str) -> None:
+    from multiprocessing.connection import Connection
+
+    assert isinstance(reports, Connection)
+    store = open_progress(url)
+    for number in range(1, SESSIONS + 1):
+        write_number(store, number)
+        reports.send(number)
+    os.kill(os.getpid(), 9)
+
+
+def opened(folder: Path) -> SourceCheckpointStore:
+    return open_progress(f"rocksdb://{folder}")
+
+
+def log_of(folder: Path) -> Path:
+    """The log that holds the sessions."""
+    (found,) = [file for file in folder.glob("*.log") if file.stat().st_size]
+    return found
+
+
+def copies(folder: Path, number: int) -> Path:
+    return Path(shutil.copytree(folder, folder.parent / f"copy-{number}"))
+
+
+def test_a_log_that_ends_in_the_middle_keeps_every_whole_session(
+    killed: Path, chance: random.Random
+) -> None:
+    size = log_of(killed).stat().st_size
+    cuts = {size, size - 1, size - 2, *(chance.randrange(1, size) for _ in range(30))}
+    found = []
+    for number, cut in enumerate(sorted(cuts)):
+        copy = copies(killed, number)
+        os.truncate(log_of(copy), cut)
+        with opened(copy) as store:
+            found.append(whole_number(store))
+            write_number(store, found[-1] + 1)
+        with opened(copy) as store:
+            assert whole_number(store) == found[-1] + 1
+    assert found == sorted(found)
+    assert found[-1] == SESSIONS
+    assert found[-2] == SESSIONS - 1
+
+
+def test_a_flipped_byte_in_the_log_is_never_a_silent_loss(
+    killed: Path, chance: random.Random
+) -> None:
+    size = log_of(killed).stat().st_size
+    told = 0
+    for number in range(60):
+        copy = copies(killed, number)
+        place = chance.randrange(size)
+        flip(log_of(copy), place)
+        try:
+            with opened(copy) as store:
+                assert whole_number(store) == SESSIONS, f"byte {place} of {size}"
+        except DamageError:
+            told += 1
+        shutil.rmtree(copy)
+    assert told > 50
+
+
+def test_a_flipped_byte_in_a_table_is_told(killed: Path, chance: random.Random) -> None:
+    opened(killed).close()  # the log becomes a table
+    (table,) = killed.glob("*.sst")
+    size, told = table.stat().st_size, 0
+    for number in range(40):
+        copy = copies(killed, number)
+        flip(copy / table.name, chance.randrange(size))
+        try:
+            with opened(copy) as store:
+                assert whole_number(store) == SESSIONS
+        except DamageError:
+            told += 1
+        shutil.rmtree(copy)
+    assert told > 10
+
+
+def flip(file: Path, place: int) -> None:
+    with file.open("r+b") as handle:
+        handle.seek(place)
+        (byte,) = handle.read(1)
+        handle.seek(place)
+        handle.write(bytes([byte ^ 0x10]))
+
+
+# values that something else has written
+
+
+@pytest.mark.parametrize("key", ["source_sequence:orders", "config_hash"])
+@pytest.mark.parametrize("value", [b"", b"1234567", b"123456789"])
+def test_a_number_of_the_wrong_length_names_its_key(folder: Path, key: str, value: bytes) -> None:
+    written(folder, key.encode(), value)
+    with opened(folder) as store:
+        reads = [store.read_config_hash]
+        if key != "config_hash":
+            reads = [store.read_all_checkpoints, lambda: store.read_checkpoint("orders")]
+        for read in reads:
+            with pytest.raises(DamageError, match=f"'{key}'"):
+                read()
+        if key != "config_hash":
+            with store.session() as s, pytest.raises(DamageError, match=f"'{key}'"):
+                s.stage_checkpoint("orders", 1)
+
+
+def test_a_source_id_that_is_no_text_is_told(folder: Path) -> None:
+    written(folder, b"source_sequence:\xff\xfe", bytes(8))
+    with opened(folder) as store, pytest.raises(DamageError, match=r"\\xff\\xfe"):
+        store.read_all_checkpoints()
+
+
+def test_a_position_without_a_sequence_is_no_checkpoint(folder: Path) -> None:
+    written(folder, b"source_position:orders", b"left over")
+    with opened(folder) as store:
+        assert (store.read_all_checkpoints(), store.read_checkpoint("orders")) == ({}, None)
+
+
+def written(folder: Path, key: bytes, value: bytes) -> None:
+    """Write a key as something else would."""
+    database = rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True))
+    database[key] = value
+    database.close()

@@ -1,0 +1,172 @@
+"""Sources in a real pipeline: crashes, restarts, ends, and errors out of another process."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seamark import Pipeline
+from seamark.errors import PositionUnavailable, RefusedError
+from seamark.sinks import FileSink
+from seamark.sources import SequencedSource, TableSource, recognition
+from seamark.sources.offsets import BEGINNING
+from seamark.sources.reading import SequenceReader
+from seamark.spark.versions import spark_version
+from seamark.testing.crashes import SimulatedCrash, crash_at
+from tests.sources.examples import drained
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "sources.md"
+
+
+def from_the_page() -> type[SequencedSource]:
+    """The class that the documentation shows, as a user would have written it."""
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    names: dict[str, Any] = {"__name__": "written_by_a_user"}
+    exec(compile(code, str(PAGE), "exec"), names)
+    found: type[SequencedSource] = names["LogFile"]
+    return found
+
+
+def write(path: Path, first: int, last: int) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(f"line {n}\n" for n in range(first, last))
+
+
+def test_the_source_of_the_documentation_is_right_without_spark(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    write(log, 0, 25)
+    with log.open("a", encoding="utf-8") as file:
+        file.write("half a li")
+    source = from_the_page()({"path": str(log)})
+    offsets, rows = drained(SequenceReader(source, "log", ["line"], 10))
+    assert [row[0] for row in rows] == [f"line {n}" for n in range(25)]
+    log.write_text("line 0\n", encoding="utf-8")
+    with pytest.raises(PositionUnavailable, match="shorter than what was read"):
+        SequenceReader(source, "log", ["line"], 10).end_after(offsets[-1], 10)
+    assert offsets[0] == BEGINNING
+
+
+# in Spark
+
+
+def read_all(p: Pipeline, folder: Path, rows: int) -> int:
+    """Run until so many rows are shown; the newest epoch."""
+    run = p.start({"availableNow": True} if _can_end(p) else None)
+    deadline = time.monotonic() + 60
+    while not run.await_termination(0.2) and time.monotonic() < deadline:
+        if not _can_end(p) and len(shown(folder)) >= rows:
+            run.stop()
+    return run.epoch
+
+
+def _can_end(p: Pipeline) -> bool:
+    return spark_version(p._session()) >= recognition.ADMISSION_CONTROL
+
+
+def shown(folder: Path) -> list[tuple[Any, ...]]:
+    """All rows that a sink shows, without the epoch."""
+    import pyarrow.dataset as ds
+
+    if not folder.exists():
+        return []
+    table = ds.dataset(folder, format="parquet").to_table()
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def lines_of(spark: SparkSession, log: Path) -> DataFrame:
+    return (
+        spark.readStream.format("LogFile")
+        .option("path", str(log))
+        .option("max_rows_per_epoch", 10)
+        .load()
+    )
+
+
+def pipeline(df: DataFrame, root: Path, **options: Any) -> Pipeline:
+    p = Pipeline("stream", root / "store", **options)
+    source = p.source("stream", df)
+    p.sink("all", source, FileSink(root / "all"))
+    return p
+
+
+@pytest.mark.warm
+def test_each_row_is_shown_once_across_crashes_and_a_lost_working_copy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.dataSource.register(from_the_page())
+    log = tmp_path / "app.log"
+    write(log, 0, 35)
+    for point in (crash_at("save", "before", 2), crash_at("commit", "before", 3)):
+        p = pipeline(lines_of(spark, log), tmp_path, on_step=point)
+        with pytest.raises(SimulatedCrash):
+            p.run(available_now=_can_end(p), timeout=60)
+        write(log, 35 if point.point.epoch == 2 else 45, 45 if point.point.epoch == 2 else 48)
+    shutil.rmtree(tmp_path / "store" / "working")
+    epochs = read_all(pipeline(lines_of(spark, log), tmp_path), tmp_path / "all", 48)
+    assert shown(tmp_path / "all") == sorted((f"line {n}",) for n in range(48))
+    assert epochs == 5
+    log.write_text("", encoding="utf-8")
+    with pytest.raises(PositionUnavailable, match="shorter than what was read") as gone:
+        read_all(pipeline(lines_of(spark, log), tmp_path), tmp_path / "all", 49)
+    assert gone.value.requested == b"%d" % sum(len(f"line {n}\n") for n in range(48))
+
+
+def table_of(spark: SparkSession, path: Path) -> DataFrame:
+    return (
+        spark.readStream.format("seamark_table")
+        .option("driver", "sqlite3")
+        .option("dsn", str(path))
+        .option("table", "t")
+        .option("key", "id")
+        .option("max_rows_per_epoch", 4)
+        .load()
+    )
+
+
+@pytest.mark.warm
+def test_rows_that_changed_while_the_pipeline_was_down_are_told_with_their_type(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.dataSource.register(TableSource)
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT, v TEXT)")
+        db.executemany("INSERT INTO t (v) VALUES (?)", [(f"v{n}",) for n in range(10)])
+        p = pipeline(table_of(spark, path), tmp_path, on_step=crash_at("write", "after", 2))
+        with pytest.raises(SimulatedCrash):
+            p.run(available_now=_can_end(p), timeout=60)
+        db.execute("UPDATE t SET v = 'other' WHERE id = 6")
+        with pytest.raises(RefusedError, match="returns other rows than the epoch was made of"):
+            read_all(pipeline(table_of(spark, path), tmp_path), tmp_path / "all", 10)
+        db.execute("UPDATE t SET v = 'v5' WHERE id = 6")
+        read_all(pipeline(table_of(spark, path), tmp_path), tmp_path / "all", 10)
+    assert shown(tmp_path / "all") == [(n + 1, f"v{n}") for n in range(10)]
+
+
+@pytest.mark.warm
+def test_an_end_that_an_old_spark_would_put_too_early_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.dataSource.register(from_the_page())
+    log = tmp_path / "app.log"
+    write(log, 0, 5)
+    df = lines_of(spark, log)
+    assert recognition.sequenced_formats(spark, df.union(df)) == ["LogFile", "LogFile"]
+    rate = spark.readStream.format("rate").load()
+    assert recognition.sequenced_formats(spark, rate) == []
+    monkeypatch.setattr(recognition, "spark_version", lambda _: (4, 1))
+    with pytest.raises(RefusedError, match=r"needs Spark 4\.2 or newer for the source 'LogFile'"):
+        pipeline(df, tmp_path).run(available_now=True)
+    assert not (tmp_path / "store" / "working").exists()
+    recognition.refuse_endings(spark, rate, {"availableNow": True})
+    recognition.refuse_endings(spark, df, {"processingTime": "1 second"})
