@@ -24,7 +24,7 @@ class Fault(Enum):
     LOSE_ANSWER = auto()
     """The server does it; the connection breaks before the answer comes."""
     DELAY_REQUEST = auto()
-    """The client's connection breaks; the server gets the request when :meth:`deliver` is called."""
+    """The client's connection breaks; the server gets the request by :meth:`Proxy.deliver`."""
 
 
 class Proxy:

@@ -49,13 +49,11 @@ class History:
         if said:
             self._check(said)
 
-    def _check(self, said: list[object]) -> None:
-        found, *after = said
+    def _check(self, said: list[int]) -> None:
         # one more than was told of: it was killed between the commit and its report
-        assert found in (self.committed, self.committed + 1), found
-        numbers = [found, *after]
-        assert numbers == [*range(numbers[0], numbers[0] + len(numbers))]  # type: ignore[arg-type, call-overload, operator]
-        self.committed = numbers[-1]  # type: ignore[assignment]
+        assert said[0] in (self.committed, self.committed + 1), said[0]
+        assert said == [*range(said[0], said[0] + len(said))]
+        self.committed = said[-1]
 
     def end(self) -> None:
         """A last process has to find everything whole."""
@@ -78,9 +76,7 @@ def lines_to_the_third_commit(url: str, work: Work) -> int:
     return high
 
 
-def kill_at_lines(
-    url: str, kills: int, chance: random.Random, work: Work = run_sessions
-) -> None:
+def kill_at_lines(url: str, kills: int, chance: random.Random, work: Work = run_sessions) -> None:
     last = lines_to_the_third_commit(f"{url}-probe", work)
     history = History(url, work)
     for number in range(kills):

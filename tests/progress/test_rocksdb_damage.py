@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import rocksdict
 
 from seamark.errors import DamageError
 from seamark.progress import SourceCheckpointStore, open_progress
-from tests.progress.children import run_sessions, running, whole_number, write_number
+from tests.progress.children import running, whole_number, write_number
 
 SESSIONS = 8
 
@@ -35,10 +37,7 @@ def killed(folder: Path) -> Path:
     return folder
 
 
-def _some_sessions(reports: object, url: str) -> None:
-    from multiprocessing.connection import Connection
-
-    assert isinstance(reports, Connection)
+def _some_sessions(reports: Connection, url: str) -> None:
     store = open_progress(url)
     for number in range(1, SESSIONS + 1):
         write_number(store, number)
@@ -129,15 +128,17 @@ def flip(file: Path, place: int) -> None:
 def test_a_number_of_the_wrong_length_names_its_key(folder: Path, key: str, value: bytes) -> None:
     written(folder, key.encode(), value)
     with opened(folder) as store:
-        reads = [store.read_config_hash]
-        if key != "config_hash":
-            reads = [store.read_all_checkpoints, lambda: store.read_checkpoint("orders")]
-        for read in reads:
-            with pytest.raises(DamageError, match=f"'{key}'"):
-                read()
-        if key != "config_hash":
-            with store.session() as s, pytest.raises(DamageError, match=f"'{key}'"):
-                s.stage_checkpoint("orders", 1)
+        told = partial(pytest.raises, DamageError, match=f"'{key}'")
+        if key == "config_hash":
+            with told():
+                store.read_config_hash()
+            return
+        with told():
+            store.read_all_checkpoints()
+        with told():
+            store.read_checkpoint("orders")
+        with store.session() as s, told():
+            s.stage_checkpoint("orders", 1)
 
 
 def test_a_source_id_that_is_no_text_is_told(folder: Path) -> None:

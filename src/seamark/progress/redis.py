@@ -184,8 +184,8 @@ class RedisLedger(Ledger):
                 continue
             if meta.get(_SESSION) == token:
                 return True
-            is_ours = self._number(meta, _GENERATION) == self.generation
-            if meta.get(_SESSION) != before and not is_ours:
+            is_alone = self.generation == (self._number(meta, _GENERATION) or 0)
+            if meta.get(_SESSION) != before and not is_alone:
                 raise self._unknown("another writer has written since")
             self.require_claim(meta)
             return False

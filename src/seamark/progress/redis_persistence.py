@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from seamark.progress.ledger import Ledger
 from seamark.progress.redis import RedisLedger
+
+log = logging.getLogger("seamark.progress")
 
 _UNKNOWN: Final = (
     "the server does not tell how durable it is (CONFIG and INFO are not allowed): make sure "
     "yourself that appendonly is on and appendfsync is always"
 )
+
+
+def warn_of_losses(ledger: Ledger) -> None:
+    """Log what a restart of the server may lose."""
+    if isinstance(ledger, RedisLedger):
+        for warning in persistence_warnings(ledger):
+            log.warning("%s: %s", ledger.url, warning)
 
 
 def persistence_warnings(ledger: RedisLedger) -> list[str]:

@@ -24,8 +24,11 @@ class Rows:
     size: int = 0
 
 
-def load_rows(folder: str) -> Rows:
-    """Read what was staged in a folder. :class:`RefusedError` when it cannot become a view."""
+def load_rows(folder: str, watermark: int | None = None) -> Rows:
+    """Read what was staged in a folder. :class:`RefusedError` when it cannot become a view.
+
+    Rows that come too late are left out first: none of them decides about another one's key.
+    """
     table = _table(folder)
     if table is None or table.num_rows == 0:
         return Rows()
@@ -34,6 +37,8 @@ def load_rows(folder: str) -> Rows:
             f"{table[KEY].null_count} rows have no key: a column of it is null",
             hint="Leave them out with where(), or give them one with coalesce().",
         )
+    if watermark is not None and TIME in table.column_names:
+        table = _without_late(table, watermark)
     keys = table[KEY].to_pylist()
     values = table[VALUE].to_pylist()
     size = table[KEY].nbytes + table[VALUE].nbytes
@@ -64,6 +69,14 @@ def _table(folder: str) -> pa.Table | None:
     return pa.concat_tables([parquet.read_table(f"{folder}/{name}") for name in names])
 
 
+def _without_late(table: pa.Table, watermark: int) -> pa.Table:
+    from pyarrow import compute
+
+    times = table[TIME]
+    kept = compute.or_kleene(compute.is_null(times), compute.greater(times, watermark))
+    return table.filter(kept)
+
+
 def _times(keys: list[bytes], times: list[int | None] | None) -> dict[bytes, int]:
     if times is None:
         return {}
@@ -74,27 +87,30 @@ def _in_order(
     table: pa.Table, keys: list[bytes], values: list[bytes], flags: list[bool]
 ) -> list[int]:
     """The rows so that the last one of a key is the one that counts."""
-    ranks: list[Any] | None = table[RANK].to_pylist() if RANK in table.column_names else None
-    if ranks is None:
-        order = list(range(len(keys)))
-    else:
-        order = sorted(range(len(keys)), key=lambda row: (ranks[row] is not None, ranks[row] or 0))
+    ranks = [_rank(value) for value in table[RANK].to_pylist()] if _has_ranks(table) else None
+    order = list(range(len(keys)))
+    if ranks is not None:
+        order.sort(key=ranks.__getitem__)
     seen: dict[bytes, int] = {}
     for row in order:
         before = seen.get(keys[row])
-        tie = before is not None and (ranks is None or ranks[before] == ranks[row])
-        if (
-            before is not None
-            and tie
-            and (values[before], flags[before])
-            != (
-                values[row],
-                flags[row],
-            )
-        ):
-            raise _ambiguous(keys[row], has_order=ranks is not None)
+        if before is not None and (ranks is None or ranks[before] == ranks[row]):
+            both_go = flags[before] and flags[row]
+            if not both_go and (values[before], flags[before]) != (values[row], flags[row]):
+                raise _ambiguous(keys[row], has_order=ranks is not None)
         seen[keys[row]] = row
     return order
+
+
+def _has_ranks(table: pa.Table) -> bool:
+    return RANK in table.column_names
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """What to sort by, in Spark's order: null, then the values, then NaN."""
+    if value is None:
+        return (0, 0)
+    return (2, 0) if value != value else (1, value)  # noqa: PLR0124 - only NaN is not itself
 
 
 def _ambiguous(key: bytes, *, has_order: bool) -> RefusedError:

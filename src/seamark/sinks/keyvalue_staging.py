@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from seamark.errors import DamageError
-from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import (
     drop_litter,
     epoch_of,
@@ -106,11 +105,24 @@ class Staging:
         with telling("listing", f"{self.path}/{STAGING}"):
             return names_in(f"{self.path}/{STAGING}")
 
-    def receipts(self, attempt: str) -> list[Receipt]:
-        """What was prepared under a token."""
-        folder = attempt_folder(self.path, attempt)
-        found = [read_record(f"{folder}/{name}") for name in names_in(folder) if epoch_of(name)]
-        return [each.record.receipt for each in found if each is not None]
+    def epochs(self, attempt: str) -> list[int]:
+        """What is staged under a token; by name, as a record may be torn or not there yet."""
+        return [n for name in names_in(attempt_folder(self.path, attempt)) if (n := epoch_of(name))]
+
+    def way(self, now: Place | None, until: Place | None) -> dict[Place | None, Place]:
+        """What to apply after what, to bring a view from ``now`` to ``until``, by kept epochs.
+
+        It leads as far back as they do, so ``now`` may be missing in it.
+        """
+        steps: dict[Place | None, Place] = {}
+        while until is not None and now not in steps:
+            folder = self.find(until)
+            if folder is None:
+                break
+            before = self.read(folder).after
+            steps[before] = until
+            until = before
+        return steps
 
     def remove(self, attempt: str) -> None:
         """Remove what was staged under a token."""
@@ -127,6 +139,8 @@ class Staging:
             make_durable_folder(kept, self.path)
             try:
                 os.rename(folder, f"{kept}/{attempt}")
+                # a server that loses the epoch in the same power cut needs it
+                sync_folder(kept)
             except OSError as error:
                 if not lost_the_race(error):
                     raise

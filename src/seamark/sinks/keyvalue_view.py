@@ -12,11 +12,11 @@ from __future__ import annotations
 import heapq
 import struct
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from seamark.errors import RefusedError
+from seamark.errors import DamageError, RefusedError
 from seamark.progress.records import stage_sources
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
@@ -31,6 +31,9 @@ _OWNER: Final = b"owner"
 _REMEMBERED: Final = 64
 """Epochs whose receipts are kept: enough to tell 'already' from 'another' after any restart."""
 _MS: Final = struct.Struct(">q")
+
+Reader = SourceCheckpointStore | Session
+T = TypeVar("T")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -73,29 +76,38 @@ def epoch_key(epoch: int) -> bytes:
     return b"%020d" % epoch
 
 
-def newest_place(data: bytes | None) -> Place | None:
-    """What a view shows, from what is stored under 'newest'."""
-    return None if data is None else msgspec.json.decode(data, type=Place)
-
-
-def shown_place(reader: SourceCheckpointStore | Session) -> Place | None:
+def shown_place(reader: Reader) -> Place | None:
     """The newest epoch that the view shows."""
-    return newest_place(reader.get(EPOCHS, _NEWEST))
+    return _found(reader, _NEWEST, Place)
 
 
-def receipt_of_epoch(reader: SourceCheckpointStore | Session, epoch: int) -> Receipt | None:
+def receipt_of_epoch(reader: Reader, epoch: int) -> Receipt | None:
     """The receipt of an epoch, while it is remembered."""
-    data = reader.get(EPOCHS, epoch_key(epoch))
-    return None if data is None else msgspec.json.decode(data, type=Receipt)
+    return _found(reader, epoch_key(epoch), Receipt)
+
+
+def _found(reader: Reader, key: bytes, kind: type[T]) -> T | None:
+    data = reader.get(EPOCHS, key)
+    try:
+        return None if data is None else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise _damaged(reader, EPOCHS, key, str(error)) from None
+
+
+def _damaged(reader: Reader, space: str, key: bytes, why: str) -> DamageError:
+    return DamageError(
+        f"the key {key.decode(errors='replace')!r} of the space {space!r} is damaged: {why}",
+        where=reader.url if isinstance(reader, SourceCheckpointStore) else reader.store.url,
+        hint="Something else has written here. Bring the server back from a save.",
+    )
 
 
 def require_owner(session: Session, wanted: Owner) -> None:
     """Note whose view it is; :class:`RefusedError` when it is somebody else's."""
-    data = session.get(EPOCHS, _OWNER)
-    if data is None:
+    found = _found(session, _OWNER, Owner)
+    if found is None:
         session.put(EPOCHS, _OWNER, msgspec.json.encode(wanted))
         return
-    found = msgspec.json.decode(data, type=Owner)
     if (found.pipeline, found.sink) != (wanted.pipeline, wanted.sink):
         raise RefusedError(
             f"the view belongs to the output {found.sink!r} of the pipeline {found.pipeline!r}",
@@ -121,7 +133,11 @@ class Expiry:
     @classmethod
     def read(cls, store: SourceCheckpointStore, place: Place | None) -> Expiry:
         """What the view says."""
-        times = {key: _MS.unpack(value)[0] for key, value in store.items(TIMES)}
+        times: dict[bytes, int] = {}
+        for key, value in store.items(TIMES):
+            if len(value) != _MS.size:
+                raise _damaged(store, TIMES, key, f"{len(value)} bytes instead of {_MS.size}")
+            times[key] = _MS.unpack(value)[0]
         heap = [(at, key) for key, at in times.items()]
         heapq.heapify(heap)
         return cls(place, times, heap)
@@ -143,14 +159,15 @@ class Expiry:
         for key in effect.gone | effect.untimed:
             self.times.pop(key, None)
         for key, at in effect.times.items():
-            self.times[key] = at
-            heapq.heappush(self._heap, (at, key))
+            if self.times.get(key) != at:  # else it lies there already
+                self.times[key] = at
+                heapq.heappush(self._heap, (at, key))
         self.place = place
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What an epoch does to a view, once late and expired rows are known."""
+    """What an epoch does to a view, once it is known which rows expire."""
 
     upserts: dict[bytes, bytes]
     times: dict[bytes, int]
@@ -160,19 +177,14 @@ class Effect:
 
 
 def effect_of(rows: Rows, watermark: int | None, expiry: Expiry | None) -> Effect:
-    """Leave out rows that come too late, and add what the watermark lets expire. Pure."""
+    """Add what the watermark lets expire to what the rows say. Pure."""
     gone = set(rows.deletes)
     if expiry is None:
         return Effect(rows.upserts, {}, gone, set())
-    upserts, times = rows.upserts, rows.times
     if watermark is not None:
-        late = {key for key, at in times.items() if at <= watermark}
-        if late:
-            upserts = {key: value for key, value in upserts.items() if key not in late}
-            times = {key: at for key, at in times.items() if key not in late}
-        gone |= expiry.due(watermark) - upserts.keys()
-    untimed = (expiry.times.keys() & upserts.keys()) - times.keys()
-    return Effect(upserts, times, gone, untimed)
+        gone |= expiry.due(watermark) - rows.upserts.keys()
+    untimed = (expiry.times.keys() & rows.upserts.keys()) - rows.times.keys()
+    return Effect(rows.upserts, rows.times, gone, untimed)
 
 
 def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:

@@ -1,7 +1,7 @@
 """The proof: what must be there, what is there, and the difference row by row.
 
 What must be there comes from Spark's own offset log and the formula of the trades, never from
-Seamark's manifests or the sinks. What is there is read as any reader of the files and the view would.
+Seamark's manifests or the sinks. What is there is read as any reader of files and view would.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def whole_text(view: Look) -> str:
 
 
 def _watched_text(watched: Watched) -> str:
-    looks = f"The view was looked at {_grouped(watched.looks)} times beside its writer"
+    looks = f"The view was read {_grouped(watched.looks)} times beside its writer"
     if watched.holds:
         return f"{looks}: {watched.epochs} epochs, never half of one."
     return f"{looks}: {watched.wrong} times it showed half an epoch, or one that was over."

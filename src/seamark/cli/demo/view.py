@@ -62,9 +62,9 @@ class Watched:
 
 
 class ViewReader:
-    """Looks at the view again and again, in a thread, from before it exists until the ``with`` ends.
+    """Looks at the view again and again, in a thread, until the ``with`` ends.
 
-    It holds the view open as a reader of its own, also while the writer is dead.
+    It begins before there is a view, and holds it open while its writer is dead.
     """
 
     def __init__(self, folder: Path) -> None:

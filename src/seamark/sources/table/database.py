@@ -71,10 +71,14 @@ class Database:
     def _run(self, sql: str, values: Sequence[Any]) -> list[Values]:
         if self._connection is None:
             self._connection = self._connect()
-        text, found = bound(sql, values, self._loaded().paramstyle)
         cursor = self._connection.cursor()
         try:
-            cursor.execute(text, found) if values else cursor.execute(_bare(text, self._loaded()))
+            if values:
+                # pg8000 alone leaves a % in a quoted name as it is
+                doubled = not self._driver.startswith("pg8000")
+                cursor.execute(*bound(sql, values, self._loaded().paramstyle, doubled=doubled))
+            else:
+                cursor.execute(sql)
             return [tuple(row) for row in cursor.fetchall()]
         finally:
             cursor.close()
@@ -121,9 +125,8 @@ class Database:
             self._module = module
         return self._module
 
-    def _driver_errors(self) -> type[Exception]:
-        found: type[Exception] = self._loaded().Error
-        return found
+    def _driver_errors(self) -> tuple[type[Exception], ...]:
+        return self._loaded().Error, OSError  # some drivers let a broken socket through
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
         # no cause: a driver may show the DSN in its words, and Spark shows all causes
@@ -141,11 +144,6 @@ class Database:
             if len(word) >= _SHORTEST and word not in _HARMLESS:
                 text = text.replace(word, HIDDEN)
         return text
-
-
-def _bare(sql: str, module: Any) -> str:
-    """A statement without values: drivers leave a %% alone then."""
-    return sql.replace("%%", "%") if module.paramstyle in ("format", "pyformat") else sql
 
 
 def _keywords(text: str, where: str) -> dict[str, Any]:

@@ -58,9 +58,12 @@ def dialect_of(driver: str) -> Dialect:
 
 
 def bound(
-    sql: str, values: Sequence[Any], paramstyle: str
+    sql: str, values: Sequence[Any], paramstyle: str, *, doubled: bool = True
 ) -> tuple[str, Sequence[Any] | dict[str, Any]]:
-    """A statement with a mark for each value, and the values, as a DB-API driver wants them."""
+    """A statement with a mark for each value, and the values, as a DB-API driver wants them.
+
+    ``doubled`` writes a % as %%, for drivers that look for values by it.
+    """
     parts = sql.split(MARK)
     if len(parts) != len(values) + 1:
         raise ValueError(f"{len(values)} values for {len(parts) - 1} places")
@@ -72,7 +75,7 @@ def bound(
             raise InvalidInputError(
                 f"the driver's paramstyle {paramstyle!r} is none of DB-API 2"
             ) from None
-    if paramstyle in ("format", "pyformat"):
+    if doubled and paramstyle in ("format", "pyformat"):
         # a driver that looks for %s would take a % in a name for one
         parts = [part.replace("%", "%%") for part in parts]
     text = "".join(a + b for a, b in zip(parts, [*marks, ""], strict=True))

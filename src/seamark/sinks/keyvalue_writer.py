@@ -1,0 +1,185 @@
+"""Bringing a live view to an epoch, one atomic session each, from whatever it shows now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from seamark.errors import DamageError, LineageError, SeamarkError, StoreUnavailableError
+from seamark.progress.ledger import Overtaken
+from seamark.progress.opening import open_ledger
+from seamark.progress.session import Session
+from seamark.progress.store import SourceCheckpointStore
+from seamark.sinks.folders import is_there
+from seamark.sinks.keyvalue_rows import Rows, load_rows
+from seamark.sinks.keyvalue_staging import Staging
+from seamark.sinks.keyvalue_view import (
+    Effect,
+    Expiry,
+    Place,
+    StagedEpoch,
+    apply_epoch,
+    effect_of,
+    receipt_of_epoch,
+    shown_place,
+)
+from seamark.sinks.lineage import Identity, another_lineage
+
+log = logging.getLogger("seamark.sinks")
+
+T = TypeVar("T")
+
+_TRIES: Final = 20
+
+
+class PreparedView(Identity, frozen=True):
+    """What a view's committable says."""
+
+    sink: str
+    digest: str
+    """SHA-256 of the staged epoch's record, and so of all its rows."""
+    after: Place | None
+
+    @property
+    def place(self) -> Place:
+        """Which epoch it is."""
+        return Place(self.timeline, self.epoch, self.attempt)
+
+
+class ViewWriter:
+    """The store that holds a view, opened when it is first needed."""
+
+    def __init__(self, url: str, staging: Staging, *, expires: bool) -> None:
+        self._url = url
+        self._staging = staging
+        self._expires = expires
+        self._opened: SourceCheckpointStore | None = None
+        self._expiry: Expiry | None = None
+        self.namespace = ""
+        """Of a view in Redis whose URL names none."""
+
+    @property
+    def is_redis(self) -> bool:
+        """Whether it is in Redis, and not in RocksDB."""
+        return urlsplit(self._url).scheme.lower() in ("redis", "rediss")
+
+    @property
+    def shown(self) -> str:
+        """Where the view is, without secrets."""
+        if not self.is_redis:
+            return self._url
+        from seamark.progress.redis_client import shown_url
+
+        namespace = self._given_namespace()
+        return shown_url(self._url) + (f"?namespace={namespace}" if namespace else "")
+
+    def _given_namespace(self) -> str | None:
+        found = parse_qs(urlsplit(self._url).query).get("namespace")
+        return found[0] if found else None
+
+    @property
+    def store(self) -> SourceCheckpointStore:
+        """The store, opened. Writers of one view do not fence each other: its ledger decides."""
+        if self._opened is None:
+            ledger = open_ledger(
+                self._url, namespace=self._given_namespace() or self.namespace or None, claim=False
+            )
+            self._opened = SourceCheckpointStore(ledger)
+            if self.is_redis:
+                from seamark.progress.redis_persistence import warn_of_losses
+
+                warn_of_losses(ledger)
+        return self._opened
+
+    def close(self) -> None:
+        """Let go of the store; it is opened again when it is needed."""
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = self._expiry = None
+
+    def in_session(self, work: Callable[[Session], T]) -> T:
+        """Do something in one session, and again when another process came in between."""
+        for _ in range(_TRIES):
+            try:
+                with self.store.session() as session:
+                    return work(session)
+            except Overtaken:
+                continue
+        raise StoreUnavailableError(
+            "several programs write to this view at once, and this one never gets its turn",
+            where=self.shown,
+            hint="Stop all but one.",
+        )
+
+    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> None:
+        """Bring the view to the wanted epoch; ``loaded`` is what is known of it already.
+
+        :class:`LineageError` when it shows something that the epoch cannot follow.
+        """
+        while True:
+            done, effect = self.in_session(lambda session: self._step(session, wanted, loaded))
+            if effect is not None and self._expiry is not None:
+                self._expiry.follow(effect, done)
+            if done == wanted.place:
+                return
+
+    def _step(
+        self, session: Session, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None
+    ) -> tuple[Place, Effect | None]:
+        """Bring the view one epoch closer; to which, and what it changes."""
+        shown = receipt_of_epoch(session, wanted.epoch)
+        if shown is not None:
+            if not wanted.is_shown_by(shown):
+                raise another_lineage(shown, wanted, self.shown)
+            return wanted.place, None
+        now = shown_place(session)
+        if now == wanted.after:
+            step, (staged, rows) = wanted.place, loaded or self._read(wanted.place, wanted.digest)
+        else:
+            step = self._first_missing(now, wanted)
+            staged, rows = self._read(step)
+        effect = effect_of(rows, staged.watermark, self._expiry_at(now))
+        apply_epoch(session, staged, effect)
+        return step, effect
+
+    def _read(self, place: Place, digest: str | None = None) -> tuple[StagedEpoch, Rows]:
+        folder = self._staging.find(place)
+        if folder is None:
+            raise DamageError(
+                f"epoch {place.epoch} is neither shown nor staged any more",
+                where=f"{self.shown}, {self._staging.path}",
+                hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
+            )
+        try:
+            staged = self._staging.read(folder, digest)
+            return staged, load_rows(folder, staged.watermark)
+        except (SeamarkError, OSError):
+            if is_there(folder):
+                raise
+            # another process has committed it and put it aside
+            raise Overtaken(f"{folder} is gone") from None
+
+    def _first_missing(self, now: Place | None, wanted: PreparedView) -> Place:
+        """The first of the kept epochs that bring a view that fell behind up to the wanted one."""
+        missing = self._staging.way(now, wanted.after).get(now)
+        if missing is not None:
+            log.warning("%s fell behind: applying epoch %d again", self.shown, missing.epoch)
+            return missing
+        shows = f"epoch {now.epoch} of timeline {now.timeline}" if now else "nothing"
+        was = f"epoch {wanted.after.epoch}" if wanted.after else "nothing"
+        raise LineageError(
+            f"the view shows {shows}, and epoch {wanted.epoch} was made to follow {was}",
+            where=self.shown,
+            hint="The server has lost what it had acknowledged, or belongs to another history, and "
+            f"the epochs in between are not kept in {self._staging.path}. Bring the server back "
+            "from a newer save, or begin anew with policy='auto_reset'.",
+        )
+
+    def _expiry_at(self, now: Place | None) -> Expiry | None:
+        if not self._expires:
+            return None
+        if self._expiry is None or self._expiry.place != now:
+            self._expiry = Expiry.read(self.store, now)
+        return self._expiry
