@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -127,7 +128,7 @@ def test_a_key_of_another_type_is_named_and_nothing_is_written(
     full = f"seamark:{{{namespace}}}:{key}"
     write(client, full)
     uses: dict[str, list[Callable[[SourceCheckpointStore], object]]] = {
-        "meta": [],
+        "meta": [],  # seen when the store is opened
         "positions": [
             lambda store: store.read_all_checkpoints(),
             lambda store: store.read_checkpoint("orders"),
@@ -136,6 +137,7 @@ def test_a_key_of_another_type_is_named_and_nothing_is_written(
         "data:totals": [
             lambda store: store.get("totals", b"key"),
             lambda store: [*store.items("totals")],
+            _read_in_a_session,
             _commit_all,
         ],
     }
@@ -151,6 +153,11 @@ def test_a_key_of_another_type_is_named_and_nothing_is_written(
             assert full in str(caught.value)
     assert client.hget(f"seamark:{{{namespace}}}:meta", "sequence:orders") is None
     assert client.exists(f"seamark:{{{namespace}}}:data:other") == 0
+
+
+def _read_in_a_session(store: SourceCheckpointStore) -> None:
+    with store.session() as s:
+        s.get("totals", b"key")
 
 
 def _commit_all(store: SourceCheckpointStore) -> None:
@@ -229,8 +236,10 @@ def test_a_cluster_of_one_node_is_enough() -> None:
     with redis_server(extra=["--cluster-enabled", "yes"]) as server:
         with Redis.from_url(server.url) as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-            while b"cluster_state:ok" not in client.execute_command("CLUSTER INFO"):
-                pass
+            for _ in range(100):
+                if client.cluster("info")["cluster_state"] == "ok":
+                    break
+                time.sleep(0.1)
         _use(server.url)
 
 

@@ -52,3 +52,19 @@ class TestViewInRedis(OnRedis, WithoutSpark, ViewSuite):
     @pytest.fixture
     def open_sink(self, url: str, tmp_path: Path) -> OpenSink:
         return lambda: HandWrittenView(url, staging=tmp_path)
+
+
+class TestViewInRocksDBThatCanGoBack(OnRocksDB, WithoutSpark, ViewSuite):
+    can_take_back: ClassVar[bool] = True
+
+    @pytest.fixture
+    def open_sink(self, url: str) -> OpenSink:
+        return lambda: HandWrittenView(url, undo=True, keep_epochs=20)
+
+
+class TestViewInRedisThatCanGoBack(OnRedis, WithoutSpark, ViewSuite):
+    can_take_back: ClassVar[bool] = True
+
+    @pytest.fixture
+    def open_sink(self, url: str, tmp_path: Path) -> OpenSink:
+        return lambda: HandWrittenView(url, staging=tmp_path, undo=True, keep_epochs=20)

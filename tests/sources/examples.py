@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from seamark.sources.offsets import BEGINNING, Offset, Position
@@ -55,14 +55,3 @@ def drained(
         rows += reader.rows_between(offsets[-1], end)
         offsets.append(end)
     return offsets, rows
-
-
-def until(condition: Callable[[], bool], tries: int = 100) -> None:
-    """Ask again until it is so."""
-    import time
-
-    for _ in range(tries):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came")

@@ -79,7 +79,10 @@ def shown(folder: Path) -> list[tuple[Any, ...]]:
 
     if not folder.exists():
         return []
-    table = ds.dataset(folder, format="parquet").to_table()
+    try:
+        table = ds.dataset(folder, format="parquet").to_table()
+    except FileNotFoundError:  # pyarrow walks through hidden folders, which come and go
+        return []
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 

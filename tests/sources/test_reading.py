@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.sources.offsets import BEGINNING, Offset, Position
-from seamark.sources.reading import Placed
+from seamark.sources.reading import Placed, SequenceReader
 from tests.sources.examples import Numbers, Pages, drained, reader_of
 
 VALUES = [f"v{n}" for n in range(25)]
@@ -263,3 +263,21 @@ def test_a_stream_without_an_end_goes_on_when_rows_come_after_a_pause() -> None:
 
 def test_all_that_is_available_can_be_one_epoch() -> None:
     assert reader_of(Pages(VALUES)).end_after(BEGINNING, None).sequence == 25
+
+
+def test_an_idle_source_is_left_in_peace_for_a_while() -> None:
+    now = 0.0
+    source = Numbers([])
+    reader = SequenceReader(source, "numbers", ["number", "value"], 10, 0.5, lambda: now)
+    for _ in range(3):
+        assert reader.end_after(BEGINNING, 10) == BEGINNING
+    assert len(source.asked) == 1
+    source.rows.append("new")
+    now = 0.5
+    assert reader.end_after(BEGINNING, 10).sequence == 1
+    assert len(source.asked) == 2
+
+
+def test_a_busy_source_is_read_without_a_pause() -> None:
+    reader = SequenceReader(Numbers(VALUES), "numbers", ["number", "value"], 10, 60.0)
+    assert drained(reader)[1] == ROWS

@@ -113,7 +113,7 @@ def test_an_old_spark_passes_no_start_and_the_reader_remembers(
     assert again.latestOffset()["sequence"] == 25
 
 
-def test_executors_get_neither_the_source_nor_its_options() -> None:
+def test_the_reader_that_executors_get_is_empty() -> None:
     packed = pickle.dumps(reader_for(secret="hunter2-is-a-secret"))
     assert b"hunter2" not in packed
 
@@ -134,7 +134,22 @@ def test_a_limit_that_is_no_number_of_rows_is_refused(count: str) -> None:
         reader_for(max_rows_per_epoch=count)
 
 
+@pytest.mark.parametrize("pause", ["-1", "soon", "nan", "inf", ""])
+def test_a_pause_that_is_no_number_of_seconds_is_refused(pause: str) -> None:
+    with pytest.raises(InvalidInputError, match="poll_seconds"):
+        reader_for(poll_seconds=pause)
+
+
 # errors
+
+
+def test_columns_that_a_source_cannot_give_are_told_across() -> None:
+    class Narrow(Counted):
+        def use_schema(self, schema: StructType) -> None:
+            raise InvalidInputError("too many columns")
+
+    with pytest.raises(CrossingError, match="too many columns"):
+        Narrow({}).streamReader(SCHEMA)
 
 
 def across(error: SeamarkError) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
-from seamark.progress.records import stage_sources
+from seamark.progress.records import kept_position, stage_sources
 from seamark.progress.store import SourceCheckpointStore
 from seamark.store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
@@ -72,7 +72,7 @@ class ProgressRecord:
             return None
         positions = positions_in(newest)
         told = {name: (each.sequence, each.source_position) for name, each in found.items()}
-        wanted = {name: (newest.epoch, position) for name, position in positions.items()}
+        wanted = {name: (newest.epoch, kept_position(each)) for name, each in positions.items()}
         if told == wanted and config_hash == newest.pipeline_hash:
             return None
         with store.session() as session:
@@ -105,8 +105,9 @@ class ProgressRecord:
             self._store = open_progress(self._url, namespace=namespace)
         return self._store
 
-    def _failed(self, error: SeamarkError) -> None:
+    def _failed(self, error: Exception) -> None:
         """Go on without; a writer that was fenced here may still be dying."""
+        self._hash = None  # whatever answers next time may not know it
         log.warning("the progress of the sources was not recorded: %s", error)
         self._next_try = time.monotonic() + _AGAIN_AFTER
         if isinstance(error, FencedError):
@@ -116,16 +117,18 @@ class ProgressRecord:
     def _begin_anew(self, newest: CheckpointManifest | None, error: DamageError) -> str | None:
         """Nothing is in it that the checkpoints do not know: put it aside and write it again."""
         self.close()
-        path = rocksdb_path(self._url or "")
+        url = self._url or ""
+        path = rocksdb_path(url) if url.lower().startswith("rocksdb:") else ""
         if not os.path.isdir(path):
             self._failed(error)
             return None
         aside = f"{path}.damaged-{time.time_ns()}"
-        os.rename(path, aside)
         try:
+            os.rename(path, aside)
             self._brought_to(newest)
-        except SeamarkError as again:
+        except (SeamarkError, OSError) as again:
             self._failed(again)
+            return None
         return f"the progress record was damaged and is written anew; what was there is in {aside}"
 
     def close(self) -> None:

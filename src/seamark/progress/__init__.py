@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seamark.progress.deduplication import SequenceDedup
     from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts
     from seamark.progress.ledger import Ledger
-    from seamark.progress.opening import open_progress
+    from seamark.progress.opening import open_progress, rocksdb_url
     from seamark.progress.policy import decide_start
     from seamark.progress.reset import StartingSource, begin_from, start_over
     from seamark.progress.session import Session
@@ -49,6 +49,7 @@ __all__ = [
     "decide_start",
     "explain_change",
     "open_progress",
+    "rocksdb_url",
     "start_over",
 ]
 
@@ -71,6 +72,7 @@ _HOME = {
     "decide_start": "seamark.progress.policy",
     "explain_change": "seamark.progress.config_hash",
     "open_progress": "seamark.progress.opening",
+    "rocksdb_url": "seamark.progress.opening",
     "start_over": "seamark.progress.reset",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -51,6 +51,10 @@ class Transaction(ABC):
     @abstractmethod
     def get(self, space: str, key: bytes) -> bytes | None:
         """A committed value."""
+
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Committed values, in the order of the keys."""
+        return [self.get(space, key) for key in keys]
 
     @abstractmethod
     def commit(self, changes: Changes) -> None:

@@ -15,8 +15,11 @@ def stage_sources(session: Session, epoch: int, positions: Mapping[str, bytes]) 
     too large to be kept is dropped rather than left at that of an earlier epoch.
     """
     for source, position in positions.items():
-        if len(position) <= MAX_POSITION_BYTES:
-            session.stage_checkpoint(source, epoch, position, allow_rewind=True)
-        else:
-            session.stage_checkpoint(source, epoch, allow_rewind=True)
+        session.stage_checkpoint(source, epoch, kept_position(position), allow_rewind=True)
+        if kept_position(position) is None:
             session.clear_position(source)
+
+
+def kept_position(position: bytes) -> bytes | None:
+    """A position as it is kept: None when it is too large."""
+    return position if len(position) <= MAX_POSITION_BYTES else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
@@ -32,6 +32,7 @@ _HASH: Final = b"config_hash"
 _GENERATION: Final = b"generation"
 _SESSION: Final = b"session"
 _TRIES: Final = 3
+_FIELDS: Final = 10_000
 _CHANGED: Final = "Watched variable changed."
 _DELAYS: Final = (0.0, 0.1, 0.5, 2.0, 5.0)
 
@@ -57,7 +58,7 @@ class RedisLedger(Ledger):
         bare, found = split_url(url, namespace)
         ledger = cls(connect(bare), bare, found)
         try:
-            ledger.read_meta("connecting")
+            ledger._number(ledger.read_meta("connecting"), _GENERATION)
             if claim and not read_only:
                 with ledger.errors.told("taking the store over"):
                     ledger.generation = ledger.client.hincrby(ledger.meta, _GENERATION, 1)
@@ -74,7 +75,7 @@ class RedisLedger(Ledger):
 
     def read_meta(self, doing: str = "reading") -> Mapping[bytes, bytes]:
         """All fields of ``meta``."""
-        with self.errors.told(doing):
+        with self.errors.told(doing, self.meta):
             found: Mapping[bytes, bytes] = self.client.hgetall(self.meta)
             return found
 
@@ -109,13 +110,15 @@ class RedisLedger(Ledger):
         return self._number(self.read_meta(), _HASH)
 
     def get(self, space: str, key: bytes) -> bytes | None:
-        with self.errors.told("reading a value"):
-            found: bytes | None = self.client.hget(self.space(space), key)
+        where = self.space(space)
+        with self.errors.told("reading a value", where):
+            found: bytes | None = self.client.hget(where, key)
             return found
 
     def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
-        with self.errors.told("reading a space"):
-            return iter(sorted(self.client.hgetall(self.space(space)).items()))
+        where = self.space(space)
+        with self.errors.told("reading a space", where):
+            return iter(sorted(self.client.hgetall(where).items()))
 
     def _number(self, meta: Mapping[bytes, bytes], field: bytes) -> int | None:
         return number(meta, field, self.meta, self.errors.where)
@@ -225,7 +228,7 @@ class RedisTransaction(Transaction):
             ledger = self._ledger
             pipe = ledger.client.pipeline()
             try:
-                with ledger.errors.told("beginning a session"):
+                with ledger.errors.told("beginning a session", ledger.meta):
                     pipe.watch(ledger.meta)
                     self._meta = pipe.hgetall(ledger.meta)
                 ledger.require_claim(self._meta)
@@ -240,10 +243,18 @@ class RedisTransaction(Transaction):
         return self._ledger.sequences(self._meta)
 
     def get(self, space: str, key: bytes) -> bytes | None:
-        pipe = self._begun()
-        with self._ledger.errors.told("reading a value"):
-            found: bytes | None = pipe.hget(self._ledger.space(space), key)
+        pipe, where = self._begun(), self._ledger.space(space)
+        with self._ledger.errors.told("reading a value", where):
+            found: bytes | None = pipe.hget(where, key)
             return found
+
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        pipe, where = self._begun(), self._ledger.space(space)
+        found: list[bytes | None] = []
+        with self._ledger.errors.told("reading values", where):
+            for start in range(0, len(keys), _FIELDS):
+                found += pipe.hmget(where, keys[start : start + _FIELDS])
+        return found
 
     def commit(self, changes: Changes) -> None:
         if changes.is_empty():

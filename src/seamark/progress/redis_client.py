@@ -87,8 +87,8 @@ class Errors:
         self.where = shown_url(url)
 
     @contextmanager
-    def told(self, doing: str) -> Iterator[None]:
-        """Raise what an error means for the user."""
+    def told(self, doing: str, key: str = "") -> Iterator[None]:
+        """Raise what an error means for the user; ``key`` is the one that is read or written."""
         from redis.exceptions import RedisError
 
         try:
@@ -96,9 +96,9 @@ class Errors:
         except SeamarkError:
             raise
         except (RedisError, OSError) as error:
-            raise self.meant(error, doing) from None
+            raise self.meant(error, doing, key) from None
 
-    def meant(self, error: Exception, doing: str) -> SeamarkError:
+    def meant(self, error: Exception, doing: str, key: str = "") -> SeamarkError:
         """The error of ours."""
         from redis import exceptions as theirs
 
@@ -111,8 +111,9 @@ class Errors:
                 hint="Give the address of the node that serves the namespace's slot.",
             )
         if isinstance(error, theirs.ResponseError) and "WRONGTYPE" in text:
+            which = f"the key {key!r}" if key else "a key"
             return DamageError(
-                f"{doing}: a key holds something else than a progress store writes ({text})",
+                f"{doing}: {which} holds something else than a progress store writes ({text})",
                 where=self.where,
                 hint="Something else uses this namespace. Remove the key, or use another one.",
             )

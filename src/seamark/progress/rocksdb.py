@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from seamark.errors import DamageError
@@ -126,6 +126,14 @@ class RocksDBLedger(Ledger):
         except UnicodeDecodeError:
             raise DamageError(f"the key {key!r} is not valid Unicode", where=self.url) from None
 
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Committed values, in the order of the keys."""
+        prefix, reading = space_prefix(space), self._reading
+        if isinstance(reading, Primary):
+            return reading.get_many([prefix + key for key in keys])
+        look = reading.look()
+        return [look.get(prefix + key) for key in keys]
+
     # writing
 
     def transaction(self) -> Transaction:
@@ -158,6 +166,9 @@ class _RocksDBTransaction(Transaction):
 
     def get(self, space: str, key: bytes) -> bytes | None:
         return self._ledger.get(space, key)
+
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._ledger.get_many(space, keys)
 
     def commit(self, changes: Changes) -> None:
         self._ledger.apply(changes)

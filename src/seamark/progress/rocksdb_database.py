@@ -107,6 +107,12 @@ class Primary:
         self._looks.add(look)
         return look
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of many keys, as they are now."""
+        with told(self._path):
+            found: list[bytes | None] = self._rdict.get(keys) if keys else []
+        return found
+
     def new_batch(self) -> WriteBatch:
         """An empty batch."""
         batch: WriteBatch = _rocksdict().WriteBatch(raw_mode=True)

@@ -17,7 +17,7 @@ from seamark.progress.checkpoints import (
 from seamark.progress.ledger import Changes, Transaction, Writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from seamark.progress.store import SourceCheckpointStore
 
@@ -174,6 +174,14 @@ class Session:
         if space in self.changes.cleared:
             return None
         return self.transaction.get(space, key)
+
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of many keys as they would be after the commit, in the order of the keys."""
+        self.require_open()
+        _all_bytes("keys", keys)
+        if space in self.changes.cleared or self.changes.data.get(space):
+            return [self.get(space, key) for key in keys]
+        return self.transaction.get_many(check_space(space), keys)
 
     def _writes(self, space: str) -> Writes:
         return self._spaces[space]

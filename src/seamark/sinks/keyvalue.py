@@ -11,25 +11,21 @@ import logging
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from seamark.errors import (
     InvalidInputError,
     RefusedError,
 )
-from seamark.manifest.bounds import check_number
+from seamark.manifest.bounds import check_name, check_number
 from seamark.progress.opening import rocksdb_path
-from seamark.progress.session import Session
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.fitness import check_token, local_folder
 from seamark.sinks.folders import staging_into
 from seamark.sinks.keyvalue_columns import Shape
 from seamark.sinks.keyvalue_rows import Rows, load_rows
 from seamark.sinks.keyvalue_staging import Staging
+from seamark.sinks.keyvalue_url import is_redis
 from seamark.sinks.keyvalue_view import (
-    EPOCHS,
-    TIMES,
-    VIEW,
     Owner,
     StagedEpoch,
     receipt_of_epoch,
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("seamark.sinks")
 
-_TRIES: Final = 20
 _REDIS_LIMIT: Final = 256 << 20
 
 
@@ -62,7 +57,8 @@ class KeyValueSink(Sink):
 
     ``staging`` is a folder for rows that wait for their commit; beside RocksDB by default, and to
     be given for Redis: it has to survive whatever the pipeline is to survive. ``keep_epochs`` of
-    them stay there, so that a server that fell behind can be brought up again.
+    them stay there, so that a server that fell behind can be brought up again. With ``undo`` also
+    what they replaced stays, so that a rollback of the pipeline can take them back.
     """
 
     consumes_all = True
@@ -78,16 +74,11 @@ class KeyValueSink(Sink):
         replace: bool = False,
         staging: str | os.PathLike[str] | None = None,
         keep_epochs: int = 8,
+        undo: bool = False,
         max_epoch_bytes: int = _REDIS_LIMIT,
     ) -> None:
         self._shape = Shape.of(key, delete_where, order_by, expire)
-        scheme = urlsplit(url).scheme.lower()
-        if scheme not in ("rocksdb", "redis", "rediss"):
-            raise InvalidInputError(
-                "a KeyValueSink writes to rocksdb:///abs/path or redis://host:port/db",
-                hint="For a try-out in memory there is MemorySink.",
-            )
-        if scheme != "rocksdb" and staging is None:
+        if is_redis(url) and staging is None:
             raise InvalidInputError(
                 "a KeyValueSink on Redis needs staging='/folder' for rows that wait for their "
                 "commit",
@@ -97,9 +88,11 @@ class KeyValueSink(Sink):
         self._replace = replace
         self._limit = check_number("max_epoch_bytes", max_epoch_bytes, 1, 1 << 40)
         keep = check_number("keep_epochs", keep_epochs, 1, 10_000)
-        folder = rocksdb_path(url) if staging is None else staging
-        self._staging = Staging(local_folder(folder), keep)
-        self._view = ViewWriter(url, self._staging, expires=expire is not None)
+        self._shares_staging = staging is not None
+        self._staging = Staging(
+            local_folder(rocksdb_path(url) if staging is None else staging), keep
+        )
+        self._view = ViewWriter(url, self._staging, expires=expire is not None, undo=undo)
         self._staged: Epoch | None = None
         self._attempt = ""
         self._loaded: tuple[StagedEpoch, Rows] | None = None
@@ -119,8 +112,12 @@ class KeyValueSink(Sink):
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         self._shape.check(schema)
         self._view.namespace = f"{pipeline}.{sink}"
+        if self._shares_staging:
+            # an attempt's token is the same for all sinks of an epoch: none may clear another's
+            self._staging.below = f"{check_name(pipeline)}/{check_name(sink)}"
         owner = Owner(pipeline, sink, self._shape.key)
         self._view.in_session(lambda session: require_owner(session, owner))
+        self._staging.make()
 
     def close(self) -> None:
         self._view.close()
@@ -147,7 +144,7 @@ class KeyValueSink(Sink):
         receipt = receipt_of(epoch, self._attempt)
         staged = StagedEpoch(
             receipt,
-            shown_place(self._view.store),
+            self._view.followed_by(epoch),
             epoch.watermark,
             dict(epoch.positions),
             epoch.config_hash,
@@ -179,8 +176,9 @@ class KeyValueSink(Sink):
                 f"epoch {epoch.number} has {rows.size} bytes, and Redis takes an epoch in one "
                 f"transaction of at most {self._limit} (max_epoch_bytes)",
                 where=self._view.shown,
-                hint="Read less in one epoch (maxFilesPerTrigger, maxOffsetsPerTrigger), or use "
-                "RocksDB. The server holds the whole transaction in memory while it runs.",
+                hint="What is planned runs again as it is: raise max_epoch_bytes for this epoch, "
+                "as far as the server has memory. Then read less in one (maxFilesPerTrigger, "
+                "maxOffsetsPerTrigger), or use RocksDB.",
             )
 
     def commit(self, committable: Committable) -> None:
@@ -217,28 +215,4 @@ class KeyValueSink(Sink):
         return receipt_of_epoch(self._view.store, shown.epoch) if shown is not None else None
 
     def unpublish_after(self, epoch: int) -> list[int]:
-        shown = shown_place(self._view.store)
-        if shown is None or shown.epoch <= epoch:
-            return []
-        if epoch > 0:
-            raise RefusedError(
-                f"a view shows the newest row of each key, and cannot go back from epoch "
-                f"{shown.epoch} to {epoch}",
-                where=self._view.shown,
-                hint="Bring the server back from a save of that epoch, or begin the view anew "
-                "with policy='auto_reset', which reads every row again.",
-            )
-        taken = self._view.in_session(self._forget)
-        self._view.close()
-        self._staging.clear()
-        return taken
-
-    def _forget(self, session: Session) -> list[int]:
-        numbers = [int(key) for key, _ in self._view.store.items(EPOCHS) if key.isdigit()]
-        owner = session.get(EPOCHS, b"owner")
-        for space in (VIEW, TIMES, EPOCHS):
-            session.clear(space)
-        if owner is not None:
-            session.put(EPOCHS, b"owner", owner)
-        session.forget_checkpoints()
-        return sorted(numbers)
+        return self._view.go_back(epoch)

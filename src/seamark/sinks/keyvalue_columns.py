@@ -68,9 +68,9 @@ class Shape:
                 hint="Give each its own name with alias() or toDF().",
             )
         for name in self.key:
-            _refuse_as_key(name, _type_of(schema, name, "key"))
+            _refuse_nested("key", name, _type_of(schema, name, "key"))
         if self.order_by is not None:
-            _type_of(schema, self.order_by, "order_by")
+            _refuse_nested("order_by", self.order_by, _type_of(schema, self.order_by, "order_by"))
         if self.delete_where is not None:
             kind = _type_of(schema, self.delete_where, "delete_where")
             if not isinstance(kind, BooleanType):
@@ -95,10 +95,10 @@ class Shape:
             f.to_json(f.struct(*row), _JSON).cast("binary").alias(VALUE),
         ]
         if self.delete_where is not None:
-            flag = f.coalesce(_column(_path(self.delete_where)), f.lit(False))
+            flag = f.coalesce(_column(_path(schema, self.delete_where)), f.lit(False))
             columns.append(flag.alias(DELETED))
         if self.order_by is not None:
-            columns.append(_column(_path(self.order_by)).alias(RANK))
+            columns.append(_column(_path(schema, self.order_by)).alias(RANK))
         if self.expire is not None:
             columns.append(_milliseconds(schema, self.expire).alias(TIME))
         return df.select(*columns)
@@ -108,12 +108,12 @@ class Shape:
         from pyspark.sql.types import BinaryType, StringType
 
         if len(self.key) == 1:
-            column, kind = _column(_path(self.key[0])), _type_of(schema, self.key[0], "key")
+            column, kind = _column(_path(schema, self.key[0])), _type_of(schema, self.key[0], "key")
             if isinstance(kind, BinaryType | StringType):
                 return column.cast("binary")
             plain = f.regexp_replace(_element(column), '^"|"$', "")
             return f.when(column.isNotNull(), plain.cast("binary"))
-        columns = [_column(_path(name)) for name in self.key]
+        columns = [_column(_path(schema, name)) for name in self.key]
         parts: list[Column] = [f.lit("[")]
         for number, column in enumerate(columns):
             parts += [f.lit(",")] if number else []
@@ -134,7 +134,7 @@ def _milliseconds(schema: StructType, name: str) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import LongType, StructType
 
-    column, kind = _column(_path(name)), _type_of(schema, name, "expire")
+    column, kind = _column(_path(schema, name)), _type_of(schema, name, "expire")
     if isinstance(kind, StructType):
         column, kind = column["end"], _end_of_window(kind)
     return column if isinstance(kind, LongType) else f.unix_millis(column.cast("timestamp"))
@@ -165,13 +165,13 @@ def _type_of(schema: StructType, name: str, option: str) -> DataType:
     return found
 
 
-def _refuse_as_key(name: str, kind: DataType) -> None:
+def _refuse_nested(option: str, name: str, kind: DataType) -> None:
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
     if isinstance(kind, ArrayType | MapType | StructType | VariantType):
         raise RefusedError(
-            f"the column {name!r} ({kind.simpleString()}) cannot be a key",
-            hint="Take a field of it, as in key=['window.start'], or a column of one value.",
+            f"{option}: the column {name!r} ({kind.simpleString()}) is more than one value",
+            hint=f"Take a field of it, as in {option}='window.start', or a column of one value.",
         )
 
 
@@ -179,8 +179,9 @@ def _wrong_type(option: str, name: str, kind: DataType, wanted: str) -> RefusedE
     return RefusedError(f"{option}: {name!r} is {kind.simpleString()}, and must be {wanted}")
 
 
-def _path(name: str) -> str:
-    return ".".join(map(quoted, name.split(".")))
+def _path(schema: StructType, name: str) -> str:
+    """A column, also one with a dot in its name, or a field inside one."""
+    return quoted(name) if name in schema.names else ".".join(map(quoted, name.split(".")))
 
 
 def quoted(name: str) -> str:

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -45,8 +44,24 @@ class Staging:
     """The staged and kept epochs of one view."""
 
     def __init__(self, path: str, keep: int) -> None:
-        self.path = path
+        self._given = path
         self._keep = keep
+        self.below = ""
+        """The part of the folder that is this view's alone."""
+
+    @property
+    def path(self) -> str:
+        """The view's own folder."""
+        return f"{self._given}/{self.below}" if self.below else self._given
+
+    def make(self) -> None:
+        """Have the folder, whose name survives a power cut from then on."""
+        with telling("making", self.path):
+            there = self.path
+            while not is_there(there):
+                there = os.path.dirname(there)
+            make_durable_folder(self.path, there)
+            sync_if_there(os.path.dirname(there))
 
     def folder(self, attempt: str, epoch: int) -> str:
         """Where an attempt's rows are staged."""
@@ -151,10 +166,13 @@ class Staging:
         for _, name in ages[: max(len(ages) - self._keep, 0)]:
             remove_tree(f"{kept}/{name}")
 
-    def clear(self) -> None:
-        """Remove what is kept: it belongs to a history that is over."""
-        with suppress(FileNotFoundError):
-            remove_tree(f"{self.path}/{_KEPT}")
+    def forget_after(self, epoch: int) -> None:
+        """Remove what is kept of later epochs: they belong to a history that is over."""
+        kept = f"{self.path}/{_KEPT}"
+        with telling("removing epochs kept in", kept):
+            for name in names_in(kept):
+                if _newest_epoch(f"{kept}/{name}") > epoch:
+                    remove_tree(f"{kept}/{name}")
 
 
 def _newest_epoch(folder: str) -> int:

@@ -102,6 +102,17 @@ def _damaged(reader: Reader, space: str, key: bytes, why: str) -> DamageError:
     )
 
 
+def packed_time(milliseconds: int) -> bytes:
+    """A time as it is stored."""
+    return _MS.pack(milliseconds)
+
+
+def unpacked_time(data: bytes) -> int:
+    """A time from what is stored."""
+    found: int = _MS.unpack(data)[0]
+    return found
+
+
 def require_owner(session: Session, wanted: Owner) -> None:
     """Note whose view it is; :class:`RefusedError` when it is somebody else's."""
     found = _found(session, _OWNER, Owner)
@@ -137,7 +148,7 @@ class Expiry:
         for key, value in store.items(TIMES):
             if len(value) != _MS.size:
                 raise _damaged(store, TIMES, key, f"{len(value)} bytes instead of {_MS.size}")
-            times[key] = _MS.unpack(value)[0]
+            times[key] = unpacked_time(value)
         heap = [(at, key) for key, at in times.items()]
         heapq.heapify(heap)
         return cls(place, times, heap)
@@ -174,6 +185,8 @@ class Effect:
     gone: set[bytes]
     untimed: set[bytes]
     """Keys that stay and no longer expire."""
+    has_times: bool = False
+    """Whether rows of the view may expire at all."""
 
 
 def effect_of(rows: Rows, watermark: int | None, expiry: Expiry | None) -> Effect:
@@ -184,7 +197,7 @@ def effect_of(rows: Rows, watermark: int | None, expiry: Expiry | None) -> Effec
     if watermark is not None:
         gone |= expiry.due(watermark) - rows.upserts.keys()
     untimed = (expiry.times.keys() & rows.upserts.keys()) - rows.times.keys()
-    return Effect(rows.upserts, rows.times, gone, untimed)
+    return Effect(rows.upserts, rows.times, gone, untimed, has_times=True)
 
 
 def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
@@ -196,7 +209,7 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
     session.put_many(VIEW, effect.upserts.items())
     if effect.times or effect.gone or effect.untimed:
         session.delete_many(TIMES, effect.gone | effect.untimed)
-        session.put_many(TIMES, ((key, _MS.pack(at)) for key, at in effect.times.items()))
+        session.put_many(TIMES, ((key, packed_time(at)) for key, at in effect.times.items()))
     number = staged.receipt.epoch
     session.put(EPOCHS, epoch_key(number), msgspec.json.encode(staged.receipt))
     session.put(EPOCHS, _NEWEST, msgspec.json.encode(staged.place))
@@ -205,3 +218,24 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
     stage_sources(session, number, staged.positions)
     if staged.config_hash is not None:
         session.stage_config_hash(staged.config_hash)
+
+
+def forget_epoch(session: Session, staged: StagedEpoch) -> None:
+    """Stage that the view shows what it showed before an epoch; its rows are the caller's."""
+    session.delete(EPOCHS, epoch_key(staged.receipt.epoch))
+    if staged.after is None:
+        session.delete(EPOCHS, _NEWEST)
+    else:
+        session.put(EPOCHS, _NEWEST, msgspec.json.encode(staged.after))
+
+
+def forget_all(session: Session) -> list[int]:
+    """Stage that the view is empty, as if it had never shown anything; what it remembers."""
+    numbers = [int(key) for key, _ in session.store.items(EPOCHS) if key.isdigit()]
+    owner = session.get(EPOCHS, _OWNER)
+    for space in (VIEW, TIMES, EPOCHS):
+        session.clear(space)
+    if owner is not None:
+        session.put(EPOCHS, _OWNER, owner)
+    session.forget_checkpoints()
+    return sorted(numbers)

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from seamark.errors import DamageError, LineageError, SeamarkError, StoreUnavailableError
+from seamark.errors import (
+    DamageError,
+    LineageError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.progress.ledger import Overtaken
 from seamark.progress.opening import open_ledger
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
+from seamark.sinks.contract import Epoch
 from seamark.sinks.folders import is_there
 from seamark.sinks.keyvalue_rows import Rows, load_rows
 from seamark.sinks.keyvalue_staging import Staging
+from seamark.sinks.keyvalue_undo import can_be_taken_back, keep_what_was, take_back
+from seamark.sinks.keyvalue_url import is_redis
 from seamark.sinks.keyvalue_view import (
     Effect,
     Expiry,
@@ -22,6 +33,7 @@ from seamark.sinks.keyvalue_view import (
     StagedEpoch,
     apply_epoch,
     effect_of,
+    forget_all,
     receipt_of_epoch,
     shown_place,
 )
@@ -30,8 +42,26 @@ from seamark.sinks.lineage import Identity, another_lineage
 log = logging.getLogger("seamark.sinks")
 
 T = TypeVar("T")
+Way = dict[Place | None, Place]
+"""What to apply after what."""
 
 _TRIES: Final = 20
+
+
+@contextmanager
+def _overtaken_without(folder: str) -> Iterator[None]:
+    """When a folder vanishes meanwhile, another process has committed it and put it aside."""
+    try:
+        yield
+    except (SeamarkError, OSError):
+        if is_there(folder):
+            raise
+        raise Overtaken(f"{folder} is gone") from None
+
+
+def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
+    if shown_place(session) == staged.place:  # else another process has done it meanwhile
+        take_back(session, folder, staged)
 
 
 class PreparedView(Identity, frozen=True):
@@ -51,19 +81,21 @@ class PreparedView(Identity, frozen=True):
 class ViewWriter:
     """The store that holds a view, opened when it is first needed."""
 
-    def __init__(self, url: str, staging: Staging, *, expires: bool) -> None:
+    def __init__(self, url: str, staging: Staging, *, expires: bool, undo: bool) -> None:
         self._url = url
         self._staging = staging
         self._expires = expires
+        self._undo = undo
         self._opened: SourceCheckpointStore | None = None
         self._expiry: Expiry | None = None
+        self._last: Place | None = None
         self.namespace = ""
         """Of a view in Redis whose URL names none."""
 
     @property
     def is_redis(self) -> bool:
         """Whether it is in Redis, and not in RocksDB."""
-        return urlsplit(self._url).scheme.lower() in ("redis", "rediss")
+        return is_redis(self._url)
 
     @property
     def shown(self) -> str:
@@ -97,7 +129,7 @@ class ViewWriter:
         """Let go of the store; it is opened again when it is needed."""
         if self._opened is not None:
             self._opened.close()
-        self._opened = self._expiry = None
+        self._opened = self._expiry = self._last = None
 
     def in_session(self, work: Callable[[Session], T]) -> T:
         """Do something in one session, and again when another process came in between."""
@@ -118,15 +150,43 @@ class ViewWriter:
 
         :class:`LineageError` when it shows something that the epoch cannot follow.
         """
+        way: Way = {}
         while True:
-            done, effect = self.in_session(lambda session: self._step(session, wanted, loaded))
+            done, effect = self.in_session(lambda session: self._step(session, wanted, loaded, way))
             if effect is not None and self._expiry is not None:
                 self._expiry.follow(effect, done)
             if done == wanted.place:
+                self._last = done
                 return
 
+    def followed_by(self, epoch: Epoch) -> Place | None:
+        """What the view shows when the epoch is applied.
+
+        :class:`LineageError` when it shows something that the epoch cannot follow.
+        """
+        shown, last = shown_place(self.store), self._last
+        if last is not None and (shown is None or shown.epoch < last.epoch):
+            return last  # the server has lost something: the commit brings it up again first
+        if (
+            shown is None
+            or shown.epoch + 1 == epoch.number
+            or receipt_of_epoch(self.store, epoch.number) is not None  # told by the commit
+        ):
+            return shown
+        raise LineageError(
+            f"the view shows epoch {shown.epoch} of timeline {shown.timeline}, and epoch "
+            f"{epoch.number} cannot follow it",
+            where=self.shown,
+            hint="The view was away from its pipeline, or one of the two was brought back from a "
+            "copy. Bring both back together, or begin with a new view and a new store.",
+        )
+
     def _step(
-        self, session: Session, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None
+        self,
+        session: Session,
+        wanted: PreparedView,
+        loaded: tuple[StagedEpoch, Rows] | None,
+        way: Way,
     ) -> tuple[Place, Effect | None]:
         """Bring the view one epoch closer; to which, and what it changes."""
         shown = receipt_of_epoch(session, wanted.epoch)
@@ -138,9 +198,13 @@ class ViewWriter:
         if now == wanted.after:
             step, (staged, rows) = wanted.place, loaded or self._read(wanted.place, wanted.digest)
         else:
-            step = self._first_missing(now, wanted)
+            step = self._first_missing(now, wanted, way)
             staged, rows = self._read(step)
         effect = effect_of(rows, staged.watermark, self._expiry_at(now))
+        folder = self._staging.find(step) if self._undo else None
+        if folder is not None:
+            with _overtaken_without(folder):
+                keep_what_was(session, folder, staged, effect)
         apply_epoch(session, staged, effect)
         return step, effect
 
@@ -152,18 +216,15 @@ class ViewWriter:
                 where=f"{self.shown}, {self._staging.path}",
                 hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
             )
-        try:
+        with _overtaken_without(folder):
             staged = self._staging.read(folder, digest)
             return staged, load_rows(folder, staged.watermark)
-        except (SeamarkError, OSError):
-            if is_there(folder):
-                raise
-            # another process has committed it and put it aside
-            raise Overtaken(f"{folder} is gone") from None
 
-    def _first_missing(self, now: Place | None, wanted: PreparedView) -> Place:
+    def _first_missing(self, now: Place | None, wanted: PreparedView, way: Way) -> Place:
         """The first of the kept epochs that bring a view that fell behind up to the wanted one."""
-        missing = self._staging.way(now, wanted.after).get(now)
+        if now not in way:
+            way.update(self._staging.way(now, wanted.after))
+        missing = way.get(now)
         if missing is not None:
             log.warning("%s fell behind: applying epoch %d again", self.shown, missing.epoch)
             return missing
@@ -176,6 +237,49 @@ class ViewWriter:
             f"the epochs in between are not kept in {self._staging.path}. Bring the server back "
             "from a newer save, or begin anew with policy='auto_reset'.",
         )
+
+    def go_back(self, epoch: int) -> list[int]:
+        """Take back all later epochs, newest first; which they were.
+
+        :class:`RefusedError` when it is not known what the view showed then; nothing is changed.
+        """
+        shown = shown_place(self.store)
+        if shown is None or shown.epoch <= epoch:
+            # what an emptied server, or a reset that died, has left
+            self._staging.forget_after(epoch)
+            return []
+        way = self._way_back(shown, epoch)
+        if way is None and epoch > 0:
+            raise RefusedError(
+                f"it is not known any more what the view showed at epoch {epoch}, and it shows "
+                f"epoch {shown.epoch}",
+                where=self.shown,
+                hint="KeyValueSink(…, undo=True) keeps that for the last keep_epochs epochs. Bring "
+                "the server back from a save of that epoch, or begin the view anew with "
+                "policy='auto_reset', which reads every row again.",
+            )
+        if way is None:
+            taken = self.in_session(forget_all)
+        else:
+            taken = [staged.receipt.epoch for _, staged in way]
+            for folder, staged in way:
+                self.in_session(partial(_taken_back, folder=folder, staged=staged))
+        self._expiry = self._last = None
+        self._staging.forget_after(epoch)
+        return sorted(taken)
+
+    def _way_back(self, shown: Place, epoch: int) -> list[tuple[str, StagedEpoch]] | None:
+        """The kept epochs to take back one after another, or None when one is missing."""
+        way: list[tuple[str, StagedEpoch]] = []
+        place: Place | None = shown
+        while place is not None and place.epoch > epoch:
+            folder = self._staging.find(place)
+            if folder is None or not can_be_taken_back(folder):
+                return None
+            staged = self._staging.read(folder)
+            way.append((folder, staged))
+            place = staged.after
+        return way
 
     def _expiry_at(self, now: Place | None) -> Expiry | None:
         if not self._expires:

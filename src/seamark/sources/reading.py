@@ -6,7 +6,8 @@ Pure Python, without Spark: :mod:`seamark.sources.streaming` is the shell around
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -44,21 +45,34 @@ class Epoch:
 
 
 class SequenceReader:
-    """Cuts a source into epochs and holds the rows of the newest one, never of more."""
+    """Cuts a source into epochs and holds the rows of the newest one, never of more.
 
-    def __init__(self, source: Readable, name: str, columns: Sequence[str], max_rows: int) -> None:
+    After a read without rows the source is left in peace for ``pause`` seconds.
+    """
+
+    def __init__(
+        self,
+        source: Readable,
+        name: str,
+        columns: Sequence[str],
+        max_rows: int,
+        pause: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._source = source
         self._name = name
         self._columns = columns
         self._max_rows = max_rows
+        self._pause = pause
+        self._clock = clock
         self._ahead: Epoch | None = None
         self._ends = False
-        self._exhausted = False
+        self._quiet_until = float("-inf")
 
     def stop_at_present(self) -> None:
         """Come to an end: from the first read without rows on, there are no more."""
         self._ends = True
-        self._exhausted = False
+        self._quiet_until = float("-inf")
         self._source.stop_at_present()
 
     def end_after(self, start: Offset, limit: int | None) -> Offset:
@@ -68,12 +82,12 @@ class SequenceReader:
         """
         if self._ahead is not None and self._ahead.start == start:
             return self._ahead.end  # Spark asks again when an epoch was not begun
-        if self._ends and self._exhausted:
+        if self._clock() < self._quiet_until:
             return start
         most = None if limit is None else min(limit, self._max_rows)
         epoch = self._read(start, most)
         if not epoch.rows:
-            self._exhausted = True
+            self._quiet_until = float("inf") if self._ends else self._clock() + self._pause
             return start
         self._ahead = epoch
         return epoch.end

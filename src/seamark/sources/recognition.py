@@ -29,8 +29,8 @@ def refuse_endings(spark: SparkSession, df: DataFrame, trigger: Mapping[str, Any
     found = sequenced_formats(spark, df)
     if found:
         raise RefusedError(
-            f"available_now needs Spark 4.2 or newer for the source {found[0]!r}, and this is "
-            f"{spark.version}",
+            f"a run that ends by itself (available_now) needs Spark 4.2 or newer for the source "
+            f"{found[0]!r}, and this is {spark.version}",
             where="Spark would end the run after one epoch of max_rows_per_epoch rows, and say "
             "nothing of those that are left.",
             hint="Use run(available_now=False, timeout=…), or Spark 4.2.",

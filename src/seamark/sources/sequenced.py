@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from seamark.errors import InvalidInputError
 from seamark.sources.offsets import Position
 from seamark.sources.reading import Placed, SequenceReader
+from seamark.spark.crossing import crossing
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 20_000
 """Rows of an epoch unless ``max_rows_per_epoch`` says otherwise: they pass through one Python
 process and the driver, and 20 000 rows of 1 KB are 20 MB."""
+POLL_SECONDS: Final = 0.5
+"""Spark asks an idle source about a hundred times a second, which few origins deserve."""
 
 
 class SequencedSource(DataSource):
@@ -43,6 +46,11 @@ class SequencedSource(DataSource):
 
     The object is pickled before it is read from: open connections and files in ``read_from``.
     """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._max_rows = _count(options, "max_rows_per_epoch", MAX_ROWS)
+        self._poll_seconds = seconds(options, "poll_seconds", POLL_SECONDS)
 
     @abstractmethod
     def read_from(self, position: Position | None, limit: int) -> Iterable[Placed]:
@@ -75,21 +83,34 @@ class SequencedSource(DataSource):
         """Spark's view of this source."""
         from seamark.sources.streaming import SparkReader
 
-        self.use_schema(schema)
-        rows = rows_per_epoch(self.options.get("max_rows_per_epoch"))
-        reader = SequenceReader(self, self.name(), schema.fieldNames(), rows)
+        with crossing():
+            self.use_schema(schema)
+        columns, rows = schema.fieldNames(), self._max_rows
+        reader = SequenceReader(self, self.name(), columns, rows, self._poll_seconds)
         return SparkReader(reader, rows)
 
     def use_schema(self, schema: StructType) -> None:
         """Told once which columns the rows must have, before anything is read."""
 
 
-def rows_per_epoch(option: str | None) -> int:
-    """The option ``max_rows_per_epoch``; :class:`InvalidInputError` unless it is a count."""
-    if option is None:
-        return MAX_ROWS
-    if not option.strip().isdecimal() or int(option) == 0:
-        raise InvalidInputError(
-            f"max_rows_per_epoch must be a number of rows above 0, not {option!r}"
-        )
-    return int(option)
+def seconds(options: MutableMapping[str, str], name: str, default: float) -> float:
+    """An option in seconds; :class:`InvalidInputError` unless it is a number of them."""
+    text = options.get(name)
+    if text is None:
+        return default
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise InvalidInputError(f"{name} must be a number of seconds, not {text!r}")
+    return found
+
+
+def _count(options: MutableMapping[str, str], name: str, default: int) -> int:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise InvalidInputError(f"{name} must be a number of rows above 0, not {text!r}")
+    return int(text)

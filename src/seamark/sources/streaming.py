@@ -80,8 +80,7 @@ class SparkReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with crossing():
             first, last = offset_from(start), offset_from(end)
             # before 4.2 a restart tells where it goes on by asking for no rows at that place
-            if self._seen is None or self._seen.sequence < last.sequence:
-                self._seen = last
+            self._seen = last
             return _pieces(self._reader.rows_between(first, last))
 
     def read(self, partition: InputPartition) -> Iterator[Row]:

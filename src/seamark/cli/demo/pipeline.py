@@ -101,7 +101,7 @@ def as_bars(trades: DataFrame) -> DataFrame:
 def declare(spark: SparkSession, folder: Path, on_step: OnStep | None) -> Pipeline:
     """One source, one stateful aggregation, one filter; two sinks of files and a live view."""
     import seamark
-    from seamark.progress.opening import rocksdb_url
+    from seamark.progress import rocksdb_url
     from seamark.sinks import FileSink, KeyValueSink
 
     p = seamark.Pipeline("demo", store=folder / CHECKPOINTS, on_step=on_step)

@@ -45,7 +45,8 @@ class Screen:
 
         def region() -> RenderableType:
             waiting = [self._waiting] if self._waiting is not None else []
-            return Group("", *map(Text, view_lines(view.newest)), *waiting)
+            headline, *rows = view_lines(view.newest)
+            return Group("", Text(headline, "bold"), *map(Text, rows), *waiting)
 
         if self._console.is_terminal:
             with Live(
@@ -130,7 +131,9 @@ def view_lines(view: Look) -> list[str]:
     """The view in a few lines: whether it is whole, and the price of each symbol."""
     cells = [f"{row.symbol} {row.price:6.2f}" for row in view.rows]
     lines = [cells[at : at + _ROWS_PER_LINE] for at in range(0, len(cells), _ROWS_PER_LINE)]
-    return [f"latest, read beside the pipeline: {whole_text(view)}", *map("   ".join, lines)]
+    return [f"latest, read beside the pipeline: {whole_text(view)}"] + [
+        "  " + "   ".join(line) for line in lines
+    ]
 
 
 def whole_text(view: Look) -> str:
@@ -142,10 +145,12 @@ def whole_text(view: Look) -> str:
 
 
 def _watched_text(watched: Watched) -> str:
-    looks = f"The view was read {_grouped(watched.looks)} times beside its writer"
-    if watched.holds:
-        return f"{looks}: {watched.epochs} epochs, never half of one."
-    return f"{looks}: {watched.wrong} times it showed half an epoch, or one that was over."
+    if not watched.epochs:
+        return "The view was never there for its reader."
+    looks = f"View read {_grouped(watched.looks)} times beside its writer"
+    if watched.wrong:
+        return f"{looks}: {watched.wrong} times half an epoch, or an old one."
+    return f"{looks}: {watched.epochs} epochs, never half of one."
 
 
 def _epoch_widths(sinks: Sequence[str]) -> list[int]:

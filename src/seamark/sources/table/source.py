@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.sources.offsets import Position
 from seamark.sources.reading import Placed
-from seamark.sources.sequenced import SequencedSource, rows_per_epoch
+from seamark.sources.sequenced import SequencedSource, seconds
 from seamark.sources.table.database import Database
 from seamark.sources.table.dialects import MARK, POSTGRES, SQLITE, split_names
 from seamark.sources.table.postgres import PostgresTable
@@ -32,6 +32,7 @@ _OPTIONS: Final = (
     "key",
     "columns",
     "max_rows_per_epoch",
+    "poll_seconds",
     "settle_seconds",
     "settle_timeout",
 )
@@ -62,9 +63,9 @@ class TableSource(SequencedSource):
         for name in ("table", "key"):
             if not options.get(name):
                 raise InvalidInputError(f"a table needs the option {name!r}")
-        rows_per_epoch(options.get("max_rows_per_epoch"))
-        self._settle_seconds = _seconds(options, "settle_seconds")
-        self._settle_timeout = _seconds(options, "settle_timeout")
+        self._has_delay = "settle_seconds" in options
+        self._settle_seconds = seconds(options, "settle_seconds", SETTLE_SECONDS)
+        self._settle_timeout = seconds(options, "settle_timeout", SETTLE_TIMEOUT)
         self._database = Database(options, self.name())
         self._key = options["key"]
         self._parts = split_names(options["table"], ".")
@@ -165,8 +166,7 @@ class TableSource(SequencedSource):
 
     def stop_at_present(self) -> None:
         """Read up to what is visible now, having waited for those who are writing."""
-        patience = SETTLE_TIMEOUT if self._settle_timeout is None else self._settle_timeout
-        self._target = self._settling.settled_now(patience)
+        self._target = self._settling.settled_now(self._settle_timeout)
         self._has_target = True
 
     def _rows(self, after: int | None, upto: int, limit: int) -> Iterator[Placed]:
@@ -212,31 +212,16 @@ class TableSource(SequencedSource):
     @cached_property
     def _settling(self) -> Settling:
         dialect = self._database.dialect
-        if self._settle_seconds is not None:
-            return Delay(self._newest, self._settle_seconds)
-        if dialect == SQLITE:
+        if dialect == SQLITE and not self._has_delay:
             return Serial(self._newest)
-        if dialect == POSTGRES:
+        if dialect == POSTGRES and not self._has_delay:
             self._postgres.refuse_unless_locks_tell()
             return Horizon(self._newest, self._postgres.writers)
-        return Delay(self._newest, SETTLE_SECONDS)
+        return Delay(self._newest, self._settle_seconds)
 
     @property
     def _postgres(self) -> PostgresTable:
         return PostgresTable(self._database, self._path, self._key)
-
-
-def _seconds(options: MutableMapping[str, str], name: str) -> float | None:
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise InvalidInputError(f"{name} must be a number of seconds, not {text!r}")
-    return seconds
 
 
 def _key_of(position: Position | None) -> int | None:

@@ -110,3 +110,23 @@ class ProgressClearing:
             with pytest.raises(RefusedError, match="part of a session"):
                 store.clear_checkpoints()
         assert all_of(store) == ({"s": SourceCheckpoint(2, b"two")}, 5, {})
+
+    def test_a_session_that_forgets_all_checkpoints_can_begin_anew(
+        self, store: SourceCheckpointStore, reader: SourceCheckpointStore
+    ) -> None:
+        commit(store, "s", 9, b"old")
+        commit(store, "t", 9, b"old")
+        store.write_config_hash(5)
+        put(store, "data", key="value")
+        store.begin().forget_checkpoints()
+        store.rollback()
+        assert reader.read_checkpoint("s") == SourceCheckpoint(9, b"old")
+        with store.session() as s:
+            s.stage_checkpoint("u", 1)
+            s.forget_checkpoints()
+            assert s.read_checkpoint("s") is None
+            s.stage_checkpoint("s", 1)
+            assert s.read_checkpoint("s") == SourceCheckpoint(1, None)
+            assert reader.read_checkpoint("s") == SourceCheckpoint(9, b"old")
+        expected = ({"s": SourceCheckpoint(1, None)}, None, {"data": {b"key": b"value"}})
+        assert all_of(reader, "data") == expected

