@@ -40,10 +40,12 @@ class HandWrittenView(KeyValueSink):
     def _write(self, df: DataFrame, folder: str) -> None:
         rows: list[Any] = [row._asdict() for row in cast(Any, df).toLocalIterator()]
         Path(folder).mkdir(parents=True)
+        ranks = pa.array([row.get("rank") for row in rows]).type
         for part in range(2):
-            pq.write_table(self._table(rows[part::2]), f"{folder}/part-{part:05}.parquet")
+            table = self._table(rows[part::2], ranks)
+            pq.write_table(table, f"{folder}/part-{part:05}.parquet")
 
-    def _table(self, rows: Sequence[Row]) -> pa.Table:
+    def _table(self, rows: Sequence[Row], ranks: pa.DataType) -> pa.Table:
         keys = [None if row["n"] is None else str(row["n"]).encode() for row in rows]
         table = {
             KEY: pa.array(keys, pa.binary()),
@@ -54,7 +56,7 @@ class HandWrittenView(KeyValueSink):
         if self._shape.expire:
             table[TIME] = pa.array([row.get("time") for row in rows], pa.int64())
         if self._shape.order_by:
-            table[RANK] = pa.array([row.get("rank") for row in rows])
+            table[RANK] = pa.array([row.get("rank") for row in rows], ranks)
         return pa.table(table)
 
 

@@ -1,0 +1,121 @@
+"""The programs in the documentation run as they stand there, but for their addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from seamark.progress import rocksdb_url
+from seamark.sinks import KeyValueSink
+from seamark.testing.conformance.sink_examples import epoch
+from tests.databases import RedisServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    "README.md",
+    "ARCHITECTURE.md",
+    *sorted(f"docs/{each.name}" for each in ROOT.glob("docs/*")),
+]
+ALDR = {"symbol": "ALDR", "time": "2026-01-05T09:30:01.500000Z", "price": 103.27}
+BRCH = {"symbol": "BRCH", "time": "2026-01-05T09:30:00.000001Z", "price": None}
+OFFSET = '{"offset": 1000}'
+
+
+def program(page: str, name: str) -> str:
+    """The block of a page that begins with its file name."""
+    blocks: list[str] = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.S | re.M
+    )
+    found = [block for block in blocks if block.startswith(f"# {name}\n")]
+    assert len(found) == 1, f"{page} has {len(found)} programs {name}"
+    return found[0]
+
+
+def printed_by(code: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@contextmanager
+def written(spark: SparkSession, sink: KeyValueSink, pipeline: str) -> Iterator[None]:
+    """A view with one epoch in it, whose writer is still running."""
+    rows = spark.sql(
+        """SELECT * FROM VALUES
+        ('ALDR', timestamp'2026-01-05 09:30:00Z', double(99)),
+        ('ALDR', timestamp'2026-01-05 09:30:01.5Z', double(103.27)),
+        ('BRCH', timestamp'2026-01-05 09:30:00.000001Z', double(null))
+        AS trades(symbol, time, price)"""
+    )
+    first = replace(
+        epoch(1), pipeline=pipeline, sink="latest", positions={"trades": OFFSET.encode()}
+    )
+    sink.open(pipeline, "latest", rows.schema)
+    sink.stage(rows, first, "a1")
+    sink.commit(sink.prepare())
+    yield
+    sink.close()
+
+
+def check_printed(lines: list[str]) -> None:
+    one, aldr, brch, source = lines
+    assert one == str(ALDR)
+    assert aldr == f"ALDR {ALDR}"
+    assert brch == f"BRCH {BRCH}"
+    assert source == f"trades epoch 1 {OFFSET.encode()!r}"
+
+
+@pytest.mark.warm
+def test_a_view_in_rocksdb_is_read_beside_its_writer(spark: SparkSession, tmp_path: Path) -> None:
+    url = rocksdb_url(tmp_path / "a view")
+    code = program("docs/sinks.md", "read_rocksdb.py")
+    with written(spark, KeyValueSink(url, key="symbol", order_by="time"), "trades"):
+        check_printed(printed_by(code.replace("rocksdb:///data/latest", url)))
+    check_printed(printed_by(code.replace("rocksdb:///data/latest", url)))
+
+
+@pytest.mark.warm
+def test_a_view_in_redis_is_read_by_us_and_by_anybody(
+    spark: SparkSession, redis: RedisServer, tmp_path: Path
+) -> None:
+    from redis import Redis
+
+    pipeline = f"trades-{uuid.uuid4().hex}"
+    code = program("docs/sinks.md", "read_redis.py").replace("redis://cache:6379/0", redis.url)
+    sink = KeyValueSink(redis.url, key="symbol", order_by="time", staging=tmp_path)
+    typed = re.findall(r"^redis-cli (.*)$", (ROOT / "docs/sinks.md").read_text(), re.M)
+    with written(spark, sink, pipeline), Redis.from_url(redis.url) as client:
+        check_printed(printed_by(code.replace("trades.latest", f"{pipeline}.latest")))
+        asked = [shlex.split(line.replace("trades.latest", f"{pipeline}.latest")) for line in typed]
+        one, every = (client.execute_command(*words) for words in asked)
+    assert json.loads(one) == ALDR
+    assert {key: json.loads(row) for key, row in every.items()} == {b"ALDR": ALDR, b"BRCH": BRCH}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_between_pages_leads_somewhere(page: str) -> None:
+    here = ROOT / page
+    for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):
+        if "://" in target:
+            continue
+        path, _, heading = target.partition("#")
+        there = (here.parent / path) if path else here
+        assert there.exists(), f"{here.name} links to {target}"
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.M)
+            slugs = [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]
+            assert heading in slugs, f"{here.name} links to {target}"
