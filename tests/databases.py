@@ -25,7 +25,12 @@ from tools.servers import POSTGRES, REDIS, Program
 
 INITDB_SECONDS = 60.0
 # Nobody reads these tables after a power cut.
-QUICK = ("fsync=off", "full_page_writes=off", "listen_addresses=127.0.0.1")
+QUICK = (
+    "fsync=off",
+    "full_page_writes=off",
+    "listen_addresses=127.0.0.1",
+    "max_prepared_transactions=8",
+)
 
 
 class RedisServer(Server):

@@ -190,4 +190,3 @@ def test_a_reset_empties_the_view_and_the_checkpoints_with_it(world: World) -> N
     fresh = replace(told(1, NEW), fingerprint="another")
     world.show(sink, fresh, *rows_of(1))
     assert world.epoch() == 1
-

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from redis import Redis
 
 from seamark.errors import InvalidInputError, RefusedError, SeamarkError
 from seamark.progress.redis_persistence import judge_persistence
@@ -99,7 +100,9 @@ def test_I10_a_password_is_in_no_description_record_or_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, in_query: bool
 ) -> None:
     password = quote(SECRET, safe="")
-    with _or_skipped("Redis", redis_server(extra=["--requirepass", SECRET])) as server:
+    with _or_skipped("Redis", redis_server()) as server:
+        with Redis.from_url(server.url) as client:
+            client.config_set("requirepass", SECRET)
         host = f"127.0.0.1:{server.port}/0"
         url = f"redis://{host}?password={password}" if in_query else f"redis://:{password}@{host}"
         sink = HandWrittenView(f"{url}&namespace=x".replace("/0&", "/0?"), staging=tmp_path)

@@ -106,7 +106,9 @@ def test_a_late_row_does_not_hide_one_of_the_same_key_that_is_in_time(tmp_path: 
 def test_keys_go_where_the_column_says_so(world: World) -> None:
     sink = world.handle(delete_where="gone")
     world.show(sink, told(1), *({"n": n, "gone": False} for n in range(4)))
-    world.show(sink, told(2), {"n": 1, "gone": True}, {"n": 3, "gone": None}, {"n": 9, "gone": True})
+    world.show(
+        sink, told(2), {"n": 1, "gone": True}, {"n": 3, "gone": None}, {"n": 9, "gone": True}
+    )
     assert world.rows().keys() == {"0", "2", "3"}
     world.show(sink, told(3), {"n": 1})
     assert world.rows().keys() == {"0", "1", "2", "3"}

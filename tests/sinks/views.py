@@ -98,14 +98,17 @@ def told(number: int, timeline: str = OLD, watermark: int | None = None) -> Epoc
 class World:
     """One view, through as many handles as processes would have; and readers of it."""
 
-    def __init__(self, url: str, staging: Path | None) -> None:
+    def __init__(
+        self, url: str, staging: Path | None, kind: type[HandWrittenView] = HandWrittenView
+    ) -> None:
         self.url = url
         self.given = staging
+        self.kind = kind
         self._handles: list[HandWrittenView] = []
 
     def handle(self, **options: Any) -> HandWrittenView:
         """What a process that has just started would use."""
-        sink = HandWrittenView(self.url, staging=self.given, **options)
+        sink = self.kind(self.url, staging=self.given, **options)
         sink.open(PIPELINE, SINK, None)
         self._handles.append(sink)
         return sink
@@ -202,6 +205,10 @@ class World:
         if self.given is None:
             return Path(self.url.removeprefix("rocksdb://"), "_seamark")
         return self.given / PIPELINE / SINK / "_seamark"
+
+    def url_of_another(self, name: str) -> str:
+        """Another view on the same server."""
+        return f"{self.url}-{name}"
 
     def kept(self) -> list[int]:
         return sorted(int(path.name[6:]) for path in self.staging.glob("kept/*/epoch=*"))

@@ -34,6 +34,9 @@ _SECRET_FREE: Final = frozenset(
 )
 """Options that say what is read. All others may hold secrets, or say only how fast it is read."""
 
+_SECRET_FREE_IN: Final = {"seamark_table": frozenset({"key", "columns"})}
+"""Names that say what is read in one format, and might be anything in another."""
+
 _redacted: Final = Redactor({})
 
 _STATEFUL: Final = {
@@ -185,10 +188,12 @@ def _describe(leaf: Any) -> SourceInfo:
     else:
         for pair in _each(options.toSeq()):
             found[str(pair._1())] = str(pair._2())
+    name = name.rsplit(".", 1)[-1]
+    harmless = _SECRET_FREE | _SECRET_FREE_IN.get(name, frozenset())
     allowed = {
-        key.lower(): _redacted(value) for key, value in found.items() if key.lower() in _SECRET_FREE
+        key.lower(): _redacted(value) for key, value in found.items() if key.lower() in harmless
     }
-    return SourceInfo(name.rsplit(".", 1)[-1], dict(sorted(allowed.items())))
+    return SourceInfo(name, dict(sorted(allowed.items())))
 
 
 def _delay_ms(node: Any) -> int:
