@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -34,6 +36,16 @@ def test_every_public_name_can_be_had(name: str) -> None:
 
 def test_every_public_name_has_a_home_and_the_other_way_round() -> None:
     assert set(seamark._HOME) | {"__version__"} == set(seamark.__all__)
+
+
+PACKAGES = ["seamark", *(f"seamark.{name}" for name in ("progress", "sinks", "sources", "testing"))]
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_no_public_name_is_hidden_by_a_module_of_the_same_name(name: str) -> None:
+    package = importlib.import_module(name)
+    modules = {each.name for each in pkgutil.iter_modules(package.__path__)}
+    assert modules.isdisjoint(package.__all__), "whoever imports the module replaces the name"
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from seamark.progress import Session, SourceCheckpointStore
@@ -20,6 +20,12 @@ class TheHashIsWrittenAtOnce(Session):
 class ASessionSeesWhatIsCommitted(Session):
     def get(self, space: str, key: bytes) -> bytes | None:
         return self.store.get(space, key)
+
+
+@breaks("many_keys_are_read_at_once_in_their_order")
+class OfManyKeysOnlyThoseThatAreThere(Session):
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [value for value in super().get_many(space, keys) if value is not None]
 
 
 @breaks("a_doomed_session_takes_nothing_more")

@@ -56,11 +56,10 @@ class Step:
                 model.data[space][key] = value
             case "put_many", space, pairs:
                 model.data[space].update(pairs)
+            case "delete_many", space, gone:
+                model.data[space] = {k: v for k, v in model.data[space].items() if k not in gone}
             case "delete", space, key:
                 model.data[space].pop(key, None)
-            case "delete_many", space, keys:
-                for key in keys:
-                    model.data[space].pop(key, None)
             case "clear", space:
                 model.data[space].clear()
             case "clear_position", source:
@@ -71,8 +70,7 @@ class Step:
                 model.forget_checkpoints()
             case "stage_checkpoint", source, number, position:
                 model.sequences[source] = number
-                if position is not None:
-                    model.positions[source] = position
+                model.positions |= {} if position is None else {source: position}
 
     def goes_back(self, model: Model) -> bool:
         """Whether it would set a sequence back."""

@@ -112,6 +112,25 @@ def test_killed_while_rocksdb_takes_over_a_file(tmp_path: Path, chance: random.R
     kill_at_lines(f"rocksdb://{tmp_path}/progress", 40, chance, run_large_sessions)
 
 
+def test_a_redis_that_is_killed_meanwhile_keeps_what_it_has_acknowledged(
+    redis: RedisServer, chance: random.Random
+) -> None:
+    history = History(f"{redis.url}?namespace=kills-{uuid.uuid4()}")
+
+    def after_the_server(child: Child) -> None:
+        child.reports.poll(10)
+        time.sleep(chance.random() * 0.02)
+        redis.kill()
+        redis.start()
+        time.sleep(chance.random() * 0.2)  # some find out what became of their session, some die
+        child.kill()
+
+    for _ in range(8):
+        history.next_process(after_the_server)
+    history.end()
+    assert history.committed > 8
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_killed_hundreds_of_times(url: str, chance: random.Random) -> None:

@@ -112,13 +112,12 @@ class Histories(RuleBasedStateMachine):
         while self.levels:
             self.commit()
 
-    @rule(really=seldom)
-    def rollback(self, really: bool) -> None:
-        if really:
-            self.store.rollback()
-            self.levels, self.is_doomed = max(self.levels - 1, 0), self.levels > 1
-            if self.levels == 0:
-                self._over()
+    @rule()
+    def rollback(self) -> None:
+        self.store.rollback()
+        self.levels, self.is_doomed = max(self.levels - 1, 0), self.levels > 1
+        if self.levels == 0:
+            self._over()
 
     @precondition(lambda self: self.levels)
     @rule(source=sources, number=numbers)

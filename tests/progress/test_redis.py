@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -199,6 +200,24 @@ def test_a_password_is_not_shown(redis: RedisServer) -> None:
         open_progress(secret)
     assert "hunter2" not in str(caught.value)
     assert "password" in str(caught.value)
+
+
+def test_a_handle_that_is_dropped_leaves_no_connection_behind(
+    url: str, client: Any, namespace: str
+) -> None:
+    before = len(client.client_list())
+    for read_only in (False, True):
+        store = open_progress(url, read_only=read_only)
+        if not read_only:
+            write_number(store, 1)
+            store.begin().stage_checkpoint("source", 2)
+        del store
+    gc.collect()  # a warning about a socket would fail the test
+    for _ in range(100):
+        if len(client.client_list()) <= before:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{len(client.client_list()) - before} connections are left")
 
 
 def test_writers_that_claim_nothing_overtake_each_other(url: str) -> None:

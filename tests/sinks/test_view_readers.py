@@ -11,7 +11,9 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +24,30 @@ from tests.progress.children import _CONTEXT, Child, running
 from tests.sinks.view_children import read_epochs, write_epochs
 from tests.sinks.views import World
 
-_CONTEXT.set_forkserver_preload(["tests.progress.children", "tests.sinks.view_children"])
+NEEDED = (
+    "pandas",  # pyarrow loads it with the first array
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pyspark.sql.types",
+    "redis",
+    "rocksdict",
+    "seamark.progress.redis_persistence",
+    "seamark.progress.rocksdb",
+    "seamark.sinks.keyvalue",
+    "seamark.testing.conformance.sink_examples",
+)
 
 Kill = Callable[[Child], None]
 SMALL = 1
 """Bytes from which a commit is handed to RocksDB as a file of its own: all of them are."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_children() -> None:
+    """Have children forked from a process that has loaded what they need."""
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server._stop()  # one that other tests have started lacks half of it
+    _CONTEXT.set_forkserver_preload(list(NEEDED))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommit
 from seamark.pipeline.epoch import EpochRun, lines_by_source
 from seamark.pipeline.placement import Placed
 from seamark.pipeline.topology import Structure
-from seamark.progress.config_hash import canonical_json, config_hash
+from seamark.progress.config_hashing import canonical_json, config_hash
 from seamark.sinks.contract import Committable
 from seamark.spark.logs import readable_offset
 from seamark.spark.plan import WatermarkInfo

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from seamark.pipeline.compile import Compiled
 from seamark.pipeline.draft import Identity
-from seamark.progress.config_hash import config_hash
+from seamark.progress.config_hashing import config_hash
 from seamark.spark.plan import SourceInfo
 
 

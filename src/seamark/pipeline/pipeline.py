@@ -16,7 +16,7 @@ from seamark.pipeline.explain import explanation
 from seamark.pipeline.judging import judge, watch_partitioned_state
 from seamark.pipeline.launching import Launcher
 from seamark.pipeline.placement import STATE_PREFIX
-from seamark.pipeline.rollback import roll_back
+from seamark.pipeline.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
 from seamark.pipeline.settings import Settings
 from seamark.pipeline.topology import Verdict, structure_of
@@ -156,9 +156,10 @@ class Pipeline:
         """Go back to an earlier checkpoint for good: the next start goes on from its epoch.
 
         Later checkpoints are taken out of use and a new timeline begins. What sinks have shown
-        since is taken back by the next start, as far as each sink can.
+        since is taken back by the next start; :class:`RefusedError` when one of them cannot.
         """
         with open_store(self._store_url, storage_options=self._storage_options) as store:
+            require_sinks_can_follow(store, checkpoint_id, self.name, self._outputs.values())
             states = StateStore(store.backend, prefix=STATE_PREFIX)
             watch_partitioned_state(store, states)
             return roll_back(store, checkpoint_id, self.name)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from seamark.errors import CheckpointNotFoundError, DamageError
+from seamark.errors import CheckpointNotFoundError, DamageError, FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.bounds import check_id
 from seamark.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from seamark.pipeline.compile import Output
+
+log = logging.getLogger("seamark.pipeline")
 
 SHOWN_AS: Final = "shown_as"
 """The timeline under which sinks show the epoch that a rollback went back to."""
@@ -28,6 +35,26 @@ def abandoned_timelines(manifest: CheckpointManifest) -> set[str]:
     listed = manifest.extra.get(ABANDONED, [])
     own = {shown_timeline(manifest), str(manifest.extra.get("timeline", ""))}
     return own.union(map(str, listed) if isinstance(listed, list) else ())
+
+
+def require_sinks_can_follow(
+    store: CheckpointStore, checkpoint_id: int, pipeline: str, outputs: Iterable[Output]
+) -> None:
+    """:class:`RefusedError` when a sink could not take back what it has shown since."""
+    chosen = store.load_by_id(check_id(checkpoint_id))
+    for output in outputs if chosen is not None else ():
+        sink = output.sink
+        if not sink.remembers:
+            continue  # it goes on beside what is there
+        try:
+            sink.open(pipeline, output.name, output.df.schema)
+            newest = sink.newest()
+            if chosen is not None and newest is not None and newest.epoch > chosen.epoch:
+                sink.require_unpublish_after(chosen.epoch)
+        except FencedError as error:
+            log.warning("sink %s is in use and was not asked: %s", output.name, error)
+        finally:
+            sink.close()
 
 
 def roll_back(store: CheckpointStore, checkpoint_id: int, pipeline: str) -> CheckpointManifest:

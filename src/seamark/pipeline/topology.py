@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from seamark.pipeline.compile import Compiled
-from seamark.progress.config_hash import explain_change
+from seamark.progress.config_hashing import explain_change
 from seamark.spark.plan import SourceInfo
 
 Policy = Literal["strict", "warn", "auto_reset"]

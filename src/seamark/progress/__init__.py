@@ -20,7 +20,7 @@ from seamark._lazy import lazy_names
 
 if TYPE_CHECKING:
     from seamark.progress.checkpoints import MAX_POSITION_BYTES, SourceCheckpoint
-    from seamark.progress.config_hash import config_hash, explain_change
+    from seamark.progress.config_hashing import config_hash, explain_change
     from seamark.progress.deduplication import SequenceDedup
     from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts
     from seamark.progress.ledger import Ledger
@@ -68,9 +68,9 @@ _HOME = {
     "StartFacts": "seamark.progress.facts",
     "StartingSource": "seamark.progress.reset",
     "begin_from": "seamark.progress.reset",
-    "config_hash": "seamark.progress.config_hash",
+    "config_hash": "seamark.progress.config_hashing",
     "decide_start": "seamark.progress.policy",
-    "explain_change": "seamark.progress.config_hash",
+    "explain_change": "seamark.progress.config_hashing",
     "open_progress": "seamark.progress.opening",
     "rocksdb_url": "seamark.progress.opening",
     "start_over": "seamark.progress.reset",

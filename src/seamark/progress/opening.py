@@ -49,6 +49,7 @@ def open_ledger(
     check_text(url, "a progress store's URL")
     try:
         parts = urlsplit(url)
+        _ = parts.port  # raises when it is none
     except ValueError:
         raise InvalidInputError("the progress store's URL cannot be read") from None
     scheme = parts.scheme.lower()

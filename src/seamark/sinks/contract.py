@@ -143,6 +143,14 @@ class Sink(ABC):
         """The record of the newest epoch that readers see, or None."""
         return None
 
+    def require_unpublish_after(self, epoch: int) -> None:
+        """:class:`seamark.errors.RefusedError` when :meth:`unpublish_after` would raise it.
+
+        Asked before a pipeline is rolled back; changes nothing.
+        """
+        if type(self).unpublish_after is Sink.unpublish_after:
+            self.unpublish_after(epoch)
+
     def unpublish_after(self, epoch: int) -> list[int]:
         """Take all later epochs away from readers, and keep them aside. Which they were.
 

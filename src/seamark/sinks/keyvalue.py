@@ -214,5 +214,8 @@ class KeyValueSink(Sink):
         shown = shown_place(self._view.store)
         return receipt_of_epoch(self._view.store, shown.epoch) if shown is not None else None
 
+    def require_unpublish_after(self, epoch: int) -> None:
+        self._view.way_back(epoch)
+
     def unpublish_after(self, epoch: int) -> list[int]:
         return self._view.go_back(epoch)

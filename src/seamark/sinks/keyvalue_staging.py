@@ -34,7 +34,7 @@ from seamark.sinks.folders import (
 from seamark.sinks.keyvalue_view import Place, StagedEpoch
 from seamark.sinks.publishing import STAGING, attempt_folder, staging_folder
 from seamark.store.os_errors import telling
-from seamark.store.posix import sync_folder, write_all
+from seamark.store.posix import read_all, sync_folder, write_all
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"
@@ -112,8 +112,7 @@ class Staging:
                     hint="Nothing was shown. Bring the folder back from a copy, or begin the view "
                     "anew.",
                 )
-            with open(f"{folder}/{_ABOUT}", "rb") as file:
-                return msgspec.json.decode(file.read(), type=StagedEpoch)
+            return msgspec.json.decode(_read(f"{folder}/{_ABOUT}"), type=StagedEpoch)
 
     def attempts(self) -> list[str]:
         """Tokens that something is staged under."""
@@ -154,11 +153,12 @@ class Staging:
             make_durable_folder(kept, self.path)
             try:
                 os.rename(folder, f"{kept}/{attempt}")
-                # a server that loses the epoch in the same power cut needs it
-                sync_folder(kept)
             except OSError as error:
                 if not lost_the_race(error):
                     raise
+            # a server that loses the epoch in the same power cut needs it; whoever has renamed it
+            # may have died before this
+            sync_folder(kept)
             self._prune(kept)
 
     def _prune(self, kept: str) -> None:
@@ -177,6 +177,14 @@ class Staging:
 
 def _newest_epoch(folder: str) -> int:
     return max((epoch_of(name) or 0 for name in names_in(folder)), default=0)
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return read_all(fd, os.fstat(fd).st_size + 1)
+    finally:
+        os.close(fd)
 
 
 def _write(path: str, data: bytes) -> None:

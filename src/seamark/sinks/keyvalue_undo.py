@@ -120,7 +120,7 @@ def _read(folder: str) -> tuple[pa.Table, Sources]:
                 f"what the view showed before an epoch cannot be read: {damage}",
                 where=folder,
                 hint="Nothing was changed. Bring the folder back from a copy, or begin the view "
-                "anew with policy='auto_reset'.",
+                "anew: give it a new target, with policy='auto_reset'.",
             )
         with open(f"{folder}/{_ABOUT}", "rb") as file:
             sources = msgspec.json.decode(file.read(), type=Sources)

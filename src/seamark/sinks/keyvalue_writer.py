@@ -235,29 +235,15 @@ class ViewWriter:
             where=self.shown,
             hint="The server has lost what it had acknowledged, or belongs to another history, and "
             f"the epochs in between are not kept in {self._staging.path}. Bring the server back "
-            "from a newer save, or begin anew with policy='auto_reset'.",
+            "from a newer save, or begin anew: a new target, with policy='auto_reset'.",
         )
 
     def go_back(self, epoch: int) -> list[int]:
         """Take back all later epochs, newest first; which they were.
 
-        :class:`RefusedError` when it is not known what the view showed then; nothing is changed.
+        Before the first one the view is empty, which is always known.
         """
-        shown = shown_place(self.store)
-        if shown is None or shown.epoch <= epoch:
-            # what an emptied server, or a reset that died, has left
-            self._staging.forget_after(epoch)
-            return []
-        way = self._way_back(shown, epoch)
-        if way is None and epoch > 0:
-            raise RefusedError(
-                f"it is not known any more what the view showed at epoch {epoch}, and it shows "
-                f"epoch {shown.epoch}",
-                where=self.shown,
-                hint="KeyValueSink(…, undo=True) keeps that for the last keep_epochs epochs. Bring "
-                "the server back from a save of that epoch, or begin the view anew with "
-                "policy='auto_reset', which reads every row again.",
-            )
+        way = self.way_back(epoch)
         if way is None:
             taken = self.in_session(forget_all)
         else:
@@ -265,17 +251,30 @@ class ViewWriter:
             for folder, staged in way:
                 self.in_session(partial(_taken_back, folder=folder, staged=staged))
         self._expiry = self._last = None
+        # also what an emptied server, or a reset that died, has left
         self._staging.forget_after(epoch)
         return sorted(taken)
 
-    def _way_back(self, shown: Place, epoch: int) -> list[tuple[str, StagedEpoch]] | None:
-        """The kept epochs to take back one after another, or None when one is missing."""
+    def way_back(self, epoch: int) -> list[tuple[str, StagedEpoch]] | None:
+        """The kept epochs to take back one after another; None when the view is to be emptied.
+
+        :class:`RefusedError` when it is not known what the view showed at that epoch.
+        """
         way: list[tuple[str, StagedEpoch]] = []
-        place: Place | None = shown
+        shown = place = shown_place(self.store)
         while place is not None and place.epoch > epoch:
             folder = self._staging.find(place)
             if folder is None or not can_be_taken_back(folder):
-                return None
+                if epoch == 0:
+                    return None
+                raise RefusedError(
+                    f"it is not known what the view showed at epoch {epoch}; it shows epoch "
+                    f"{shown.epoch if shown else 0}",
+                    where=self.shown,
+                    hint="KeyValueSink(…, undo=True) keeps that for the last keep_epochs epochs. "
+                    "Bring the server back from a save of that epoch, or begin anew: a new target, "
+                    "with policy='auto_reset', which reads every row again.",
+                )
             staged = self._staging.read(folder)
             way.append((folder, staged))
             place = staged.after

@@ -149,7 +149,7 @@ class TableSource(SequencedSource):
                 where="It was emptied, or an older copy of it was put back; new rows would get "
                 "keys that count as read.",
                 hint="Put the rows back. A job that deletes old rows must leave the newest one. To "
-                "read the table anew, use a new store or policy='auto_reset'.",
+                "read the table anew, use a new store and new targets of the sinks.",
                 source=self.name(),
                 requested=str(after).encode(),
             )

@@ -67,6 +67,22 @@ class ProgressData:
             s.put("data", b"c", b"2")
         assert dict(store.items("data")) == {b"a": b"2", b"b": b"2", b"c": b"2"}
 
+    def test_many_keys_are_read_at_once_in_their_order(self, store: SourceCheckpointStore) -> None:
+        pairs = [(b"%05d" % number, b"%d" % number) for number in range(1200)]
+        with store.session() as s:
+            s.put_many("data", pairs)
+        asked = [b"00003", b"never there", b"01199", b"00003", b""]
+        with store.session() as s:
+            assert s.get_many("data", asked) == [b"3", None, b"1199", b"3", None]
+            assert s.get_many("data", [key for key, _ in pairs]) == [value for _, value in pairs]
+            assert s.get_many("data", []) == []
+            assert s.get_many("elsewhere", asked[:2]) == [None, None]
+            s.put("data", b"", b"new")
+            s.delete("data", b"00003")
+            assert s.get_many("data", asked) == [None, None, b"1199", None, b"new"]
+            s.clear("data")
+            assert s.get_many("data", asked) == [None] * 5
+
     def test_deleting_takes_one_key_and_is_harmless_when_it_is_not_there(
         self, store: SourceCheckpointStore
     ) -> None:
@@ -120,6 +136,7 @@ class ProgressData:
                 lambda: s.delete("data", wrong),
                 lambda: s.delete_many("data", [b"good", wrong]),
                 lambda: s.get("data", wrong),
+                lambda: s.get_many("data", [b"good", wrong]),
                 lambda: store.get("data", wrong),
             )
         assert [*store.items("data")] == []

@@ -169,6 +169,7 @@ def takes_nothing_more(ended: Session) -> None:
         lambda: ended.delete_many("data", [b"key"]),
         lambda: ended.clear("data"),
         lambda: ended.get("data", b"key"),
+        lambda: ended.get_many("data", [b"key"]),
         lambda: ended.read_checkpoint("s"),
         lambda: ended.stage_checkpoint("s", 9),
         lambda: ended.stage_config_hash(9),

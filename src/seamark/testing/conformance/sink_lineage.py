@@ -90,9 +90,13 @@ class SinkTakingBack:
         sink = writer.new_handle()
         if not self.can_take_back:
             with pytest.raises(RefusedError):
+                sink.require_unpublish_after(1)
+            with pytest.raises(RefusedError):
                 sink.unpublish_after(1)
             assert sorted(visible()) == [1, 2, 3]
             return
+        sink.require_unpublish_after(1)
+        assert sorted(visible()) == [1, 2, 3]
         assert sorted(sink.unpublish_after(1)) == [2, 3]
         assert sorted(visible()) == [1]
         if sink.remembers:

@@ -1,0 +1,122 @@
+"""The folder of a view dies at every I/O that it makes, and keeps what a server may have lost.
+
+What a server has acknowledged it can lose in the same power cut. So an epoch that was prepared must
+be found whole, staged or kept, whatever else became of the disk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from seamark.errors import DamageError
+from seamark.sinks import epoch_folder, folders, keyvalue_staging, publishing
+from seamark.sinks.keyvalue_staging import Staging
+from seamark.sinks.keyvalue_view import Place, StagedEpoch
+from seamark.sinks.lineage import receipt_of
+from seamark.store.posix import write_all
+from seamark.testing.disk import SimulatedDisk
+from seamark.testing.mounting import mount
+from seamark.testing.recording import Crash, Recording
+from tests.sinks.views import told
+
+PATH = "/data/trades/bars"
+KEEP = 2
+
+
+@dataclass
+class Facts:
+    """What a pipeline had been told before the process died."""
+
+    prepared: list[Place] = field(default_factory=list)
+    done: bool = False
+
+
+def staged(number: int) -> StagedEpoch:
+    before = staged(number - 1).place if number > 1 else None
+    return StagedEpoch(receipt_of(told(number), f"a{number}"), before, 5, {"orders": b"x"}, 7)
+
+
+def run(facts: Facts) -> None:
+    folder = Staging(PATH, KEEP)
+    folder.make()
+    for number in (1, 2, 3, 4):
+        epoch = staged(number)
+        with folders.staging_into(folder.folder(f"a{number}", number)):
+            _put(folder.folder(f"a{number}", number), b"rows of %d" % number)
+        folder.seal(epoch)
+        facts.prepared.append(epoch.place)
+        # here the server commits it
+        folder.put_aside(f"a{number}")
+    folder.remove("a9")
+    facts.done = True
+
+
+def test_a_prepared_epoch_is_found_whole_after_a_death_at_any_io(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = 0
+    for what, disk, facts in deaths(monkeypatch):
+        seen += 1
+        _mount(monkeypatch, disk)
+        folder = Staging(PATH, KEEP)
+        for place in facts.prepared[-KEEP:]:
+            found = folder.find(place)
+            assert found is not None, f"{what}: {place}\n{disk.tree()}"
+            assert folder.read(found).place == place, f"{what}: {place}"
+        for place in facts.prepared[:-KEEP]:
+            found = folder.find(place)  # it may be half removed, and is never taken for whole
+            if found is not None:
+                with suppress(DamageError):
+                    assert folder.read(found).place == place
+        for attempt in folder.attempts():
+            folder.epochs(attempt)  # whatever is torn, it can be looked at and removed
+            if attempt not in [place.attempt for place in facts.prepared]:
+                folder.remove(attempt)
+        for place in facts.prepared[-1:]:
+            folder.put_aside(place.attempt)
+            found = folder.find(place)
+            assert found is not None
+            assert "/kept/" in found
+        assert disk.open_files() == []
+    assert seen > 300
+
+
+def deaths(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, SimulatedDisk, Facts]]:
+    def attempt(crash_at: int | None) -> tuple[Recording, SimulatedDisk, Facts]:
+        disk, facts = SimulatedDisk(), Facts()
+        recording = Recording(crash_at=crash_at, when="after")
+        _mount(monkeypatch, recording.wrap(disk), recording.wrap(disk.fcntl))
+        with suppress(Crash):
+            run(facts)
+        return recording, disk, facts
+
+    recording, disk, facts = attempt(None)
+    assert facts.done
+    yield "finished", disk.after_power_cut(), facts
+    for crash_at in range(1, len(recording.calls) + 1):
+        again, disk, facts = attempt(crash_at)
+        assert again.crashed
+        what = f"died after {recording.calls[crash_at - 1]} ({crash_at})"
+        yield f"{what}, killed", disk.after_kill(), facts
+        yield f"{what}, power cut", disk.after_power_cut(), facts
+        luck = random.Random(crash_at)
+        yield f"{what}, unlucky power cut", disk.after_power_cut(luck), facts
+
+
+def _mount(monkeypatch: pytest.MonkeyPatch, disk: object, locks: object = None) -> None:
+    mount(monkeypatch, disk, locks)
+    for module in (epoch_folder, folders, keyvalue_staging, publishing):
+        monkeypatch.setattr(module, "os", disk)
+
+
+def _put(folder: str, data: bytes) -> None:
+    os = vars(keyvalue_staging)["os"]
+    os.makedirs(folder, exist_ok=True)
+    fd = os.open(f"{folder}/part-0.parquet", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    write_all(fd, data)
+    os.close(fd)
