@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from seamark.sinks import Committable, FileSink
 from seamark.spark.java import use_java
 from seamark.testing.crashes import die, kill_at
-from tests.pipeline import workloads
+from tests.pipeline import views, workloads
 
 FAIL_POINT: Final = "SEAMARK_FAIL_POINT"
 BETWEEN: Final = "commit:between:"
@@ -75,7 +75,10 @@ def main() -> None:
     jvm_pid = jvm.java.lang.ProcessHandle.current().pid()
     (root / "jvm.pid.tmp").write_text(str(jvm_pid), encoding="utf-8")
     (root / "jvm.pid.tmp").rename(root / "jvm.pid")
-    workloads.run(spark, kind, provider, folder, root, **options)
+    if kind in ("views", "whole-view"):
+        views.run(spark, folder, root, kind=kind, **options)
+    else:
+        workloads.run(spark, kind, provider, folder, root, **options)
     (root / "done").touch()
     spark.stop()
 

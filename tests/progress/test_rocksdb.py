@@ -223,6 +223,16 @@ def test_a_session_above_the_limit_is_taken_over_as_a_file(
         assert store.read_checkpoint("s") == SourceCheckpoint(1, b"one")
 
 
+def test_who_is_turned_away_removes_nothing_of_the_writer(url: str, tmp_path: Path) -> None:
+    with running(hold, url) as child:
+        assert child.hear() == "open"
+        in_flight = tmp_path / "progress" / "ingest-0123"
+        in_flight.write_bytes(b"being handed over")
+        with pytest.raises(FencedError):
+            open_progress(url)
+        assert in_flight.exists()
+
+
 def test_what_a_dead_process_wanted_to_hand_over_is_removed(url: str, tmp_path: Path) -> None:
     open_progress(url).close()
     (tmp_path / "progress" / "ingest-0123").write_bytes(b"half a file")

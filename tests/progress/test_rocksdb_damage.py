@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, SeamarkError
 from seamark.progress import SourceCheckpointStore, open_progress
 from tests.progress.children import running, whole_number, write_number
 
@@ -110,6 +111,13 @@ def test_a_flipped_byte_in_a_table_is_told(killed: Path, chance: random.Random) 
             told += 1
         shutil.rmtree(copy)
     assert told > 10
+
+
+def test_a_reader_of_damaged_files_is_told_and_leaves_nothing_behind(killed: Path) -> None:
+    (killed / "CURRENT").write_text("MANIFEST-999999\n")
+    with pytest.raises(SeamarkError):
+        open_progress(f"rocksdb://{killed}", read_only=True)
+    gc.collect()  # a folder that is left to the garbage collector would be a warning, and fail
 
 
 def flip(file: Path, place: int) -> None:

@@ -139,7 +139,7 @@ def test_an_epoch_of_long_ago_is_not_written_over_what_came_after(world: World) 
     world.run(range(1, 70))
     sink = world.handle()
     sink.stage(lines(*rows_of(3)), told(3), "b3")
-    with pytest.raises(LineageError, match="shows epoch 69 .* epoch 3 cannot follow"):
+    with pytest.raises(LineageError, match=r"shows epoch 69 .* epoch 3 cannot follow"):
         sink.prepare()
     sink.abort("b3")
     assert world.epoch() == 69
@@ -149,7 +149,7 @@ def test_a_view_that_was_away_for_some_epochs_is_not_gone_on_with(world: World) 
     world.run(range(1, 4))
     sink = world.handle()
     sink.stage(lines(*rows_of(6)), told(6), "b6")
-    with pytest.raises(LineageError, match="shows epoch 3 .* epoch 6 cannot follow") as refused:
+    with pytest.raises(LineageError, match=r"shows epoch 3 .* epoch 6 cannot follow") as refused:
         sink.prepare()
     assert refused.value.hint
     assert world.epoch() == 3

@@ -45,7 +45,7 @@ SMALL = 1
 @pytest.fixture(scope="module", autouse=True)
 def _quick_children() -> None:
     """Have children forked from a process that has loaded what they need."""
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     server._stop()  # one that other tests have started lacks half of it
     _CONTEXT.set_forkserver_preload(list(NEEDED))
 

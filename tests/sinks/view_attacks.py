@@ -103,9 +103,8 @@ def it_dies_around_any_commit(world: World) -> None:
         if number == 2:
             world.run(range(1, 2))
         committable = world.prepare(world.handle(), told(number), *rows_of(number))
-        with _dying(at, when) as reached:
-            with suppress(SimulatedCrash):
-                world.handle().commit(committable)
+        with _dying(at, when) as reached, suppress(SimulatedCrash):
+            world.handle().commit(committable)
         assert world.epoch() in (number - 1, number), f"died {when} commit {at}"
         assert reached or world.epoch() == number
         _finish(world, committable)

@@ -92,11 +92,12 @@ class Primary:
         self.turn = Turn()
         self._path = path
         with told(path):
-            os.makedirs(path, exist_ok=True)
-            for name in os.listdir(path):
-                if name.startswith(_INGESTED):  # of a process that died before RocksDB took it
-                    os.unlink(f"{path}/{name}")
+            _make_folder(path)
             self._rdict = _rocksdict().Rdict(path, _options(create=True))
+            # now that the lock is ours, those are of a process that died before RocksDB took them
+            for name in os.listdir(path):
+                if name.startswith(_INGESTED):
+                    os.unlink(f"{path}/{name}")
         self._looks: WeakSet[Look] = WeakSet()
         self._synced = _rocksdict().WriteOptions()
         self._synced.sync = True
@@ -169,7 +170,11 @@ class Secondary:
         # RocksDB wants a folder of its own for its log
         self._scratch = tempfile.TemporaryDirectory(prefix="seamark-reader-")
         self._looks: WeakSet[Look] = WeakSet()
-        self._rdict = self._opened()
+        try:
+            self._rdict = self._opened()
+        except BaseException:
+            self._scratch.cleanup()
+            raise
 
     def _opened(self) -> Rdict:
         access = _rocksdict().AccessType.secondary(self._scratch.name)
@@ -201,6 +206,17 @@ class Secondary:
         with told(self._path):
             self._rdict.close()
         self._scratch.cleanup()
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder and those above it, so that a power cut does not take their names."""
+    from seamark.store.posix import sync_folder  # loads the stores, which a reader does not need
+
+    if not os.path.isdir(path):
+        _make_folder(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        sync_folder(os.path.dirname(path))
 
 
 def _options(*, create: bool) -> Options:

@@ -1,0 +1,95 @@
+"""Real ``kill -9`` of a process that writes live views, with readers beside it all the time."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.databases import RedisServer
+from tests.pipeline import views
+from tests.pipeline.crashing import wipe
+from tests.pipeline.killing import child, killed_at
+from tests.pipeline.test_kills import seeded
+from tests.pipeline.views import run, shown, shown_in, url_of, watch
+from tests.pipeline.workloads import write_input
+from tests.progress.children import running
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+POINTS = ("save:after:2", "commit:before:3", "commit:after:4", "record:after:5")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("server", ["rocksdb", "redis"])
+def test_killed_at_any_point_the_views_are_the_same_in_the_end(
+    spark: SparkSession,
+    input_folder: Path,
+    tmp_path: Path,
+    server: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    killed = tmp_path / "killed"
+    redis: RedisServer | None = None
+    if server == "redis":
+        redis = request.getfixturevalue("redis")
+        views.use_redis(killed, redis)
+    for number, point in enumerate(POINTS):
+        killed_at("views", "hdfs", input_folder, killed, point)
+        if number % 2:
+            wipe(killed)
+        if redis is not None:
+            redis.restart()
+    assert run(spark, input_folder, killed).report.epoch == 5
+    run(spark, input_folder, tmp_path / "calm")
+    assert shown(killed) == shown(tmp_path / "calm")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("server", ["rocksdb", "redis"])
+def test_I2_a_reader_beside_the_kills_never_sees_half_an_epoch(
+    spark: SparkSession, tmp_path: Path, server: str, request: pytest.FixtureRequest
+) -> None:
+    root, folder, dice = tmp_path / "killed", write_input(tmp_path / "input", 40), seeded()
+    if server == "redis":
+        views.use_redis(root, request.getfixturevalue("redis"))
+    url = url_of(root, "whole")
+    with running(watch, url) as reader:
+        for _ in range(2):
+            with child("whole-view", "hdfs", folder, root) as dying:
+                dying.wait_until_running()
+                _wait_for_an_epoch(url)
+                time.sleep(dice.uniform(0.1, 2.0))
+                dying.process.send_signal(signal.SIGKILL)
+                dying.wait_until_killed()
+        run(spark, folder, root, kind="whole-view")
+        reader.tell("stop")
+        saw = reader.hear()
+    assert not isinstance(saw, str), saw
+    looks, epochs = saw
+    assert looks > epochs > 10
+    slots = {slot: row["id"] for slot, row in shown_in(url).items()}
+    assert slots == {"0": 2400, **{str(slot): 39 * 60 + slot for slot in range(1, 60)}}
+
+
+def _wait_for_an_epoch(url: str) -> None:
+    """Until the one who is to be killed has shown something more."""
+    before, deadline = _epoch(url), time.monotonic() + 60
+    while _epoch(url) == before:
+        assert time.monotonic() < deadline, "no epoch within a minute"
+        time.sleep(0.02)
+
+
+def _epoch(url: str) -> int:
+    from seamark.errors import StoreUnavailableError
+
+    try:
+        source = views.source_of(url)
+    except StoreUnavailableError:
+        return 0
+    return source.sequence if source is not None else 0
