@@ -14,6 +14,7 @@ from seamark.errors import (
     DamageError,
     FencedError,
     InvalidInputError,
+    OutcomeUnknownError,
     RefusedError,
     SeamarkError,
     StoreUnavailableError,
@@ -121,7 +122,7 @@ class Primary:
 
     def write(self, batch: WriteBatch) -> None:
         """Write a batch: all of it, durably, or nothing."""
-        with told(self._path):
+        with told(self._path, writing=True):
             self._rdict.write(batch, self._synced)
 
     def take_over(self, writes: Writes) -> None:
@@ -137,8 +138,9 @@ class Primary:
                 else:
                     file[key] = value
             file.finish()
-            options = rocksdict.IngestExternalFileOptions()
-            options.set_move_files(True)
+        options = rocksdict.IngestExternalFileOptions()
+        options.set_move_files(True)
+        with told(self._path, writing=True):
             try:
                 self._rdict.ingest_external_file([path], options)
             finally:
@@ -241,14 +243,17 @@ def _rocksdict() -> Any:
 
 
 @contextmanager
-def told(path: str) -> Iterator[None]:
-    """Turn RocksDB's errors into ours."""
+def told(path: str, *, writing: bool = False) -> Iterator[None]:
+    """Turn RocksDB's errors into ours. What fails while ``writing`` may be there all the same."""
     try:
         yield
     except SeamarkError:
         raise
     except Exception as error:  # RocksDB's have no class of their own
-        raise _meant(str(error), path) from error
+        meant = _meant(str(error), path)
+        if writing and isinstance(meant, StoreUnavailableError):
+            raise OutcomeUnknownError(meant.what, where=meant.where, hint=meant.hint) from error
+        raise meant from error
 
 
 def _meant(text: str, path: str) -> SeamarkError:

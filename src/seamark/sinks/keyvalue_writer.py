@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from seamark.errors import (
     DamageError,
     LineageError,
+    OutcomeUnknownError,
     RefusedError,
     SeamarkError,
     StoreUnavailableError,
@@ -139,6 +140,9 @@ class ViewWriter:
                     return work(session)
             except Overtaken:
                 continue
+            except OutcomeUnknownError:
+                self.close()  # after opening again the ledger of epochs tells
+                raise
         raise StoreUnavailableError(
             "several programs write to this view at once, and this one never gets its turn",
             where=self.shown,
