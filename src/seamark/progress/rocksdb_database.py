@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -172,6 +173,7 @@ class Secondary:
         # RocksDB wants a folder of its own for its log
         self._scratch = tempfile.TemporaryDirectory(prefix="seamark-reader-")
         self._looks: WeakSet[Look] = WeakSet()
+        self._looking = threading.Lock()
         try:
             self._rdict = self._opened()
         except BaseException:
@@ -187,20 +189,22 @@ class Secondary:
         return opened
 
     def look(self) -> Look:
-        for left in reversed(range(_TRIES)):
-            try:
-                with told(self._path):
-                    self._rdict.try_catch_up_with_primary()
-                    look = Look(self._rdict, self._path)
-                break
-            except SeamarkError:
-                # the writer may have removed a file between our reading its name and opening it
-                if not left:
-                    raise
-                self._rdict.close()
-                self._rdict = self._opened()
-        self._looks.add(look)
+        with self._looking:
+            look = self._caught_up()
+            self._looks.add(look)
         return look
+
+    def _caught_up(self) -> Look:
+        for _ in range(_TRIES):
+            with suppress(SeamarkError), told(self._path):
+                self._rdict.try_catch_up_with_primary()
+                return Look(self._rdict, self._path)
+            # the writer may have removed a file between our reading its name and opening it
+            self._rdict.close()
+            self._rdict = self._opened()
+        with told(self._path):
+            self._rdict.try_catch_up_with_primary()
+            return Look(self._rdict, self._path)
 
     def close(self) -> None:
         for look in list(self._looks):
