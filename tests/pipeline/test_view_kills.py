@@ -26,55 +26,46 @@ POINTS = ("save:after:2", "commit:before:3", "commit:after:4", "record:after:5")
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("server", ["rocksdb", "redis"])
-def test_killed_at_any_point_the_views_are_the_same_in_the_end(
-    spark: SparkSession,
-    input_folder: Path,
-    tmp_path: Path,
-    server: str,
-    request: pytest.FixtureRequest,
+def test_killed_at_any_point_the_views_on_both_servers_are_the_same_in_the_end(
+    spark: SparkSession, input_folder: Path, tmp_path: Path, redis: RedisServer
 ) -> None:
     killed = tmp_path / "killed"
-    redis: RedisServer | None = None
-    if server == "redis":
-        redis = request.getfixturevalue("redis")
-        views.use_redis(killed, redis)
+    views.use_redis(killed, redis, "slots")
     for number, point in enumerate(POINTS):
         killed_at("views", "hdfs", input_folder, killed, point)
         if number % 2:
             wipe(killed)
-        if redis is not None:
-            redis.restart()
+        redis.restart()
     assert run(spark, input_folder, killed).report.epoch == 5
     run(spark, input_folder, tmp_path / "calm")
     assert shown(killed) == shown(tmp_path / "calm")
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("server", ["rocksdb", "redis"])
-def test_I2_a_reader_beside_the_kills_never_sees_half_an_epoch(
-    spark: SparkSession, tmp_path: Path, server: str, request: pytest.FixtureRequest
+def test_I2_readers_beside_the_kills_never_see_half_an_epoch(
+    spark: SparkSession, tmp_path: Path, redis: RedisServer
 ) -> None:
     root, folder, dice = tmp_path / "killed", write_input(tmp_path / "input", 40), seeded()
-    if server == "redis":
-        views.use_redis(root, request.getfixturevalue("redis"))
-    url = url_of(root, "whole")
-    with running(watch, url) as reader:
+    views.use_redis(root, redis, "again")
+    urls = [url_of(root, name) for name in ("whole", "again")]
+    with running(watch, urls[0]) as first, running(watch, urls[1]) as second:
         for _ in range(2):
             with child("whole-view", "hdfs", folder, root) as dying:
                 dying.wait_until_running()
-                _wait_for_an_epoch(url)
+                _wait_for_an_epoch(urls[0])
                 time.sleep(dice.uniform(0.1, 2.0))
                 dying.process.send_signal(signal.SIGKILL)
                 dying.wait_until_killed()
         run(spark, folder, root, kind="whole-view")
-        reader.tell("stop")
-        saw = reader.hear()
-    assert not isinstance(saw, str), saw
-    looks, epochs = saw
-    assert looks > epochs > 10
-    slots = {slot: row["id"] for slot, row in shown_in(url).items()}
-    assert slots == {"0": 2400, **{str(slot): 39 * 60 + slot for slot in range(1, 60)}}
+        for reader in (first, second):
+            reader.tell("stop")
+            saw = reader.hear()
+            assert not isinstance(saw, str), saw
+            looks, epochs = saw
+            assert looks > epochs > 10
+    for url in urls:
+        slots = {slot: row["id"] for slot, row in shown_in(url).items()}
+        assert slots == {"0": 2400, **{str(slot): 39 * 60 + slot for slot in range(1, 60)}}
 
 
 def _wait_for_an_epoch(url: str) -> None:

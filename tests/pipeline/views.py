@@ -21,24 +21,29 @@ if TYPE_CHECKING:
     from seamark.pipeline.run import Run
 
 SERVER = "server"
-"""A file below the root with the URL of the views in Redis."""
+"""A file below the root that says which views are in Redis, and where."""
 
 
-def use_redis(root: Path, server: RedisServer) -> None:
-    """Have the views below ``root`` be in Redis, also those of other processes."""
+def use_redis(root: Path, server: RedisServer, *names: str) -> None:
+    """Have these views below ``root`` be in Redis, or all, also those of other processes."""
     root.mkdir(parents=True, exist_ok=True)
-    (root / SERVER).write_text(f"{server.url}?namespace={uuid.uuid4().hex}", encoding="utf-8")
+    url = f"{server.url}?namespace={uuid.uuid4().hex}"
+    (root / SERVER).write_text(json.dumps({"url": url, "names": names}), encoding="utf-8")
 
 
 def url_of(root: Path, name: str) -> str:
     """Where a view below ``root`` is."""
-    told = root / SERVER
-    return f"{told.read_text()}-{name}" if told.exists() else f"rocksdb://{root}/{name}"
+    if (root / SERVER).exists():
+        told = json.loads((root / SERVER).read_text(encoding="utf-8"))
+        if not told["names"] or name in told["names"]:
+            return f"{told['url']}-{name}"
+    return f"rocksdb://{root}/{name}"
 
 
 def view(root: Path, name: str, **options: Any) -> KeyValueSink:
-    staging = root / "staging" if (root / SERVER).exists() else None
-    return KeyValueSink(url_of(root, name), staging=staging, **options)
+    url = url_of(root, name)
+    staging = root / "staging" if url.startswith("redis") else None
+    return KeyValueSink(url, staging=staging, **options)
 
 
 def counted(source: DataFrame) -> DataFrame:
@@ -71,7 +76,8 @@ def declare_whole(p: Pipeline, spark: SparkSession, folder: Path, root: Path) ->
     """Every file has an order for each slot, so that all rows of a view are of one epoch."""
     source = p.source("orders", orders(spark, folder))
     slots = source.selectExpr(f"id % {ROWS} AS slot", "id")
-    p.sink("whole", slots, view(root, "whole", key="slot", order_by="id"))
+    for name in ("whole", "again"):
+        p.sink(name, slots, view(root, name, key="slot", order_by="id"))
 
 
 def watch(reports: Connection, url: str) -> None:

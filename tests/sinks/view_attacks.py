@@ -103,7 +103,7 @@ def it_dies_around_any_commit(world: World) -> None:
         if number == 2:
             world.run(range(1, 2))
         committable = world.prepare(world.handle(), told(number), *rows_of(number))
-        with _dying(at, when) as reached, suppress(SimulatedCrash):
+        with dying(at, when) as reached, suppress(SimulatedCrash):
             world.handle().commit(committable)
         assert world.epoch() in (number - 1, number), f"died {when} commit {at}"
         assert reached or world.epoch() == number
@@ -127,12 +127,12 @@ def _finish(world: World, committable: Committable) -> None:
 
 
 @contextmanager
-def _dying(at: int, when: Literal["before", "after"]) -> Iterator[list[int]]:
+def dying(at: int, when: Literal["before", "after"]) -> Iterator[list[int]]:
     """Die around the n-th commit that the store makes meanwhile."""
     commit = SourceCheckpointStore.commit
     reached: list[int] = []
 
-    def dying(store: SourceCheckpointStore) -> None:
+    def commit_or_die(store: SourceCheckpointStore) -> None:
         reached.append(1)
         if len(reached) == at and when == "before":
             store.rollback()
@@ -142,7 +142,7 @@ def _dying(at: int, when: Literal["before", "after"]) -> Iterator[list[int]]:
             raise SimulatedCrash("after the commit")
 
     store: Any = SourceCheckpointStore
-    store.commit = dying
+    store.commit = commit_or_die
     try:
         yield reached
     finally:

@@ -42,7 +42,8 @@ class Look:
         cursor = self._open()
         cursor.seek(key)
         if not cursor.valid():
-            self._check(cursor)
+            del cursor  # what is raised would keep it, and with it RocksDB's lock
+            self._check()
             return None
         return bytes(cursor.value()) if cursor.key() == key else None
 
@@ -59,7 +60,8 @@ class Look:
             yield key, value
             cursor = self._open()
             cursor.next()
-        self._check(cursor)
+        del cursor
+        self._check()
 
     def end(self) -> None:
         """Let go of the database, also in the middle of a range."""
@@ -70,9 +72,9 @@ class Look:
             raise RefusedError("the progress store was closed meanwhile", where=self._where)
         return self._cursor
 
-    def _check(self, cursor: Any) -> None:
+    def _check(self) -> None:
         with told(self._where):
-            cursor.status()  # a range that ends by an error looks like one that ends
+            self._open().status()  # a range that ends by an error looks like one that ends
 
 
 class Reading(Protocol):

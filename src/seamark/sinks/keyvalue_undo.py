@@ -48,9 +48,17 @@ def _folder(epoch_folder: str) -> str:
     return f"{os.path.dirname(epoch_folder)}/before"
 
 
-def can_be_taken_back(epoch_folder: str | None) -> bool:
-    """Whether it is known what the view showed before the epoch of this folder."""
-    return epoch_folder is not None and is_there(_folder(epoch_folder))
+def can_be_taken_back(epoch_folder: str) -> bool:
+    """Whether it is known what the view showed before the epoch of this folder.
+
+    :class:`DamageError` when it was written down, and is not whole.
+    """
+    folder = _folder(epoch_folder)
+    with telling("reading", folder):
+        if not is_there(folder):
+            return False
+        _require_whole(folder)
+    return True
 
 
 def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effect: Effect) -> None:
@@ -113,15 +121,19 @@ def take_back(session: Session, epoch_folder: str, staged: StagedEpoch) -> None:
 
 def _read(folder: str) -> tuple[pa.Table, Sources]:
     with telling("reading", folder):
-        found = read_record(folder)
-        damage = "it is not complete" if found is None else find_damage(folder, found.record)
-        if damage:
-            raise DamageError(
-                f"what the view showed before an epoch cannot be read: {damage}",
-                where=folder,
-                hint="Nothing was changed. Bring the folder back from a copy, or begin the view "
-                "anew: give it a new target, with policy='auto_reset'.",
-            )
+        _require_whole(folder)
         with open(f"{folder}/{_ABOUT}", "rb") as file:
             sources = msgspec.json.decode(file.read(), type=Sources)
         return parquet.read_table(f"{folder}/{_ROWS}"), sources
+
+
+def _require_whole(folder: str) -> None:
+    found = read_record(folder)
+    damage = "it is not complete" if found is None else find_damage(folder, found.record)
+    if damage:
+        raise DamageError(
+            f"what the view showed before an epoch cannot be read: {damage}",
+            where=folder,
+            hint="Nothing was changed. Bring the folder back from a copy, or begin the view "
+            "anew: give it a new target, with policy='auto_reset'.",
+        )

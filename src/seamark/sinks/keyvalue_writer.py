@@ -264,13 +264,13 @@ class ViewWriter:
 
         :class:`RefusedError` when it is not known what the view showed at that epoch.
         """
+        if epoch == 0:
+            return None
         way: list[tuple[str, StagedEpoch]] = []
         shown = place = shown_place(self.store)
         while place is not None and place.epoch > epoch:
             folder = self._staging.find(place)
             if folder is None or not can_be_taken_back(folder):
-                if epoch == 0:
-                    return None
                 raise RefusedError(
                     f"it is not known what the view showed at epoch {epoch}; it shows epoch "
                     f"{shown.epoch if shown else 0}",
