@@ -58,7 +58,7 @@ def test_what_a_crash_has_left_behind_is_put_right_by_the_next_start(
     crash(spark, KIND, "hdfs", folder, tmp_path, "save:after:3")
     assert recorded(tmp_path)[0]["orders"].sequence == 2
     assert in_the_manifest(tmp_path)[0]["orders"].sequence == 3
-    checked = []
+    checked: list[int] = []
 
     def check(step: Step, when: str, epoch: int) -> None:
         if not checked:

@@ -24,7 +24,7 @@ def view_of(df: DataFrame, folder: Path, key: str | list[str], **options: Any) -
     url = f"rocksdb://{folder}/view-{len(list(folder.iterdir()))}"
     sink = KeyValueSink(url, key=key, **options)
     sink.open(PIPELINE, SINK, df.schema)
-    sink.stage(df, told(1, watermark=options and 1_000_000 or None), "a1")
+    sink.stage(df, told(1, watermark=(options and 1_000_000) or None), "a1")
     sink.commit(sink.prepare())
     sink.close()
     with open_progress(url, read_only=True) as store:
@@ -57,7 +57,7 @@ def rows(spark: SparkSession) -> DataFrame:
     ("key", "wanted"),
     [
         ("i", [b"1", b"2", b"-3", b"4"]),
-        ("s", ["a".encode(), b"b\"',]{}", "ü \n ☃ 𝄞".encode(), b""]),
+        ("s", [b"a", b"b\"',]{}", "ü \n ☃ 𝄞".encode(), b""]),
         ("b", [b"\x00\xff", b"", b"\n", b'"']),
         (
             "at",
