@@ -25,6 +25,7 @@ log = logging.getLogger("seamark.pipeline")
 
 _AGAIN_AFTER: Final = 30.0
 _FOLDER: Final = "progress"
+_WAIT: Final = 2
 
 
 def progress_url(wanted: str | None, store: CheckpointStore) -> str | None:
@@ -99,10 +100,11 @@ class ProgressRecord:
     def _opened(self) -> SourceCheckpointStore:
         if self._store is None:
             assert self._url is not None
-            namespace = None
-            if self._url.startswith(("redis:", "rediss:")) and "namespace=" not in self._url:
-                namespace = self._pipeline
-            self._store = open_progress(self._url, namespace=namespace)
+            url, namespace = self._url, None
+            if url.startswith(("redis:", "rediss:")):
+                namespace = None if "namespace=" in url else self._pipeline
+                url = _impatient(url)
+            self._store = open_progress(url, namespace=namespace)
         return self._store
 
     def _failed(self, error: Exception) -> None:
@@ -139,6 +141,13 @@ class ProgressRecord:
                 store.close()
             except SeamarkError as error:
                 log.warning("the progress store was not closed: %s", error)
+
+
+def _impatient(url: str) -> str:
+    """The URL of a server that an epoch does not wait for longer than it has to."""
+    if "socket_timeout=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}socket_timeout={_WAIT}&socket_connect_timeout={_WAIT}"
 
 
 def positions_in(manifest: CheckpointManifest) -> dict[str, bytes]:

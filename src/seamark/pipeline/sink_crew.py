@@ -7,9 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from seamark.errors import LineageError, SeamarkError
+from seamark.errors import (
+    LineageError,
+    OutcomeUnknownError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.manifest import SinkCommitStatus
 from seamark.pipeline.compile import Compiled, Output
 from seamark.pipeline.epoch import EpochRun
@@ -117,11 +123,13 @@ class SinkCrew:
 
     def _commit_one(self, output: Output, committable: Committable) -> SinkCommitStatus:
         began = time.perf_counter()
+        patience, what = self._settings.store_timeout, f"committing sink {output.name}"
         for left in reversed(range(self._settings.commit_tries)):
             try:
-                output.sink.commit(committable)
+                # a server that restarts, or a disk that is full, is waited for
+                patiently(partial(output.sink.commit, committable), patience, what)
             except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
-                if left and not isinstance(error, LineageError):
+                if left and _is_worth_trying(error):
                     told = _redacted(str(error))
                     log.warning("sink %s did not commit, trying again: %s", output.name, told)
                     time.sleep(_PAUSE)
@@ -181,6 +189,12 @@ class SinkCrew:
     def close(self) -> None:
         """Let the threads go; one that hangs in a sink is left behind."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_worth_trying(error: Exception) -> bool:
+    """Whether a commit may succeed at once when it is repeated."""
+    waited = isinstance(error, StoreUnavailableError) and not isinstance(error, OutcomeUnknownError)
+    return not waited and not isinstance(error, LineageError)
 
 
 _redacted: Final = Redactor({})

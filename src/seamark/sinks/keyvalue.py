@@ -28,6 +28,7 @@ from seamark.sinks.keyvalue_url import is_redis
 from seamark.sinks.keyvalue_view import (
     Owner,
     StagedEpoch,
+    forget_times,
     receipt_of_epoch,
     require_owner,
     shown_place,
@@ -111,12 +112,14 @@ class KeyValueSink(Sink):
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         self._shape.check(schema)
-        self._view.namespace = f"{pipeline}.{sink}"
+        self._view.namespace = f"{pipeline}/{sink}"
         if self._shares_staging:
             # an attempt's token is the same for all sinks of an epoch: none may clear another's
             self._staging.below = f"{check_name(pipeline)}/{check_name(sink)}"
         owner = Owner(pipeline, sink, self._shape.key)
         self._view.in_session(lambda session: require_owner(session, owner))
+        if self._shape.expire is None:
+            self._view.in_session(forget_times)
         self._staging.make()
 
     def close(self) -> None:
@@ -126,6 +129,8 @@ class KeyValueSink(Sink):
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
+        if self._shape.expire is not None and epoch.watermark is None:
+            log.warning("%s: rows expire by the watermark, and there is none", self._view.shown)
         self._staged = self._loaded = None
         folder = self._staging.folder(attempt, epoch.number)
         with staging_into(folder):

@@ -220,6 +220,12 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
         session.stage_config_hash(staged.config_hash)
 
 
+def forget_times(session: Session) -> None:
+    """Stage that no row expires: an earlier run may have had rows that do."""
+    if next(session.store.items(TIMES), None) is not None:
+        session.clear(TIMES)
+
+
 def forget_epoch(session: Session, staged: StagedEpoch) -> None:
     """Stage that the view shows what it showed before an epoch; its rows are the caller's."""
     session.delete(EPOCHS, epoch_key(staged.receipt.epoch))
