@@ -48,6 +48,22 @@ def test_no_public_name_is_hidden_by_a_module_of_the_same_name(name: str) -> Non
     assert modules.isdisjoint(package.__all__), "whoever imports the module replaces the name"
 
 
+@pytest.mark.parametrize(
+    "wanted", ["seamark.sources import TableSource", "seamark.sources import SequencedSource"]
+)
+def test_a_name_that_needs_spark_tells_so_where_there_is_none(wanted: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['pyspark'] = None\nfrom {wanted}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    name = wanted.replace(" import ", ".")
+    words = f"InvalidInputError: {name} needs the package pyspark\n  pip install 'seamark[spark]'"
+    assert words in done.stderr
+
+
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'open_stroe'"):
         _ = seamark.open_stroe  # type: ignore[attr-defined]

@@ -17,7 +17,16 @@ def lazy_names(
         module = home.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(module), name)
+        try:
+            value = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "pyspark":
+                raise
+            from seamark.errors import InvalidInputError
+
+            raise InvalidInputError(
+                f"{package}.{name} needs the package pyspark", hint="pip install 'seamark[spark]'"
+            ) from error
         namespace[name] = value
         return value
 

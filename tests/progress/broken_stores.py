@@ -71,11 +71,10 @@ class TheEndOfTheBlockRollsBack(Store):
     "an_outer_rollback_takes_what_inner_levels_have_committed",
 )
 class EveryCommitIsReal(Store):
-    def commit(self) -> None:
-        session = self._current()
+    def _commit(self, session: Session | None) -> None:
         if session is not None and session.depth > 1:
             session.transaction.commit(session.changes)
-        super().commit()
+        super()._commit(session)
 
 
 @breaks("an_inner_rollback_dooms_the_outer_commit")

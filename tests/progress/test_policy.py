@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -35,10 +36,11 @@ def all_facts() -> Iterator[StartFacts]:
     """Every combination of facts about one source and about two."""
     one = [{"a": each} for each in some_sources()]
     two = [{"a": a, "b": b} for a, b in itertools.product(some_sources(), repeat=2)]
-    for sources, persistent, stored, known, was_reset in itertools.product(
-        [*one, *two], (True, False), (None, HASH, OTHER), (frozenset(), {"old"}), (True, False)
+    no_or_yes = (False, True)
+    for sources, persistent, stored, known, was_reset, unfinished in itertools.product(
+        [*one, *two], no_or_yes, (None, HASH, OTHER), (set(), {"old"}), no_or_yes, no_or_yes
     ):
-        yield StartFacts(persistent, stored, HASH, sources, frozenset(known), was_reset)
+        yield StartFacts(persistent, stored, HASH, sources, frozenset(known), was_reset, unfinished)
 
 
 EVERY = [(facts, policy) for facts in all_facts() for policy in Policy]
@@ -57,7 +59,7 @@ def can_go_on(facts: StartFacts) -> bool:
 
 
 def test_all_combinations_are_looked_at() -> None:
-    assert len(EVERY) == (10 + 10 * 10) * 2 * 3 * 2 * 2 * len(Policy)
+    assert len(EVERY) == (10 + 10 * 10) * 2 * 3 * 2 * 2 * 2 * len(Policy)
 
 
 def test_nothing_resumes_unless_every_source_has_its_position() -> None:
@@ -66,7 +68,8 @@ def test_nothing_resumes_unless_every_source_has_its_position() -> None:
         if decision.action is Action.RESUME:
             assert facts.persistent
             assert not facts.was_reset
-            assert facts.stored_hash is not None
+            assert not facts.unfinished
+            assert facts.stored_hash == HASH or policy is Policy.WARN
             assert can_go_on(facts)
             assert decision.resume_from == dict.fromkeys(facts.sources, b"p")
             assert decision.sequences == dict.fromkeys(facts.sources, 7)
@@ -75,8 +78,7 @@ def test_nothing_resumes_unless_every_source_has_its_position() -> None:
 def test_everything_that_can_go_on_does() -> None:
     for facts, policy in EVERY:
         if facts.persistent and not facts.was_reset and can_go_on(facts):
-            same = facts.stored_hash == HASH
-            may = same or (policy is Policy.WARN and facts.stored_hash is not None)
+            may = (facts.stored_hash == HASH or policy is Policy.WARN) and not facts.unfinished
             assert (decide_start(facts, policy).action is Action.RESUME) == may
 
 
@@ -87,13 +89,46 @@ def test_a_volatile_store_always_starts_fresh() -> None:
             assert (decision.action, decision.reason) == (Action.FRESH_START, Reason.VOLATILE)
 
 
-def test_strict_never_resets_except_what_was_not_finished() -> None:
+def test_strict_and_warn_never_reset_except_what_was_not_finished() -> None:
     for facts, policy in EVERY:
         decision = decide_start(facts, policy)
         if decision.action is Action.RESET and policy is not Policy.AUTO_RESET:
             assert decision.reason is Reason.UNFINISHED
-            assert facts.stored_hash is None
-            assert has_checkpoints(facts)
+            assert facts.unfinished
+
+
+def test_strict_starts_fresh_only_where_nothing_was_read() -> None:
+    for facts, policy in EVERY:
+        decision = decide_start(facts, policy)
+        if policy is Policy.AUTO_RESET or decision.action is not Action.FRESH_START:
+            continue
+        if facts.persistent and not facts.was_reset:
+            assert not has_checkpoints(facts)
+            assert not facts.unfinished
+
+
+def test_what_was_not_finished_is_done_again_by_every_policy() -> None:
+    for facts, policy in EVERY:
+        if not facts.unfinished or not facts.persistent or facts.was_reset:
+            continue
+        decision = decide_start(facts, policy)
+        if all(each.replayable for each in facts.sources.values()):
+            assert (decision.action, decision.reason) == (Action.RESET, Reason.UNFINISHED)
+        else:
+            expected = Action.RESET if policy is Policy.AUTO_RESET else Action.REFUSE
+            assert (decision.action, decision.reason) == (expected, Reason.NOT_REPLAYABLE)
+
+
+def test_an_unknown_configuration_beside_checkpoints_is_treated_as_another_one() -> None:
+    for facts, policy in EVERY:
+        if facts.stored_hash is None and has_checkpoints(facts):
+            unknown = decide_start(facts, policy)
+            changed = decide_start(replace(facts, stored_hash=OTHER), policy)
+            assert unknown.action is changed.action
+            assert unknown.resume_from == changed.resume_from
+            if unknown.reason is not changed.reason:
+                assert unknown.reason is Reason.CONFIG_UNKNOWN
+                assert changed.reason is Reason.CONFIG_CHANGED
 
 
 def test_auto_reset_refuses_only_after_a_reset() -> None:
@@ -142,14 +177,7 @@ def test_a_refusal_names_no_position() -> None:
 
 def test_the_order_of_sources_does_not_matter() -> None:
     for facts, policy in EVERY:
-        turned = StartFacts(
-            facts.persistent,
-            facts.stored_hash,
-            facts.current_hash,
-            dict(reversed([*facts.sources.items()])),
-            facts.known,
-            facts.was_reset,
-        )
+        turned = replace(facts, sources=dict(reversed([*facts.sources.items()])))
         assert decide_start(turned, policy) == decide_start(facts, policy)
 
 
@@ -189,8 +217,22 @@ TABLE: dict[str, Line] = {
         (HASH, {"a": LIVE_READ, "b": GOOD}, set(), Reason.NOT_REPLAYABLE, (REFUSE, REFUSE, RESET))
     ),
     "nothing stored": (None, {"a": NEW}, set(), Reason.FIRST_START, (FRESH, FRESH, FRESH)),
-    "no hash": (None, {"a": GOOD}, set(), Reason.UNFINISHED, (RESET, RESET, RESET)),
-    "no hash, old source": (None, {"a": NEW}, {"o"}, Reason.UNFINISHED, (RESET, RESET, RESET)),
+    "no hash": (None, {"a": GOOD}, set(), Reason.CONFIG_UNKNOWN, (REFUSE, RESUME, RESET)),
+    "no hash, a new source": (
+        (None, {"a": GOOD, "b": NEW}, set(), Reason.SOURCES_DIFFER, (REFUSE, REFUSE, RESET))
+    ),
+    "no hash, a lost source": (
+        (None, {"a": NEW}, {"o"}, Reason.SOURCES_DIFFER, (REFUSE, REFUSE, RESET))
+    ),
+    "no hash, no position": (
+        (None, {"a": BARE}, set(), Reason.POSITION_MISSING, (REFUSE, REFUSE, RESET))
+    ),
+    "no hash, position gone": (
+        (None, {"a": GONE}, set(), Reason.POSITION_GONE, (REFUSE, REFUSE, RESET))
+    ),
+    "no hash, not replayable": (
+        (None, {"a": LIVE_READ}, set(), Reason.NOT_REPLAYABLE, (REFUSE, REFUSE, RESET))
+    ),
     "nothing read": (HASH, {"a": NEW}, set(), Reason.NOTHING_READ, (FRESH, FRESH, FRESH)),
     "nothing read, changed": (
         (OTHER, {"a": NEW}, set(), Reason.CONFIG_CHANGED, (REFUSE, FRESH, RESET))
@@ -218,6 +260,25 @@ def test_the_table_holds(line: str, policy: Policy) -> None:
     decision = decide_start(StartFacts(True, stored, HASH, sources, frozenset(known)), policy)
     expected = actions[[*Policy].index(policy)]
     assert (decision.action, decision.reason) == (expected, reason)
+
+
+@pytest.mark.parametrize("sources", [{"a": NEW}, {"a": GOOD}, {"a": GOOD, "b": GONE}])
+@pytest.mark.parametrize("stored", [None, HASH, OTHER])
+@pytest.mark.parametrize("policy", Policy)
+def test_a_reset_that_did_not_get_through_comes_before_the_rest_of_the_table(
+    sources: dict[str, SourceFacts], stored: int | None, policy: Policy
+) -> None:
+    decision = decide_start(StartFacts(True, stored, HASH, sources, unfinished=True), policy)
+    assert (decision.action, decision.reason) == (RESET, Reason.UNFINISHED)
+
+
+def test_a_configuration_that_nobody_knows_can_be_accepted() -> None:
+    unknown = StartFacts(True, None, HASH, {"a": GOOD})
+    words = decide_start(unknown, "strict").words
+    assert "No hash of a configuration was ever stored" in words
+    assert "store.write_config_hash(…), or start over on purpose" in words
+    worse = decide_start(replace(unknown, sources={"a": GONE}), "strict").words
+    assert "write_config_hash" not in worse, "that would not be enough"
 
 
 def decided(policy: str, **sources: SourceFacts) -> Decision:

@@ -19,6 +19,9 @@ from seamark.progress import (
     open_progress,
     start_over,
 )
+from seamark.progress.ledger import Changes
+from seamark.progress.reset import RESERVED_SPACE
+from seamark.progress.rocksdb import RocksDBLedger
 from seamark.testing.crashes import SimulatedCrash
 
 HASH, OTHER = 0, 2**64 - 1
@@ -145,7 +148,7 @@ def test_a_crash_in_a_reset_repeats_all_of_it(
     program.crash_at = None
     program.steps.clear()
     decision = program.start(then, config)
-    assert decision.action in (Action.RESET, Action.FRESH_START)
+    assert (decision.action, decision.reason) == (Action.RESET, Reason.UNFINISHED)
     assert (program.steps[0], program.steps[-1]) == ("clear", "load")
     assert decision.resume_from == {"log": b"100"}
     assert program.rows() == LOADED
@@ -162,8 +165,47 @@ def test_a_crash_in_a_first_load_repeats_it(
     with pytest.raises(SimulatedCrash):
         program.start()
     program.crash_at = None
-    program.start()
+    assert program.start().reason is Reason.UNFINISHED
     assert program.rows() == LOADED
+    assert program.start().reason is Reason.UNCHANGED
+
+
+COMMITS = 2 + len(BEFORE) + 1 + len(LOADED) + 1
+"""Of a reset: the marker, the hash, the data, the checkpoints, the load, and hash and marker."""
+
+
+@pytest.mark.parametrize("then", ["strict", "warn", "auto_reset"])
+@pytest.mark.parametrize("commits", range(COMMITS + 1))
+def test_a_crash_after_any_commit_of_a_reset_repeats_all_of_it(
+    program: Program, monkeypatch: pytest.MonkeyPatch, commits: int, then: str
+) -> None:
+    left = iter(range(commits))
+    apply = RocksDBLedger.apply
+
+    def apply_or_die(ledger: RocksDBLedger, changes: Changes) -> None:
+        if next(left, None) is None:
+            raise SimulatedCrash("before a commit")
+        apply(ledger, changes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RocksDBLedger, "apply", apply_or_die)
+        if commits == COMMITS:
+            program.start("auto_reset", OTHER)
+            assert next(left, None) is None, "there were fewer commits"
+        else:
+            with pytest.raises(SimulatedCrash):
+                program.start("auto_reset", OTHER)
+    if commits == 0:
+        assert program.rows() == BEFORE
+        assert program.start("strict", HASH).reason is Reason.UNCHANGED
+        return
+    decision = program.start(then, OTHER)
+    is_done = commits == COMMITS
+    assert decision.reason is (Reason.UNCHANGED if is_done else Reason.UNFINISHED)
+    assert decision.resume_from == {"log": b"100"}
+    assert program.rows() == LOADED
+    assert [*program.store.items(RESERVED_SPACE)] == []
+    assert program.start("strict", OTHER).reason is Reason.UNCHANGED
 
 
 def test_the_hash_is_gone_while_a_reset_is_under_way_and_comes_back_last(program: Program) -> None:
@@ -179,11 +221,63 @@ def test_the_hash_is_gone_while_a_reset_is_under_way_and_comes_back_last(program
     assert store.read_config_hash() == OTHER
 
 
+def test_a_load_that_leaves_a_session_open_is_refused_and_repeated(program: Program) -> None:
+    store = program.store
+
+    def load() -> None:
+        store.begin().put("rows", b"k0", b"loaded")
+
+    with pytest.raises(RefusedError, match="left a session open"):
+        start_over(store, HASH, clear_data=program.clear_data, load=load)
+    store.rollback()
+    assert store.read_config_hash() is None
+    assert program.start().reason is Reason.UNFINISHED
+
+
 def test_a_reset_inside_a_session_is_refused_before_anything_happens(program: Program) -> None:
     with program.store.session(), pytest.raises(RefusedError, match="part of a session"):
         start_over(program.store, OTHER, clear_data=program.clear_data)
     assert program.steps == []
     assert program.store.read_config_hash() == HASH
+
+
+@pytest.fixture
+def without_hash(store: SourceCheckpointStore) -> Program:
+    """One that never stored a hash, and has read something."""
+    found = Program(store)
+    found.run()
+    return found
+
+
+def test_data_without_a_hash_is_refused_until_it_is_accepted(without_hash: Program) -> None:
+    store = without_hash.store
+    with pytest.raises(RefusedError, match="No hash of a configuration was ever stored"):
+        without_hash.start("strict")
+    assert (without_hash.steps, without_hash.rows()) == ([], BEFORE)
+    assert store.read_checkpoint("log") == SourceCheckpoint(7, b"107")
+    assert store.read_config_hash() is None
+    store.write_config_hash(HASH)
+    decision = without_hash.start("strict")
+    assert (decision.action, decision.reason) == (Action.RESUME, Reason.UNCHANGED)
+    assert without_hash.rows() == BEFORE
+
+
+def test_data_without_a_hash_is_gone_on_with_after_one_warning(
+    without_hash: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "seamark.progress"):
+        decision = without_hash.start("warn")
+        assert (decision.action, decision.reason) == (Action.RESUME, Reason.CONFIG_UNKNOWN)
+        assert decision.resume_from == {"log": b"107"}
+        assert without_hash.start("strict").reason is Reason.UNCHANGED
+    assert (without_hash.steps, without_hash.rows()) == ([], BEFORE)
+    assert [decision.words in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_data_without_a_hash_is_reset_when_that_is_allowed(without_hash: Program) -> None:
+    decision = without_hash.start("auto_reset")
+    assert (decision.action, decision.reason) == (Action.RESET, Reason.CONFIG_UNKNOWN)
+    assert without_hash.rows() == LOADED
 
 
 def test_another_configuration_is_refused_and_nothing_changes(program: Program) -> None:

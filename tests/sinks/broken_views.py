@@ -118,7 +118,7 @@ class TrustsItsFiles(WithWriter):
 
 
 class _Forgetful(Staging):
-    def put_aside(self, attempt: str) -> None:
+    def put_aside(self, attempt: str, *, newest: int | None = None) -> None:
         self.remove(attempt)
 
 

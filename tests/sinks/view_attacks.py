@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal
 
 from seamark.errors import DamageError, LineageError
-from seamark.progress import SourceCheckpointStore
+from seamark.progress import Session, SourceCheckpointStore
 from seamark.sinks import Committable
 from seamark.testing.conformance.sink_examples import NEW, PIPELINE
 from seamark.testing.crashes import SimulatedCrash
@@ -129,24 +129,24 @@ def _finish(world: World, committable: Committable) -> None:
 @contextmanager
 def dying(at: int, when: Literal["before", "after"]) -> Iterator[list[int]]:
     """Die around the n-th commit that the store makes meanwhile."""
-    commit = SourceCheckpointStore.commit
+    commit = SourceCheckpointStore._commit
     reached: list[int] = []
 
-    def commit_or_die(store: SourceCheckpointStore) -> None:
+    def commit_or_die(store: SourceCheckpointStore, session: Session | None) -> None:
         reached.append(1)
         if len(reached) == at and when == "before":
             store.rollback()
             raise SimulatedCrash("before the commit")
-        commit(store)
+        commit(store, session)
         if len(reached) == at:
             raise SimulatedCrash("after the commit")
 
     store: Any = SourceCheckpointStore
-    store.commit = commit_or_die
+    store._commit = commit_or_die
     try:
         yield reached
     finally:
-        store.commit = commit
+        store._commit = commit
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (

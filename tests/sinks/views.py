@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -105,6 +106,7 @@ class World:
         self.given = staging
         self.kind = kind
         self._handles: list[HandWrittenView] = []
+        self._attempts = itertools.count()
 
     def handle(self, **options: Any) -> HandWrittenView:
         """What a process that has just started would use."""
@@ -114,7 +116,7 @@ class World:
         return sink
 
     def prepare(self, by: HandWrittenView, told: Epoch, *rows: Row) -> Committable:
-        by.stage(lines(*rows), told, f"a{told.number}-{told.timeline[5]}")
+        by.stage(lines(*rows), told, f"a{told.number}-{next(self._attempts)}")
         return through_json(by.prepare())
 
     def show(self, by: HandWrittenView, told: Epoch, *rows: Row) -> Committable:

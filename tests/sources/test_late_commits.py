@@ -232,6 +232,30 @@ def test_a_table_whose_keys_cannot_be_foreseen_needs_a_delay(
     assert streams(settle_seconds="0").drain() == []
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("ALTER TABLE t ALTER id SET CACHE 50", "keeps 50 keys for later"),
+        ("ALTER TABLE t ALTER id SET CYCLE", "does not grow"),
+        ("ALTER TABLE t ALTER id DROP IDENTITY", "no sequence of its own"),
+    ],
+)
+def test_keys_that_can_no_longer_be_foreseen_are_not_read(
+    connect: Connect, streams: Callable[..., TableStream], change: str, why: str
+) -> None:
+    session, other = connect(), connect()
+    ready(session, CREATE, INSERT)
+    stream = streams()
+    assert keys(stream) == [1]
+    ready(session, change)
+    insert = "INSERT INTO t VALUES (60, 'x')" if "DROP" in change else INSERT
+    ready(other, insert)  # with a cache, 2 to 51 are the other session's, 52 is this one's …
+    if "DROP" not in change:
+        ready(session, INSERT)
+    with pytest.raises(RefusedError, match=why):
+        keys(stream)  # … and 3, which comes later, would be lost
+
+
 # available now
 
 

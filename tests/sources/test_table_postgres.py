@@ -76,7 +76,48 @@ def test_a_connection_that_the_server_ended_is_opened_again(
     assert keys(stream) == [2]
 
 
+# keys
+
+
+@pytest.mark.parametrize("key", ["NaN", "Infinity", "-Infinity", "1.5"])
+def test_a_numeric_key_that_is_no_whole_number_is_refused(
+    connect: Connect, streams: Callable[..., TableStream], key: str
+) -> None:
+    session = connect()
+    if "Infinity" in key and session.info.server_version < 14_00_00:
+        pytest.skip("numbers are finite before PostgreSQL 14")
+    ready(session, "CREATE TABLE t (id numeric, v text)", f"INSERT INTO t VALUES ('{key}', 'x')")
+    with pytest.raises(InvalidInputError, match=f"'id' .* is no whole number but {key}"):
+        streams(settle_seconds="0").drain()
+
+
+def test_a_row_without_a_key_is_refused(
+    connect: Connect, streams: Callable[..., TableStream]
+) -> None:
+    ready(
+        connect(),
+        "CREATE TABLE t (id bigserial UNIQUE, v text)",
+        "ALTER TABLE t ALTER id DROP NOT NULL",
+        "INSERT INTO t VALUES (NULL, 'x')",
+    )
+    with pytest.raises(RefusedError, match="key is NULL"):
+        streams().drain()
+
+
 # types and names
+
+
+@pytest.mark.parametrize("name", ["w", "to_json"])  # t.to_json would be to_json(t)
+def test_a_column_that_was_renamed_meanwhile_is_told(
+    connect: Connect, streams: Callable[..., TableStream], name: str
+) -> None:
+    session = connect()
+    ready(session, f"CREATE TABLE t (id bigserial, {name} text)")
+    stream = streams()
+    assert stream.drain() == []
+    ready(session, f"ALTER TABLE t RENAME {name} TO other", "INSERT INTO t (other) VALUES ('x')")
+    with pytest.raises(SeamarkError, match=f'column "{name}" does not exist'):
+        stream.drain()
 
 
 def test_values_of_all_types_and_null(

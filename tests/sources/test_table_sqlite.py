@@ -234,6 +234,56 @@ def test_a_key_that_is_there_twice_is_refused_even_across_a_limit(
         TableStream(options_of("sqlite3", path)).drain()
 
 
+def test_a_column_that_was_renamed_meanwhile_is_told(db: sqlite3.Connection, path: str) -> None:
+    db.execute(CREATE)
+    fill(db, 1)
+    stream = TableStream(options_of("sqlite3", path))
+    stream.drain()
+    db.execute("ALTER TABLE t RENAME COLUMN v TO w")
+    db.execute("INSERT INTO t (w) VALUES ('two')")
+    with pytest.raises(SeamarkError, match=r"no such column: t\.v"):
+        stream.drain()  # SQLite would take "v" for the text 'v'
+
+
+@pytest.mark.parametrize("table", ["t", "main.t"])
+@pytest.mark.parametrize(("key", "column"), [("id", "vv"), ("idd", "v")])
+def test_a_misspelt_column_is_told(
+    db: sqlite3.Connection, path: str, table: str, key: str, column: str
+) -> None:
+    db.execute(CREATE)
+    fill(db, 1)
+    given = StructType().add(column, StringType())
+    stream = TableStream(options_of("sqlite3", path, table=table, key=key), schema=given)
+    with pytest.raises(SeamarkError, match=r"no such column: t\.(vv|idd)"):
+        stream.drain()
+
+
+@pytest.mark.parametrize("others", [[], [1, 2]])
+@pytest.mark.parametrize("options", [{}, {"settle_seconds": "60"}])
+def test_a_row_without_a_key_is_refused_at_the_start(
+    db: sqlite3.Connection, path: str, others: list[int], options: dict[str, str]
+) -> None:
+    db.execute("CREATE TABLE t (id INT UNIQUE, v TEXT)")
+    db.executemany("INSERT INTO t VALUES (?, 'x')", [(key,) for key in [*others, None]])
+    with pytest.raises(RefusedError, match=r"key is NULL(.|\n)*NOT NULL"):
+        TableStream(options_of("sqlite3", path, **options)).drain()
+    with pytest.raises(RefusedError, match="key is NULL"):
+        TableStream(options_of("sqlite3", path, **options)).reader.stop_at_present()
+
+
+def test_a_row_without_a_key_is_told_with_the_next_that_has_one(
+    db: sqlite3.Connection, path: str
+) -> None:
+    db.execute("CREATE TABLE t (id INT UNIQUE, v TEXT)")
+    stream = TableStream(options_of("sqlite3", path))
+    assert stream.drain() == []
+    db.execute("INSERT INTO t VALUES (NULL, 'x'), (1, 'y')")
+    with pytest.raises(RefusedError, match="key is NULL"):
+        stream.drain()
+    db.execute("UPDATE t SET id = 2 WHERE id IS NULL")
+    assert stream.drain() == [(1, "y"), (2, "x")]
+
+
 @pytest.mark.parametrize("key", ["'a'", "1.5", "x'00'"])
 def test_a_key_that_is_no_whole_number_is_refused(
     db: sqlite3.Connection, path: str, key: str

@@ -16,7 +16,7 @@ class Policy(StrEnum):
     STRICT = "strict"
     """Refuse, and change nothing."""
     WARN = "warn"
-    """Go on with another configuration, with a warning; refuse everything else."""
+    """Go on with another or an unknown configuration, with a warning; refuse everything else."""
     AUTO_RESET = "auto_reset"
     """Throw away what there is, and begin anew."""
 
@@ -41,6 +41,7 @@ class Reason(StrEnum):
     UNFINISHED = "unfinished"
     NOT_REPLAYABLE = "not_replayable"
     CONFIG_CHANGED = "config_changed"
+    CONFIG_UNKNOWN = "config_unknown"
     SOURCES_DIFFER = "sources_differ"
     POSITION_MISSING = "position_missing"
     POSITION_GONE = "position_gone"
@@ -73,6 +74,8 @@ class StartFacts:
     """Sources that have a checkpoint, but that the program does not have any more."""
     was_reset: bool = False
     """Whether this start has begun anew already."""
+    unfinished: bool = False
+    """Whether a reset or a first load has begun and did not get through."""
 
     def __post_init__(self) -> None:
         if not self.sources:

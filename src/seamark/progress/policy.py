@@ -7,22 +7,24 @@ Facts are looked at from the top; the first line that holds gives the reason::
     the store does not outlive the process          FRESH_START  FRESH_START  FRESH_START
     a source cannot be read again, nothing stored   REFUSE       REFUSE       FRESH_START
     a source cannot be read again                   REFUSE       REFUSE       RESET
+    a reset or a first load did not get through     RESET        RESET        RESET
     neither a hash nor a checkpoint                 FRESH_START  FRESH_START  FRESH_START
-    checkpoints, but no hash                        RESET        RESET        RESET
     the hash of this configuration, no checkpoint   FRESH_START  FRESH_START  FRESH_START
     another configuration, no checkpoint            REFUSE       FRESH_START  RESET
     sources with and sources without a checkpoint,
       or a checkpoint whose source is no more       REFUSE       REFUSE       RESET
     a checkpoint without a position                 REFUSE       REFUSE       RESET
     a position that the source no longer has        REFUSE       REFUSE       RESET
+    checkpoints, no hash, nothing else of these     REFUSE       RESUME       RESET
     another configuration, nothing else of these    REFUSE       RESUME       RESET
     nothing of these                                RESUME       RESUME       RESUME
 
 Resuming is all or nothing: a source that goes on beside one that begins anew would mix results of
-two histories, and no warning makes those right. A missing hash beside checkpoints is what a reset
-or a first load leaves that did not get through: data may be half gone or half there, so there is
-nothing left to protect, and every policy does the reset again. After a reset (``was_reset``) there
-is no second one: what would need it is refused.
+two histories, and no warning makes those right. After a reset or a first load that did not get
+through (``unfinished``) data may be half gone or half there, so there is nothing left to protect,
+and every policy does the reset again. A missing hash alone says nothing of that kind: a program
+that never stored one has good data, of a configuration that nobody knows. After a reset
+(``was_reset``) there is no second one: what would need it is refused.
 """
 
 from __future__ import annotations
@@ -56,18 +58,16 @@ def decide_start(facts: StartFacts, policy: Policy | str = Policy.STRICT) -> Dec
         return _refuse(problems, "That is after a reset, so another one would not help.")
     if facts.was_reset:
         return _begin(facts, Action.FRESH_START, Reason.AFTER_RESET, _BEGIN)
-    cannot_replay = bool(problems) and problems[0][0] is Reason.NOT_REPLAYABLE
-    if cannot_replay and chosen is not Policy.AUTO_RESET:
-        return _refuse(problems, _NO_REPLAY[chosen])
-    if facts.stored_hash is None:
-        return _without_hash(facts, problems)
     if not problems:
         return _go_on(facts)
+    reason = problems[0][0]
+    if reason is Reason.NOT_REPLAYABLE and chosen is not Policy.AUTO_RESET:
+        return _refuse(problems, _NO_REPLAY[chosen])
+    if facts.unfinished or chosen is Policy.AUTO_RESET:
+        return _begin_anew(problems, facts)
     if chosen is Policy.STRICT:
-        return _refuse(problems, "The policy 'strict' changes nothing by itself.")
-    if chosen is Policy.AUTO_RESET:
-        return _begin(facts, Action.RESET, problems[0][0], f"{_said(problems)} {_BEGIN}")
-    if grave := [each for each in problems if each[0] is not Reason.CONFIG_CHANGED]:
+        return _refuse(problems, _ACCEPT if reason is Reason.CONFIG_UNKNOWN else _STRICT)
+    if grave := [each for each in problems if each[0] not in _BEARABLE]:
         return _refuse(grave, "A warning is not enough: " + _GRAVE)
     return _in_spite_of(problems, facts)
 
@@ -84,37 +84,34 @@ def as_policy(policy: Policy | str) -> Policy:
 # the four kinds of decision
 
 
-def _without_hash(facts: StartFacts, cannot_replay: list[_Problem]) -> Decision:
-    if _is_anything_stored(facts):
-        words = (
-            "There are checkpoints, but no hash of a configuration: a reset or a first load did "
-            f"not get through, so that data may be half gone or half there. {_BEGIN}"
-        )
-        return _begin(facts, Action.RESET, Reason.UNFINISHED, words)
-    if cannot_replay:
-        words = f"{_said(cannot_replay)} So this and every later start begins anew."
-        return _begin(facts, Action.FRESH_START, Reason.NOT_REPLAYABLE, words)
-    words = f"Nothing is stored yet. {_BEGIN}"
-    return _begin(facts, Action.FRESH_START, Reason.FIRST_START, words)
+def _begin_anew(problems: list[_Problem], facts: StartFacts) -> Decision:
+    if facts.unfinished or facts.stored_hash is not None or _has_checkpoints(facts):
+        return _begin(facts, Action.RESET, problems[0][0], f"{_said(problems)} {_BEGIN}")
+    words = f"{_said(problems)} So this and every later start begins anew."
+    return _begin(facts, Action.FRESH_START, problems[0][0], words)
 
 
 def _go_on(facts: StartFacts) -> Decision:
-    if not _is_anything_stored(facts):
+    if facts.stored_hash is None:
+        words = f"Nothing is stored yet. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, Reason.FIRST_START, words)
+    if not _has_checkpoints(facts):
         words = f"Nothing has been read under this configuration yet. {_BEGIN}"
         return _begin(facts, Action.FRESH_START, Reason.NOTHING_READ, words)
     return _resume(facts, Reason.UNCHANGED, "Every source goes on from its checkpoint.")
 
 
-def _in_spite_of(changed: list[_Problem], facts: StartFacts) -> Decision:
-    """Under ``warn``, with another configuration and nothing else that is wrong."""
-    if not _is_anything_stored(facts):
-        words = f"{_said(changed)} Nothing has been read under either. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, Reason.CONFIG_CHANGED, words)
+def _in_spite_of(problems: list[_Problem], facts: StartFacts) -> Decision:
+    """Under ``warn``, with another or an unknown configuration and nothing else that is wrong."""
+    reason = problems[0][0]
+    if not _has_checkpoints(facts):
+        words = f"{_said(problems)} Nothing has been read under either. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, reason, words)
     words = (
-        f"{_said(changed)} Every source goes on from its checkpoint all the same: what was made "
-        "before stays as the other configuration made it."
+        f"{_said(problems)} Every source goes on from its checkpoint all the same: what was made "
+        "before stays as the configuration of then made it."
     )
-    return _resume(facts, Reason.CONFIG_CHANGED, words)
+    return _resume(facts, reason, words)
 
 
 def _refuse(problems: list[_Problem], why: str) -> Decision:
@@ -152,8 +149,11 @@ def _problems(facts: StartFacts) -> Iterator[_Problem]:
     if fixed and not facts.was_reset:
         words = f"{named(fixed)} cannot be read again from a position."
         yield Reason.NOT_REPLAYABLE, words
-    if facts.stored_hash is None and not facts.was_reset:
+    if facts.unfinished:
+        yield Reason.UNFINISHED, _HALF
         return  # nothing that is stored counts
+    if facts.stored_hash is None and not _has_checkpoints(facts) and not facts.was_reset:
+        return
     again = {name: each for name, each in facts.sources.items() if each.replayable}
     missing = [name for name, each in again.items() if each.checkpoint is None]
     if facts.known or 0 < len(missing) < len(again):
@@ -164,7 +164,9 @@ def _problems(facts: StartFacts) -> Iterator[_Problem]:
     if gone := [name for name, each in with_one.items() if each.is_available is False]:
         words = f"{named(gone)} no longer has what lies after its position."
         yield Reason.POSITION_GONE, words
-    if facts.stored_hash != facts.current_hash:
+    if facts.stored_hash is None:
+        yield Reason.CONFIG_UNKNOWN, _UNKNOWN
+    elif facts.stored_hash != facts.current_hash:
         yield Reason.CONFIG_CHANGED, "The configuration is not the one that was stored."
 
 
@@ -177,7 +179,7 @@ def _difference(missing: list[str], known: frozenset[str]) -> str:
     return " ".join(parts)
 
 
-def _is_anything_stored(facts: StartFacts) -> bool:
+def _has_checkpoints(facts: StartFacts) -> bool:
     return bool(facts.known) or any(each.checkpoint for each in facts.sources.values())
 
 
@@ -185,6 +187,17 @@ def _said(problems: list[_Problem]) -> str:
     return " ".join(words for _, words in problems)
 
 
+_BEARABLE: Final = {Reason.CONFIG_CHANGED, Reason.CONFIG_UNKNOWN}
+_HALF: Final = (
+    "A reset or a first load did not get through, so that data may be half gone or half there."
+)
+_UNKNOWN: Final = (
+    "No hash of a configuration was ever stored, so nobody knows whether it was this one."
+)
+_STRICT: Final = "The policy 'strict' changes nothing by itself."
+_ACCEPT: Final = (
+    f"{_STRICT} Accept what is there with store.write_config_hash(…), or start over on purpose."
+)
 _GRAVE: Final = (
     "some sources would go on and others begin anew, or leave something out, and the results "
     "would belong to no history at all. Reset, or bring the source's past back."

@@ -2,13 +2,14 @@
 
 All keys of a namespace lie in one slot of a cluster::
 
-    seamark:{namespace}:meta          HASH  generation, session, config_hash, sequence:{source id}
+    seamark:{namespace}:meta          HASH  generation, owner, session, config_hash,
+                                            sequence:{source id}
     seamark:{namespace}:positions     HASH  {source id} → the position, as it is
     seamark:{namespace}:data:{space}  HASH  {key} → {value}
 
 Numbers are decimal text. ``meta`` is watched by every session and changed by every commit, so of
-two that overlap only one gets through. ``generation`` is raised by whoever takes the store over;
-a writer that finds another one than its own is fenced.
+two that overlap only one gets through. Whoever takes the store over raises ``generation`` and
+writes a token of its own into ``owner``; a writer that finds another one there is fenced.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 SEQUENCE: Final = b"sequence:"
 _HASH: Final = b"config_hash"
 _GENERATION: Final = b"generation"
+_OWNER: Final = b"owner"
 _SESSION: Final = b"session"
 _TRIES: Final = 3
 _FIELDS: Final = 10_000
@@ -46,6 +48,7 @@ class RedisLedger(Ledger):
         self.client: Any = client
         self.errors = Errors(url)
         self.generation: int | None = None
+        self._owner: bytes | None = None
         prefix = f"seamark:{{{namespace}}}"
         self.meta = f"{prefix}:meta"
         self.positions = f"{prefix}:positions"
@@ -60,12 +63,20 @@ class RedisLedger(Ledger):
         try:
             ledger._number(ledger.read_meta("connecting"), _GENERATION)
             if claim and not read_only:
-                with ledger.errors.told("taking the store over"):
-                    ledger.generation = ledger.client.hincrby(ledger.meta, _GENERATION, 1)
+                ledger._claim()
         except BaseException:
             ledger.close()
             raise
         return ledger
+
+    def _claim(self) -> None:
+        # the number alone would not do: a server that was emptied counts from one again
+        owner = uuid.uuid4().hex.encode()
+        with self.errors.told("taking the store over"), self.client.pipeline() as pipe:
+            pipe.hincrby(self.meta, _GENERATION, 1)
+            pipe.hset(self.meta, _OWNER, owner)
+            self.generation, _ = pipe.execute()
+        self._owner = owner
 
     def space(self, space: str) -> str:
         """The key that holds a space."""
@@ -139,22 +150,21 @@ class RedisLedger(Ledger):
 
     def require_claim(self, meta: Mapping[bytes, bytes]) -> None:
         """:class:`FencedError` when another writer has taken the store over."""
-        if self.generation is None:
+        generation = self._number(meta, _GENERATION) or 0
+        if self.generation is None or meta.get(_OWNER) == self._owner:
             return
-        found = self._number(meta, _GENERATION) or 0
-        if found > self.generation:
-            raise FencedError(
-                "another writer has taken this progress store over",
-                where=self.url,
-                hint="Nothing of this session was written. Only one program may write at a time.",
-            )
-        if found < self.generation:
+        if generation < self.generation:
             raise DamageError(
                 "the server no longer knows that this program has taken the store over",
                 where=self.url,
                 hint="It was emptied, or restarted from an older save. Open the store again, and "
                 "compare its checkpoints with what you know.",
             )
+        raise FencedError(
+            "another writer has taken this progress store over",
+            where=self.url,
+            hint="Nothing of this session was written. Only one program may write at a time.",
+        )
 
     def require_hashes(self, changes: Changes) -> None:
         """:class:`DamageError` when a key is no HASH: Redis would apply the rest without it."""
@@ -187,7 +197,7 @@ class RedisLedger(Ledger):
                 continue
             if meta.get(_SESSION) == token:
                 return True
-            is_alone = self.generation == (self._number(meta, _GENERATION) or 0)
+            is_alone = self._owner is not None and meta.get(_OWNER) == self._owner
             if meta.get(_SESSION) != before and not is_alone:
                 raise self._unknown("another writer has written since")
             self.require_claim(meta)
@@ -200,6 +210,16 @@ class RedisLedger(Ledger):
             where=self.url,
             hint="Open the store again when the server answers, and read the checkpoints: either "
             "all of the session is there or nothing.",
+        )
+
+    def partly_applied(self, error: Exception) -> DamageError:
+        """Redis goes on after a command that fails, as when a key is of another type by now."""
+        meant = self.errors.meant(error, "committing a session")
+        return DamageError(
+            f"{meant.what}; the rest of the session WAS applied",
+            where=self.url,
+            hint="Something else writes to this namespace. Remove its key, compare the data with "
+            "the checkpoints, and give each program a namespace of its own.",
         )
 
     def _touched(self) -> Mapping[bytes, bytes]:
@@ -289,12 +309,15 @@ class RedisTransaction(Transaction):
             pipe.multi()
             queue(pipe, ledger, changes, self._meta)
             pipe.hset(ledger.meta, _SESSION, token)
-            pipe.execute()
+            answers = pipe.execute(raise_on_error=False)
         except (WatchError, Broken, Late, OSError) as error:
             # the client says WatchError also when the connection broke, in other words
             return False if str(error) == _CHANGED else None
         except ResponseError as error:
             raise ledger.errors.meant(error, "committing a session") from None
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise ledger.partly_applied(answer)
         return True
 
     def abandon(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,10 +23,41 @@ if TYPE_CHECKING:
 
 _NAMESPACE: Final = "namespace"
 _SECONDS: Final = 10.0
+_DATABASE: Final = re.compile(r"/?\d*")
+_OURS: Final = frozenset(
+    {"decode_responses", "encoding", "protocol", "retry", "retry_on_error", "retry_on_timeout"}
+)
+"""What decides about how answers are understood."""
+
+
+def check_url(url: str) -> None:
+    """:class:`InvalidInputError` for a URL that would be taken apart in the wrong places.
+
+    A password that is not quoted would be told as a part of the path else.
+    """
+    try:
+        parts = urlsplit(url)
+        names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+        is_good = (
+            parts.port != 0
+            and _DATABASE.fullmatch(parts.path) is not None
+            and not parts.fragment
+            and all(map(str.isidentifier, names))
+        )
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise InvalidInputError(
+            "this Redis URL cannot be read; one is redis://user:password@host:6379/0",
+            hint="In a password, / ? # and @ are written as %2F %3F %23 and %40.",
+        )
+    if taken := sorted(_OURS & {name for name, _ in parse_qsl(parts.query)}):
+        raise InvalidInputError(f"a Redis URL cannot set {', '.join(taken)} here")
 
 
 def split_url(url: str, namespace: str | None) -> tuple[str, str]:
     """The URL without the namespace, and the namespace, from the one or the other."""
+    check_url(url)
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     inside = [value for name, value in pairs if name == _NAMESPACE]

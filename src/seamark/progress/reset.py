@@ -15,6 +15,10 @@ from seamark.progress.store import SourceCheckpointStore
 
 log = logging.getLogger("seamark.progress")
 
+RESERVED_SPACE: Final = "seamark"
+"""The space of the store that belongs to this package."""
+_UNDER_WAY: Final = b"reset"
+"""The key in there that is present from the first step of a reset to the last."""
 _QUIET: Final = {Reason.VOLATILE, Reason.FIRST_START, Reason.NOTHING_READ, Reason.UNCHANGED}
 
 
@@ -38,21 +42,31 @@ def start_over(
 ) -> None:
     """Throw everything away and begin anew, in an order that repeats itself after a crash.
 
-    The hash goes first and comes last, so any start in between sees checkpoints without a hash,
-    or nothing at all, and does all of it again: also under another policy or configuration.
+    First it is written down that a reset is under way. That goes together with the new hash, in
+    the last step, so any start in between sees it and does all of it again: also under another
+    policy or configuration. It is a key in the space ``seamark``, which has to be left alone.
     ``clear_data`` deletes what was derived, and has to be harmless when there is nothing left.
     ``load`` reads in what there is to begin with, in sessions of the store if it likes.
-    :class:`RefusedError` inside a session.
+    :class:`RefusedError` inside a session, and when ``load`` leaves one open.
     """
     check_sequence(config_hash)
     if store.in_session:
         raise RefusedError("a reset cannot be part of a session", hint="Commit or roll back first.")
+    with store.session() as session:
+        session.put(RESERVED_SPACE, _UNDER_WAY, b"under way")
     store.forget_config_hash()
     clear_data()
     store.clear_checkpoints()
     if load is not None:
         load()
-    store.write_config_hash(config_hash)
+    if store.in_session:
+        raise RefusedError(
+            "the load has left a session open, so the reset is not finished",
+            hint="Commit it in the load. The next start does the reset again.",
+        )
+    with store.session() as session:
+        session.stage_config_hash(config_hash)
+        session.delete(RESERVED_SPACE, _UNDER_WAY)
 
 
 def begin_from(
@@ -76,7 +90,7 @@ def begin_from(
     if decision.reason not in _QUIET:
         log.warning("%s: %s", store.url, decision.words)
     if decision.action is Action.RESUME:
-        if decision.reason is Reason.CONFIG_CHANGED:
+        if decision.reason is not Reason.UNCHANGED:
             store.write_config_hash(config_hash)  # it has been told once
         return decision
     start_over(store, config_hash, clear_data=clear_data, load=load)
@@ -137,6 +151,7 @@ def _observed(
         sources=found,
         known=frozenset(stored) - sources.keys(),
         was_reset=was_reset,
+        unfinished=store.get(RESERVED_SPACE, _UNDER_WAY) is not None,
     )
     return facts_of_all, lost
 

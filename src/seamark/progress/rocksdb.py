@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -43,6 +44,7 @@ class RocksDBLedger(Ledger):
 
     _open: ClassVar[dict[str, tuple[Primary, int]]] = {}
     _opening: ClassVar[threading.Lock] = threading.Lock()
+    _returned: ClassVar[deque[str]] = deque()
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         super().__init__()
@@ -56,15 +58,35 @@ class RocksDBLedger(Ledger):
     @classmethod
     def _borrow(cls, path: str) -> Primary:
         """RocksDB opens a folder once; the handles of a process share it."""
-        with cls._opening:
-            found = cls._open.get(path)
-            database, users = found if found is not None else (Primary(path), 0)
-            cls._open[path] = (database, users + 1)
-            return database
+        try:
+            with cls._opening:
+                cls._let_go()
+                found = cls._open.get(path)
+                database, users = found if found is not None else (Primary(path), 0)
+                cls._open[path] = (database, users + 1)
+                return database
+        finally:
+            cls._tidy()
 
     @classmethod
     def _give_back(cls, path: str) -> None:
-        with cls._opening:
+        """Called by the garbage collector too, at any moment: also while a folder is opened."""
+        cls._returned.append(path)
+        cls._tidy()
+
+    @classmethod
+    def _tidy(cls) -> None:
+        """Let go of what was given back, unless somebody is at it who does so afterwards."""
+        while cls._returned and cls._opening.acquire(blocking=False):
+            try:
+                cls._let_go()
+            finally:
+                cls._opening.release()
+
+    @classmethod
+    def _let_go(cls) -> None:
+        while cls._returned:
+            path = cls._returned.popleft()
             database, users = cls._open.pop(path)
             if users > 1:
                 cls._open[path] = (database, users - 1)
@@ -145,11 +167,24 @@ class RocksDBLedger(Ledger):
         if changes.is_empty() or not isinstance(primary, Primary):
             return
         batch = primary.new_batch()
-        _fill(batch, changes)
-        if _has_ranges(changes) or batch.size_in_bytes() < _LARGE:
+        gone = self._cleared(changes)
+        _fill(batch, changes, gone)
+        if batch.size_in_bytes() < _LARGE:
             primary.write(batch)
         else:
-            primary.take_over(_flat(changes))
+            primary.take_over(_flat(changes, gone))
+
+    def _cleared(self, changes: Changes) -> list[bytes]:
+        """The keys that go, one by one.
+
+        RocksDB can delete a range at once, but a reader beside us that has such a deletion in its
+        memory does not see the newer rows of a file that is taken over later.
+        """
+        prefixes = [space_prefix(space) for space in changes.cleared]
+        if changes.forget_checkpoints:
+            prefixes += [_SEQUENCE, _POSITION]
+        look = self._reading.look() if prefixes else None
+        return [key for prefix in prefixes if look for key, _ in look.below(prefix)]
 
     def close(self) -> None:
         self._close()
@@ -174,13 +209,10 @@ class _RocksDBTransaction(Transaction):
         self._ledger.apply(changes)
 
 
-def _fill(batch: WriteBatch, changes: Changes) -> None:
+def _fill(batch: WriteBatch, changes: Changes, gone: list[bytes]) -> None:
     """Put changes into a batch, in which the later of two wins."""
-    if changes.forget_checkpoints:
-        batch.delete_range(_SEQUENCE, _after(_SEQUENCE))
-        batch.delete_range(_POSITION, _after(_POSITION))
-    for space in changes.cleared:
-        batch.delete_range(space_prefix(space), _after(space_prefix(space)))
+    for key in gone:
+        batch.delete(key)
     for key, value in _about_sources(changes).items():
         if value is None:
             batch.delete(key)
@@ -208,19 +240,10 @@ def _about_sources(changes: Changes) -> Writes:
     return found
 
 
-def _flat(changes: Changes) -> Writes:
-    found = _about_sources(changes)
+def _flat(changes: Changes, gone: list[bytes]) -> Writes:
+    found: Writes = dict.fromkeys(gone)
+    found.update(_about_sources(changes))
     for space, writes in changes.data.items():
         prefix = space_prefix(space)
         found.update((prefix + key, value) for key, value in writes.items())
     return found
-
-
-def _has_ranges(changes: Changes) -> bool:
-    """Whether something goes that is not named key by key, which a sorted file cannot say."""
-    return changes.forget_checkpoints or bool(changes.cleared)
-
-
-def _after(prefix: bytes) -> bytes:
-    """The first key behind all that begin so."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -166,12 +166,7 @@ class Secondary:
     def __init__(self, path: str) -> None:
         self.turn = Turn()
         self._path = path
-        if not os.path.exists(f"{path}/CURRENT"):
-            raise StoreUnavailableError(
-                "there is no progress store in this folder",
-                where=path,
-                hint="It is made by the first program that opens it to write.",
-            )
+        self._which = self._identity()
         # RocksDB wants a folder of its own for its log
         self._scratch = tempfile.TemporaryDirectory(prefix="seamark-reader-")
         self._looks: WeakSet[Look] = WeakSet()
@@ -190,8 +185,24 @@ class Secondary:
             opened: Rdict = _rocksdict().Rdict(self._path, options, access_type=access)
         return opened
 
+    def _identity(self) -> tuple[int, int]:
+        """Tells the folder's database from one that is made in its place."""
+        try:
+            found = os.stat(f"{self._path}/IDENTITY")
+            os.stat(f"{self._path}/CURRENT")
+        except FileNotFoundError:
+            raise StoreUnavailableError(
+                "there is no progress store in this folder",
+                where=self._path,
+                hint="It is made by the first program that opens it to write.",
+            ) from None
+        return found.st_ino, found.st_mtime_ns
+
     def look(self) -> Look:
         with self._looking:
+            if (which := self._identity()) != self._which:
+                self._rdict.close()
+                self._rdict, self._which = self._opened(), which
             look = self._caught_up()
             self._looks.add(look)
         return look
@@ -263,7 +274,7 @@ def told(path: str, *, writing: bool = False) -> Iterator[None]:
 
 
 def _meant(text: str, path: str) -> SeamarkError:
-    if "LOCK" in text and ("lock hold" in text or "While lock file" in text):
+    if "LOCK" in text and ("lock hold" in text or "Resource temporarily unavailable" in text):
         return FencedError(
             "another process has this progress store open to write",
             where=path,

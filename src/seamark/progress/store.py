@@ -46,6 +46,7 @@ class SourceCheckpointStore:
             current.depth += 1
             return current
         with take_turn(self._ledger.turn):
+            self._require_writable()  # it may have been closed meanwhile
             session = Session(self, self._ledger.transaction())
             self._ledger.turn.session = self._session = session
         return session
@@ -56,8 +57,10 @@ class SourceCheckpointStore:
         :class:`RefusedError` without a session, or when an inner level was rolled back. A commit
         that fails has ended the session, and has changed nothing unless the error says otherwise.
         """
-        session = self._current()
-        if session is None:
+        self._commit(self._current())
+
+    def _commit(self, session: Session | None) -> None:
+        if session is None or session.depth == 0:
             raise RefusedError("there is no session to commit", hint="Begin one first.")
         if session.depth > 1:
             session.depth -= 1
@@ -70,8 +73,10 @@ class SourceCheckpointStore:
 
     def rollback(self) -> None:
         """Drop everything that was staged, also by outer levels. Harmless without a session."""
-        session = self._current()
-        if session is None:
+        self._rollback(self._current())
+
+    def _rollback(self, session: Session | None) -> None:
+        if session is None or session.depth == 0:
             return
         if session.depth > 1:
             session.depth -= 1
@@ -81,14 +86,18 @@ class SourceCheckpointStore:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A session that commits at its end, and rolls back on any exception."""
+        """A session that commits at its end, and rolls back on any exception.
+
+        It ends also when another thread leaves the block than has entered it. Tasks of one event
+        loop share a thread, and so a session: do not await inside.
+        """
         session = self.begin()
         try:
             yield session
         except BaseException:
-            self.rollback()
+            self._rollback(session)
             raise
-        self.commit()
+        self._commit(session)
 
     @property
     def in_session(self) -> bool:
@@ -179,7 +188,7 @@ class SourceCheckpointStore:
         return self._ledger.config_hash()
 
     def forget_config_hash(self) -> None:
-        """Delete the hash alone: the next start then knows that this one did not get through."""
+        """Delete the hash alone: of which configuration the data is, is not known then."""
         self._apply(Changes(forget_hash=True))
 
     def _apply(self, changes: Changes) -> None:
@@ -189,6 +198,7 @@ class SourceCheckpointStore:
             self._commit_alone(changes)
             return
         with take_turn(self._ledger.turn):
+            self._require_writable()
             self._commit_alone(changes)
 
     def _commit_alone(self, changes: Changes) -> None:
@@ -214,11 +224,12 @@ class SourceCheckpointStore:
 
     def close(self) -> None:
         """Roll back an open session and let go of the store; harmless the second time."""
-        if self._closed:
-            return
+        with self._ledger.turn.changed:  # nobody begins a session in between
+            if self._closed:
+                return
+            self._closed = True
         if self._session is not None:
             self._end(self._session)
-        self._closed = True
         self._ledger.close()
 
     def __enter__(self) -> Self:

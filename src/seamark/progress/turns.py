@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("seamark.progress")
 
 _LOOK: Final = 0.5
+_PATIENCE: Final = 20
+"""Looks before it is said what is waited for."""
 
 
 @contextmanager
@@ -26,6 +28,7 @@ def take_turn(turn: Turn) -> Iterator[None]:
     A session whose thread has died without ending it is rolled back. :class:`RefusedError` when
     this thread would wait for itself.
     """
+    looks = 0
     with turn.changed:
         while (session := turn.session) is not None:
             if session.thread is threading.current_thread():
@@ -39,6 +42,10 @@ def take_turn(turn: Turn) -> Iterator[None]:
                 session.end()
                 turn.session = None
                 break
+            looks += 1
+            if looks == _PATIENCE:
+                holder, url = session.thread.name, session.store.url
+                log.warning("still waiting for the session that thread %s has in %s", holder, url)
             del session  # it goes with its handle, which may be dropped meanwhile
             turn.changed.wait(_LOOK)
         yield

@@ -191,7 +191,9 @@ class KeyValueSink(Sink):
         loaded = self._loaded
         self._view.show(wanted, loaded if loaded and loaded[0].place == wanted.place else None)
         self._loaded = None
-        self._staging.put_aside(wanted.attempt)
+        newest = shown_place(self._view.store)
+        is_newest = newest is not None and newest == wanted.place
+        self._staging.put_aside(wanted.attempt, newest=wanted.epoch if is_newest else None)
 
     # looking after what there is
 

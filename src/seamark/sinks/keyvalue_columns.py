@@ -98,7 +98,7 @@ class Shape:
             flag = f.coalesce(_column(_path(schema, self.delete_where)), f.lit(False))
             columns.append(flag.alias(DELETED))
         if self.order_by is not None:
-            columns.append(_column(_path(schema, self.order_by)).alias(RANK))
+            columns.append(_rank(schema, self.order_by).alias(RANK))
         if self.expire is not None:
             columns.append(_milliseconds(schema, self.expire).alias(TIME))
         return df.select(*columns)
@@ -128,6 +128,16 @@ def _element(column: Column) -> Column:
 
     text = f.to_json(f.array(column), _JSON)
     return f.substring(text, f.lit(2), f.length(text) - 2)
+
+
+def _rank(schema: StructType, name: str) -> Column:
+    """What to order by. As Spark writes times, others misread those of the far future."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import TimestampType
+
+    column = _column(_path(schema, name))
+    is_time = isinstance(_type_of(schema, name, "order_by"), TimestampType)
+    return f.unix_micros(column) if is_time else column
 
 
 def _milliseconds(schema: StructType, name: str) -> Column:

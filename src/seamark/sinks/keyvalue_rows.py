@@ -87,18 +87,26 @@ def _in_order(
     table: pa.Table, keys: list[bytes], values: list[bytes], flags: list[bool]
 ) -> list[int]:
     """The rows so that the last one of a key is the one that counts."""
+
+    def same(one: int, other: int) -> bool:
+        both_go = flags[one] and flags[other]
+        return both_go or (values[one], flags[one]) == (values[other], flags[other])
+
     ranks = [_rank(value) for value in table[RANK].to_pylist()] if _has_ranks(table) else None
     order = list(range(len(keys)))
     if ranks is not None:
         order.sort(key=ranks.__getitem__)
-    seen: dict[bytes, int] = {}
+    last: dict[bytes, int] = {}
+    tied: dict[bytes, bool] = {}
     for row in order:
-        before = seen.get(keys[row])
-        if before is not None and (ranks is None or ranks[before] == ranks[row]):
-            both_go = flags[before] and flags[row]
-            if not both_go and (values[before], flags[before]) != (values[row], flags[row]):
-                raise _ambiguous(keys[row], has_order=ranks is not None)
-        seen[keys[row]] = row
+        key, before = keys[row], last.get(keys[row])
+        is_level = before is not None and (ranks is None or ranks[before] == ranks[row])
+        # only a tie with the greatest decides nothing
+        tied[key] = before is not None and is_level and (tied[key] or not same(before, row))
+        last[key] = row
+    for key, is_tied in tied.items():
+        if is_tied:
+            raise _ambiguous(key, has_order=ranks is not None)
     return order
 
 

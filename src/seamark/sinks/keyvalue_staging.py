@@ -146,8 +146,12 @@ class Staging:
                 remove_tree(folder)
                 sync_if_there(os.path.dirname(folder))
 
-    def put_aside(self, attempt: str) -> None:
-        """Keep a committed attempt, and remove what has been kept for long enough."""
+    def put_aside(self, attempt: str, *, newest: int | None = None) -> None:
+        """Keep a committed attempt, and remove what has been kept for long enough.
+
+        ``newest`` is its epoch when the view shows nothing later: what is kept of later ones then
+        belongs to a history that is over.
+        """
         folder, kept = attempt_folder(self.path, attempt), f"{self.path}/{_KEPT}"
         with telling("keeping", folder):
             make_durable_folder(kept, self.path)
@@ -159,6 +163,8 @@ class Staging:
             # a server that loses the epoch in the same power cut needs it; whoever has renamed it
             # may have died before this
             sync_folder(kept)
+            if newest is not None:
+                self.forget_after(newest)
             self._prune(kept)
 
     def _prune(self, kept: str) -> None:

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import pyarrow as pa
-from pyarrow import parquet
 
 from seamark.errors import DamageError
 from seamark.progress.session import Session
@@ -32,6 +30,9 @@ from seamark.sinks.keyvalue_view import (
 )
 from seamark.store.os_errors import telling
 from seamark.store.posix import sync_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ROWS: Final = "rows.parquet"
 _ABOUT: Final = "sources.json"
@@ -63,6 +64,9 @@ def can_be_taken_back(epoch_folder: str) -> bool:
 
 def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effect: Effect) -> None:
     """Write down, durably, what applying an epoch is about to replace."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
     store, folder = session.store, _folder(epoch_folder)
     if staged.replace:
         was: dict[bytes, bytes | None] = dict(store.items(VIEW))
@@ -120,6 +124,8 @@ def take_back(session: Session, epoch_folder: str, staged: StagedEpoch) -> None:
 
 
 def _read(folder: str) -> tuple[pa.Table, Sources]:
+    from pyarrow import parquet
+
     with telling("reading", folder):
         _require_whole(folder)
         with open(f"{folder}/{_ABOUT}", "rb") as file:

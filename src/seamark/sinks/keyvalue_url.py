@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-from urllib.parse import urlsplit
-
 from seamark.errors import InvalidInputError
-
-_DATABASE: Final = re.compile(r"/?\d*")
+from seamark.progress.redis_client import check_url
 
 
 def is_redis(url: str) -> bool:
@@ -19,11 +14,7 @@ def is_redis(url: str) -> bool:
     """
     scheme = url.partition(":")[0].lower()
     if scheme in ("redis", "rediss"):
-        if not _can_be_read(url):
-            raise InvalidInputError(
-                "this Redis URL cannot be read; one is redis://user:password@host:6379/0",
-                hint="In a password, / ? # and @ are written as %2F %3F %23 and %40.",
-            )
+        check_url(url)
         return True
     if scheme != "rocksdb":
         raise InvalidInputError(
@@ -36,11 +27,3 @@ def is_redis(url: str) -> bool:
             hint="seamark.progress.rocksdb_url(path) makes one of any path.",
         )
     return False
-
-
-def _can_be_read(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.port != 0 and _DATABASE.fullmatch(parts.path) is not None
-    except ValueError:
-        return False

@@ -4,7 +4,8 @@ Spaces of the progress store::
 
     view      {key} → the row as JSON: what readers read
     times     {key} → when it expires, milliseconds, 8 bytes, big-endian; only with ``expire``
-    epochs    {number, 20 digits} → the receipt; 'newest' → which one is shown; 'owner' → whose
+    epochs    {number, 20 digits} → the receipt; 'newest' → which one is shown; 'owner' → whose;
+              'taken back: {attempt}' → shown once, and never again
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TIMES: Final = "times"
 EPOCHS: Final = "epochs"
 _NEWEST: Final = b"newest"
 _OWNER: Final = b"owner"
+_TAKEN_BACK: Final = b"taken back: "
 _REMEMBERED: Final = 64
 """Epochs whose receipts are kept: enough to tell 'already' from 'another' after any restart."""
 _MS: Final = struct.Struct(">q")
@@ -220,6 +222,11 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
         session.stage_config_hash(staged.config_hash)
 
 
+def was_taken_back(session: Session, attempt: str) -> bool:
+    """Whether an attempt was shown once and is not to be shown again, whoever still has it."""
+    return session.get(EPOCHS, _TAKEN_BACK + attempt.encode()) is not None
+
+
 def forget_times(session: Session) -> None:
     """Stage that no row expires: an earlier run may have had rows that do."""
     if next(session.store.items(TIMES), None) is not None:
@@ -229,6 +236,7 @@ def forget_times(session: Session) -> None:
 def forget_epoch(session: Session, staged: StagedEpoch) -> None:
     """Stage that the view shows what it showed before an epoch; its rows are the caller's."""
     session.delete(EPOCHS, epoch_key(staged.receipt.epoch))
+    session.put(EPOCHS, _TAKEN_BACK + staged.receipt.attempt.encode(), b"")
     if staged.after is None:
         session.delete(EPOCHS, _NEWEST)
     else:
@@ -239,9 +247,13 @@ def forget_all(session: Session) -> list[int]:
     """Stage that the view is empty, as if it had never shown anything; what it remembers."""
     numbers = [int(key) for key, _ in session.store.items(EPOCHS) if key.isdigit()]
     owner = session.get(EPOCHS, _OWNER)
+    shown = [receipt_of_epoch(session, number) for number in numbers]
     for space in (VIEW, TIMES, EPOCHS):
         session.clear(space)
     if owner is not None:
         session.put(EPOCHS, _OWNER, owner)
+    for receipt in shown:
+        if receipt is not None:
+            session.put(EPOCHS, _TAKEN_BACK + receipt.attempt.encode(), b"")
     session.forget_checkpoints()
     return sorted(numbers)

@@ -37,6 +37,7 @@ from seamark.sinks.keyvalue_view import (
     forget_all,
     receipt_of_epoch,
     shown_place,
+    was_taken_back,
 )
 from seamark.sinks.lineage import Identity, another_lineage
 
@@ -198,6 +199,12 @@ class ViewWriter:
             if not wanted.is_shown_by(shown):
                 raise another_lineage(shown, wanted, self.shown)
             return wanted.place, None
+        if was_taken_back(session, wanted.attempt):
+            raise LineageError(
+                f"epoch {wanted.epoch} was shown once and has been taken back",
+                where=self.shown,
+                hint="A rollback or reset began a new history; this program is of the old one.",
+            )
         now = shown_place(session)
         if now == wanted.after:
             step, (staged, rows) = wanted.place, loaded or self._read(wanted.place, wanted.digest)

@@ -19,6 +19,7 @@ class Dialect:
     name: str
     quote: str = '"'
     limit: str = "LIMIT {}"
+    qualifies: bool = False
 
     def quoted(self, name: str) -> str:
         """A name as an identifier, whatever it contains; :class:`InvalidInputError` for NUL."""
@@ -30,12 +31,19 @@ class Dialect:
         """A table as ``schema.table``."""
         return ".".join(map(self.quoted, names))
 
+    def column(self, table: str, name: str) -> str:
+        """A column in a query of a table; one that is not there is an error, never a text."""
+        column = self.quoted(name)
+        return f"{self.quoted(table)}.{column}" if self.qualifies else column
+
     def limited(self, rows: int) -> str:
         """The clause that ends a query after so many rows."""
         return self.limit.format(int(rows))
 
 
-SQLITE: Final = Dialect("SQLite")
+# SQLite takes an unknown name in quotes for a text, unless it is qualified. In PostgreSQL it is the
+# other way round: t.to_json without such a column is the function to_json(t)
+SQLITE: Final = Dialect("SQLite", qualifies=True)
 POSTGRES: Final = Dialect("PostgreSQL")
 MYSQL: Final = Dialect("MySQL", quote="`")
 STANDARD: Final = Dialect("standard SQL", limit="FETCH FIRST {} ROWS ONLY")

@@ -25,24 +25,28 @@ WITH RECURSIVE up(oid) AS (
     UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN family f ON i.inhparent = f.oid
 )
 """
+# a row for each writer, or one with NULL for it; and in each, all on which it depends whether locks
+# tell: that may change at any time, so it is asked along
 _WRITERS: Final = (
     _FAMILY
-    + """
-SELECT DISTINCT l.virtualtransaction
-FROM pg_catalog.pg_locks l JOIN family ON l.relation = family.oid
-WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'RowExclusiveLock'
-  AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-  AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
-"""
+    + f"""
+, writer(name) AS (
+    SELECT DISTINCT l.virtualtransaction
+    FROM pg_catalog.pg_locks l JOIN family ON l.relation = family.oid
+    WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'RowExclusiveLock'
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+      AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
 )
-_CIRCUMSTANCES: Final = f"""
-SELECT pg_catalog.pg_is_in_recovery(), c.relkind::text, s.seqcache, s.seqincrement, s.seqcycle,
+SELECT writer.name, pg_catalog.pg_is_in_recovery(), c.relkind::text,
+       s.seqcache, s.seqincrement, s.seqcycle,
        EXISTS (SELECT 1 FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid = c.oid)
 FROM pg_catalog.pg_class c
 LEFT JOIN pg_catalog.pg_sequence s
     ON s.seqrelid = pg_catalog.pg_get_serial_sequence({MARK}, {MARK})::regclass::oid
+LEFT JOIN writer ON true
 WHERE c.oid = {MARK}::text::regclass::oid
 """
+)
 _COLUMNS: Final = f"""
 SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), t.typtype::text
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
@@ -60,20 +64,31 @@ class PostgresTable:
         self._key = key
 
     def writers(self) -> frozenset[str]:
-        """The transactions of others that hold a lock by which rows are added."""
-        return frozenset(str(name) for (name,) in self._database.query(_WRITERS, [self._path]))
+        """The transactions of others that hold a lock by which rows are added.
+
+        :class:`RefusedError` where locks do not tell which keys can still appear.
+        """
+        path = self._path
+        found = self._database.query(_WRITERS, [path, path, self._key, path])
+        if not found:
+            raise InvalidInputError(f"there is no table {path}")
+        self._refuse_unless_locks_tell(*found[0][1:])
+        return frozenset(str(name) for name, *_ in found if name is not None)
 
     def columns(self) -> list[tuple[str, str, str]]:
         """Name, type and kind of type of each column, in order."""
         rows = self._database.query(_COLUMNS, [self._path])
         return [(str(name), str(kind), str(category)) for name, kind, category in rows]
 
-    def refuse_unless_locks_tell(self) -> None:
-        """:class:`RefusedError` where locks do not tell which keys can still appear."""
-        found = self._database.query(_CIRCUMSTANCES, [self._path, self._key, self._path])
-        if not found:
-            raise InvalidInputError(f"there is no table {self._path}")
-        standby, kind, cache, increment, cycles, subscribed = found[0]
+    def _refuse_unless_locks_tell(
+        self,
+        standby: bool,
+        kind: str,
+        cache: int | None,
+        increment: int,
+        cycles: bool,
+        subscribed: bool,
+    ) -> None:
         why = None
         if standby:
             why = "a standby server does not know who is writing on its primary"

@@ -155,6 +155,7 @@ class TableSource(SequencedSource):
             )
         if upto is None or (after is not None and upto <= after):
             return iter(())
+        self._refuse_null_keys()
         return self._rows(after, upto, limit)
 
     def read_between(self, start: Position | None, end: Position, limit: int) -> Iterator[Placed]:
@@ -170,9 +171,8 @@ class TableSource(SequencedSource):
         self._has_target = True
 
     def _rows(self, after: int | None, upto: int, limit: int) -> Iterator[Placed]:
-        dialect = self._database.dialect
-        names = ", ".join(map(dialect.quoted, [self._key, *(self._columns or [])]))
-        key = dialect.quoted(self._key)
+        dialect, key = self._database.dialect, self._column(self._key)
+        names = ", ".join([key, *map(self._column, self._columns or [])])
         above, values = ("", [upto]) if after is None else (f" AND {key} > {MARK}", [upto, after])
         # one more than wanted: a key that is there twice may lie across the limit
         found = self._database.query(
@@ -193,17 +193,33 @@ class TableSource(SequencedSource):
         cells = zip(self._converters, found[1:], strict=True)
         return tuple(convert(cell) for convert, cell in cells)
 
+    def _column(self, name: str) -> str:
+        return self._database.dialect.column(self._parts[-1], name)
+
     def _newest(self) -> int | None:
-        key = self._database.dialect.quoted(self._key)
-        ((found,),) = self._database.query(f"SELECT max({key}) FROM {self._path}")
+        ((found,),) = self._database.query(
+            f"SELECT max({self._column(self._key)}) FROM {self._path}"
+        )
         return None if found is None else self._checked_key(found)
 
+    def _refuse_null_keys(self) -> None:
+        """A row without a key is below none and above none: it would never be read."""
+        key, one = self._column(self._key), self._database.dialect.limited(1)
+        if self._database.query(f"SELECT {key} FROM {self._path} WHERE {key} IS NULL {one}"):
+            raise RefusedError(
+                f"{self._path} has a row whose key is NULL, which would never be read",
+                hint=f"Give it a key or delete it, and declare {self._key!r} NOT NULL.",
+            )
+
     def _checked_key(self, found: Any) -> int:
-        whole = isinstance(found, int) and not isinstance(found, bool)
-        if not whole and not (isinstance(found, Decimal) and found == int(found)):
+        if isinstance(found, Decimal):
+            whole, shown = found.is_finite() and found == int(found), str(found)  # NaN is none
+        else:
+            whole = isinstance(found, int) and not isinstance(found, bool)
+            shown = f"a {type(found).__name__}"
+        if not whole:
             raise InvalidInputError(
-                f"the key {self._key!r} of {self._path} is no whole number but a "
-                f"{type(found).__name__}"
+                f"the key {self._key!r} of {self._path} is no whole number but {shown}"
             )
         return int(found)
 
@@ -212,10 +228,11 @@ class TableSource(SequencedSource):
     @cached_property
     def _settling(self) -> Settling:
         dialect = self._database.dialect
+        self._refuse_null_keys()
         if dialect == SQLITE and not self._has_delay:
             return Serial(self._newest)
         if dialect == POSTGRES and not self._has_delay:
-            self._postgres.refuse_unless_locks_tell()
+            self._postgres.writers()  # refuses where locks do not tell, though there are no rows
             return Horizon(self._newest, self._postgres.writers)
         return Delay(self._newest, self._settle_seconds)
 

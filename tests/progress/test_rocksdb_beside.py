@@ -1,0 +1,202 @@
+"""Readers beside a writer that takes sessions over as files, and folders that go and come."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from seamark.errors import StoreUnavailableError
+from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
+from seamark.progress import rocksdb as backend
+from seamark.progress import rocksdb_database as database
+from tests.progress.children import hold, running
+
+LARGE = 1000
+KEYS = (b"a", b"b", b"c")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"rocksdb://{tmp_path}/progress"
+
+
+@pytest.fixture
+def _files_from_a_kilobyte_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_LARGE", LARGE)
+
+
+def write(store: SourceCheckpointStore, number: int, size: int, *, clear: bool = False) -> None:
+    """A session whose every value carries its number."""
+    with store.session() as s:
+        if clear:
+            s.clear("view")
+        s.put_many("view", [(key, b"%d:" % number + b"x" * size) for key in KEYS])
+        s.stage_checkpoint("source", number)
+
+
+def seen(store: SourceCheckpointStore) -> int:
+    """The one number that everything carries, whichever way it is read."""
+    rows = {key: int(value.partition(b":")[0]) for key, value in store.items("view")}
+    single = {int((store.get("view", key) or b"0").partition(b":")[0]) for key in KEYS}
+    found = store.read_checkpoint("source")
+    number = found.sequence if found else 0
+    assert rows == dict.fromkeys(KEYS, number)
+    assert single == {number}
+    assert store.read_all_checkpoints() == {"source": SourceCheckpoint(number, None)}
+    return number
+
+
+# sessions that are taken over as files
+
+
+@pytest.mark.usefixtures("_files_from_a_kilobyte_on")
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_session_that_clears_does_not_hide_one_that_is_taken_over_as_a_file(
+    url: str, forget: bool
+) -> None:
+    with open_progress(url) as store, open_progress(url, read_only=True) as reader:
+        write(store, 1, 1)
+        assert seen(reader) == 1
+        for number in range(2, 12, 2):
+            if forget:
+                store.clear_checkpoints()
+            write(store, number, 1, clear=True)
+            assert seen(reader) == number
+            write(store, number + 1, LARGE)
+            assert seen(reader) == number + 1
+        assert seen(store) == 11
+
+
+@pytest.mark.usefixtures("_files_from_a_kilobyte_on")
+def test_a_session_that_clears_is_taken_over_as_a_file_with_what_it_clears(
+    url: str, tmp_path: Path
+) -> None:
+    with open_progress(url) as store, open_progress(url, read_only=True) as reader:
+        with store.session() as s:
+            s.put_many("view", [(key, b"0:") for key in (*KEYS, b"d")])
+            s.put("viewer", b"a", b"another space")
+        write(store, 1, LARGE, clear=True)
+        assert [*tmp_path.glob("progress/*.sst")]
+        assert seen(reader) == seen(store) == 1
+        assert dict(reader.items("viewer")) == {b"a": b"another space"}
+
+
+class Between:
+    """A database that does something between a file's being taken over and the write after it."""
+
+    def __init__(self, real: Any, what: Callable[[], None]) -> None:
+        self._real, self._what = real, what
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def put(self, *arguments: Any) -> None:
+        self._what()
+        self._real.put(*arguments)
+
+
+@pytest.mark.usefixtures("_files_from_a_kilobyte_on")
+@pytest.mark.parametrize("clear", [False, True])
+def test_a_reader_sees_no_mixture_in_the_middle_of_taking_a_file_over(
+    url: str, clear: bool
+) -> None:
+    saw = []
+    with open_progress(url) as store, open_progress(url, read_only=True) as reader:
+        write(store, 1, 1)
+        write(store, 2, 1, clear=clear)
+        assert seen(reader) == 2
+
+        def look() -> None:
+            saw.append(seen(reader))
+            with open_progress(url, read_only=True) as fresh:
+                assert seen(fresh) == saw[-1], "both see all of it or nothing"
+
+        primary = cast(Any, store)._ledger._reading
+        primary._rdict = Between(primary._rdict, look)
+        write(store, 3, LARGE)
+        assert saw == [3]
+        assert seen(reader) == 3
+
+
+# folders that go and come
+
+
+@pytest.fixture
+def reader(url: str) -> Iterator[SourceCheckpointStore]:
+    """A reader that has read a first history, whose writer is closed."""
+    with open_progress(url) as store:
+        write(store, 1, 1)
+        with store.session() as s:
+            s.put("old", b"key", b"value")
+    with open_progress(url, read_only=True) as opened:
+        assert seen(opened) == 1
+        yield opened
+
+
+def test_a_reader_of_a_folder_that_is_made_anew_reads_the_new_one(
+    url: str, tmp_path: Path, reader: SourceCheckpointStore
+) -> None:
+    for number in (7, 2, 9):
+        shutil.rmtree(tmp_path / "progress")
+        with open_progress(url) as store:
+            write(store, number, 1)
+            assert seen(reader) == number
+            assert dict(reader.items("old")) == {}
+            write(store, number + 1, 1)
+            assert seen(reader) == number + 1
+        assert seen(reader) == number + 1
+
+
+def test_a_reader_of_a_folder_that_is_removed_says_so_until_there_is_one_again(
+    url: str, tmp_path: Path, reader: SourceCheckpointStore
+) -> None:
+    shutil.rmtree(tmp_path / "progress")
+    for _ in range(2):
+        for read in (reader.read_all_checkpoints, lambda: reader.get("view", b"a")):
+            with pytest.raises(StoreUnavailableError, match="no progress store"):
+                read()
+    assert not (tmp_path / "progress").exists()
+    with open_progress(url) as store:
+        write(store, 4, 1)
+    assert seen(reader) == 4
+
+
+# the garbage collector
+
+
+def test_a_handle_that_is_collected_while_another_folder_is_opened_lets_go_of_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = f"rocksdb://{tmp_path}/first", f"rocksdb://{tmp_path}/second"
+    opened: list[SourceCheckpointStore] = []
+    real = database._options
+
+    def options(*, create: bool) -> Any:
+        gc.collect()  # it may start at any moment, so also here
+        return real(create=create)
+
+    gc.disable()
+    try:
+        cycle: list[object] = [open_progress(first)]
+        cycle.append(cycle)
+        del cycle
+        monkeypatch.setattr(database, "_options", options)
+        opening = threading.Thread(target=lambda: opened.append(open_progress(second)), daemon=True)
+        opening.start()
+        opening.join(10)
+        assert not opening.is_alive(), "it waits for itself"
+    finally:
+        gc.enable()
+    with running(hold, first) as child:
+        assert child.hear() == "open"
+    write(opened[0], 1, 1)
+    assert seen(opened[0]) == 1
+    opened[0].close()
+    with open_progress(first) as store:
+        write(store, 1, 1)

@@ -1,0 +1,125 @@
+"""Histories of one view that end and begin anew, and runs of it with other options."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from seamark.errors import LineageError
+from seamark.progress import open_progress
+from seamark.testing.conformance.sink_examples import NEW
+from tests.sinks.views import World, rows_of, told
+
+
+def times(world: World) -> dict[str, int]:
+    with open_progress(world.url, read_only=True) as store:
+        return {key.decode(): int.from_bytes(value) for key, value in store.items("times")}
+
+
+# epochs that are kept
+
+
+def test_kept_epochs_of_an_older_history_do_not_push_out_those_of_the_new_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that was replaced, and a pipeline that begins anew, in the same staging folder."""
+    world.run(range(1, 21))
+    assert len(world.kept()) == 8
+    world.empty()
+    sink = world.handle()
+    for number in range(1, 6):
+        world.show(sink, told(number, NEW), *rows_of(number))
+    assert world.kept() == [1, 2, 3, 4, 5]
+    older = world.save()
+    sink = world.handle()
+    for number in (6, 7):
+        last = world.show(sink, told(number, NEW), *rows_of(number))
+    world.bring_back(older)
+    assert world.epoch() == 5
+    with caplog.at_level(logging.WARNING, "seamark.sinks"):
+        world.handle().commit(last)
+    assert world.epoch() == 7
+    assert "applying epoch 6 again" in caplog.text
+
+
+def test_an_older_epoch_that_is_committed_again_forgets_no_later_one(world: World) -> None:
+    sink = world.handle()
+    first = world.show(sink, told(1), *rows_of(1))
+    world.show(sink, told(2), *rows_of(2))
+    for by in (sink, world.handle()):
+        by.commit(first)
+    assert world.kept() == [1, 2]
+
+
+# attempts that were taken back
+
+
+def test_an_epoch_that_was_taken_back_is_not_shown_again_by_who_still_has_it_prepared(
+    world: World,
+) -> None:
+    old = world.handle(undo=True)
+    for number in (1, 2):
+        world.show(old, told(number), *rows_of(number))
+    decided = world.prepare(old, told(3), *rows_of(3))  # and it sleeps before its commit
+    new = world.handle(undo=True)
+    new.commit(decided)
+    assert new.unpublish_after(2) == [3]
+    with pytest.raises(LineageError, match="epoch 3 was shown once and has been taken back"):
+        old.commit(decided)
+    assert world.epoch() == 2
+    world.show(new, told(3, NEW), *rows_of(3, keys=1))
+    assert world.rows()["0"] == {"n": 0, "at": 3}
+    with pytest.raises(LineageError, match="another timeline"):
+        old.commit(decided)
+
+
+def test_an_epoch_from_before_a_reset_is_not_shown_again_by_who_still_has_it_prepared(
+    world: World,
+) -> None:
+    old = world.handle()
+    decided = world.prepare(old, told(1), *rows_of(1))
+    new = world.handle()
+    new.commit(decided)
+    assert new.unpublish_after(0) == [1]
+    for by in (old, new, world.handle()):
+        with pytest.raises(LineageError, match="epoch 1 was shown once and has been taken back"):
+            by.commit(decided)
+    assert (world.rows(), world.epoch()) == ({}, 0)
+    world.show(new, told(1, NEW), *rows_of(1))
+    assert world.epoch() == 1
+
+
+def test_an_epoch_that_was_taken_back_stays_so_after_a_reset_and_another_rollback(
+    world: World,
+) -> None:
+    old = world.handle(undo=True)
+    world.show(old, told(1), *rows_of(1))
+    decided = world.prepare(old, told(2), *rows_of(2))
+    new = world.handle(undo=True)
+    new.commit(decided)
+    assert new.unpublish_after(1) == [2]
+    world.show(new, told(2, NEW), *rows_of(2))
+    assert new.unpublish_after(1) == [2]
+    with pytest.raises(LineageError, match="taken back"):
+        old.commit(decided)
+    assert world.epoch() == 1
+
+
+# runs with and without expire
+
+
+def test_times_are_forgotten_by_a_run_that_lets_nothing_expire(world: World) -> None:
+    rows = [{"n": 1, "time": 100}, {"n": 2, "time": 300}]
+    world.show(world.handle(expire="time"), told(1, watermark=0), *rows)
+    assert times(world) == {"1": 100, "2": 300}
+    world.close()
+    without = world.handle()
+    assert times(world) == {}
+    world.show(without, told(2, watermark=50), {"n": 1, "v": "stays"})
+    world.close()
+    again = world.handle(expire="time")
+    world.show(again, told(3, watermark=500), {"n": 3, "time": 900})
+    assert world.rows().keys() == {"1", "2", "3"}, "nobody has said when those expire"
+    world.show(again, told(4, watermark=900))
+    assert world.rows().keys() == {"1", "2"}
