@@ -93,12 +93,14 @@ def test_a_commit_that_was_lost_is_not_sent_again_to_a_server_that_was_taken_ove
 ) -> None:
     client.flushall()
     seconds = []
-    with before(server.port) as proxy:
-        with open_progress(f"redis://127.0.0.1:{proxy.port}/0", namespace="n") as store:
-            write_number(store, 1)
-            proxy.arm(Fault.LOSE_REQUEST, lambda: seconds.append(taken_over(url, client)))
-            with pytest.raises((OutcomeUnknownError, FencedError)):
-                write_number(store, 2)
+    with (
+        before(server.port) as proxy,
+        open_progress(f"redis://127.0.0.1:{proxy.port}/0", namespace="n") as store,
+    ):
+        write_number(store, 1)
+        proxy.arm(Fault.LOSE_REQUEST, lambda: seconds.append(taken_over(url, client)))
+        with pytest.raises((OutcomeUnknownError, FencedError)):
+            write_number(store, 2)
     (second,) = seconds
     assert whole_number(second) == 5
     second.close()

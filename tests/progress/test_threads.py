@@ -144,10 +144,8 @@ def test_a_thread_that_waits_when_the_handle_is_closed_is_refused(
     waiting: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = store_module.give_up_turn
-
     def give_up(turn: Turn, session: Session) -> None:
-        real(turn, session)
+        turns.give_up_turn(turn, session)
         threading.Event().wait(0.2)  # whoever waited goes on before the handle is closed
 
     one.do(store.begin)
@@ -188,8 +186,13 @@ def test_who_waits_long_says_for_whom(
     monkeypatch.setattr(turns, "_LOOK", 0.01)
     monkeypatch.setattr(turns, "_PATIENCE", 3)
     said = threading.Event()
-    monkeypatch.setattr(turns.log, "handle", lambda record: (records.append(record), said.set()))
     records: list[logging.LogRecord] = []
+
+    def handle(record: logging.LogRecord) -> None:
+        records.append(record)
+        said.set()
+
+    monkeypatch.setattr(turns.log, "handle", handle)
     one.do(store.begin)
     holder = one.do(lambda: threading.current_thread().name)
     waits = other.start(lambda: add(store, 1))

@@ -143,3 +143,16 @@ def test_rows_expire_by_any_kind_of_time(
         assert found.keys() == {b"2"}, "at the watermark a row is late already"
     finally:
         spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+@pytest.mark.parametrize(
+    ("years", "greatest"), [((2026, 9999), 9999), ((1500, 2026), 2026), ((1500, 9999), 9999)]
+)
+def test_order_by_a_time_of_the_far_past_or_future_takes_the_later_row(
+    spark: SparkSession, tmp_path: Path, years: tuple[int, int], greatest: int
+) -> None:
+    df = spark.createDataFrame([(1, year) for year in years], "k INT, year INT")
+    df = df.selectExpr("*", "make_timestamp(year, 12, 31, 23, 59, 59.000001) AS at")
+    for kind in ("timestamp", "timestamp_ntz"):
+        rows = df.withColumn("at", df["at"].cast(kind))
+        assert view_of(rows, tmp_path, "k", order_by="at")[b"1"]["year"] == greatest

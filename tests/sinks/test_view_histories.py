@@ -24,23 +24,23 @@ def test_kept_epochs_of_an_older_history_do_not_push_out_those_of_the_new_one(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server that was replaced, and a pipeline that begins anew, in the same staging folder."""
-    world.run(range(1, 21))
-    assert len(world.kept()) == 8
+    world.run(range(1, 9), keep_epochs=4)
+    assert world.kept() == [5, 6, 7, 8]
     world.empty()
-    sink = world.handle()
-    for number in range(1, 6):
+    sink = world.handle(keep_epochs=4)
+    for number in (1, 2):
         world.show(sink, told(number, NEW), *rows_of(number))
-    assert world.kept() == [1, 2, 3, 4, 5]
+    assert world.kept() == [1, 2]
     older = world.save()
-    sink = world.handle()
-    for number in (6, 7):
+    sink = world.handle(keep_epochs=4)
+    for number in (3, 4):
         last = world.show(sink, told(number, NEW), *rows_of(number))
     world.bring_back(older)
-    assert world.epoch() == 5
+    assert world.epoch() == 2
     with caplog.at_level(logging.WARNING, "seamark.sinks"):
         world.handle().commit(last)
-    assert world.epoch() == 7
-    assert "applying epoch 6 again" in caplog.text
+    assert world.epoch() == 4
+    assert "applying epoch 3 again" in caplog.text
 
 
 def test_an_older_epoch_that_is_committed_again_forgets_no_later_one(world: World) -> None:
@@ -90,20 +90,31 @@ def test_an_epoch_from_before_a_reset_is_not_shown_again_by_who_still_has_it_pre
     assert world.epoch() == 1
 
 
-def test_an_epoch_that_was_taken_back_stays_so_after_a_reset_and_another_rollback(
-    world: World,
-) -> None:
+def test_what_was_taken_back_stays_so_after_more_rollbacks(world: World) -> None:
     old = world.handle(undo=True)
     world.show(old, told(1), *rows_of(1))
     decided = world.prepare(old, told(2), *rows_of(2))
     new = world.handle(undo=True)
     new.commit(decided)
-    assert new.unpublish_after(1) == [2]
-    world.show(new, told(2, NEW), *rows_of(2))
+    for _ in range(2):
+        assert new.unpublish_after(1) == [2]
+        world.show(new, told(2, NEW), *rows_of(2))
     assert new.unpublish_after(1) == [2]
     with pytest.raises(LineageError, match="taken back"):
         old.commit(decided)
     assert world.epoch() == 1
+
+
+def test_what_was_taken_back_stays_so_after_a_reset_that_is_done_again(world: World) -> None:
+    old = world.handle()
+    decided = world.prepare(old, told(1), *rows_of(1))
+    new = world.handle()
+    new.commit(decided)
+    for taken in ([1], [], []):
+        assert new.unpublish_after(0) == taken
+        with pytest.raises(LineageError, match="taken back"):
+            old.commit(decided)
+    assert world.rows() == {}
 
 
 # runs with and without expire

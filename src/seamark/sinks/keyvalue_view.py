@@ -245,13 +245,14 @@ def forget_epoch(session: Session, staged: StagedEpoch) -> None:
 
 def forget_all(session: Session) -> list[int]:
     """Stage that the view is empty, as if it had never shown anything; what it remembers."""
-    numbers = [int(key) for key, _ in session.store.items(EPOCHS) if key.isdigit()]
-    owner = session.get(EPOCHS, _OWNER)
+    remembered = dict(session.store.items(EPOCHS))
+    numbers = [int(key) for key in remembered if key.isdigit()]
     shown = [receipt_of_epoch(session, number) for number in numbers]
     for space in (VIEW, TIMES, EPOCHS):
         session.clear(space)
-    if owner is not None:
-        session.put(EPOCHS, _OWNER, owner)
+    for key, value in remembered.items():
+        if key == _OWNER or key.startswith(_TAKEN_BACK):
+            session.put(EPOCHS, key, value)
     for receipt in shown:
         if receipt is not None:
             session.put(EPOCHS, _TAKEN_BACK + receipt.attempt.encode(), b"")
