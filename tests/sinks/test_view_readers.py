@@ -121,8 +121,8 @@ def test_I2_a_reader_sees_whole_epochs_while_the_writer_is_killed_at_any_moment(
     assert not isinstance(saw, str), saw
     looks, epochs = saw
     print(f"{shown} epochs, {looks} looks that saw {epochs} of them")  # noqa: T201 - by -rP
-    assert shown > 30
-    assert looks > epochs > 20
+    assert shown > 10
+    assert looks > epochs > 5
 
 
 def test_I2_killed_between_any_two_lines_the_next_one_finds_all_of_an_epoch_or_nothing(
