@@ -99,8 +99,8 @@ def test_a_view_in_redis_is_read_by_us_and_by_anybody(
     sink = KeyValueSink(redis.url, key="symbol", order_by="time", staging=tmp_path)
     typed = re.findall(r"^redis-cli (.*)$", (ROOT / "docs/sinks.md").read_text(), re.M)
     with written(spark, sink, pipeline), Redis.from_url(redis.url) as client:
-        check_printed(printed_by(code.replace("trades.latest", f"{pipeline}.latest")))
-        asked = [shlex.split(line.replace("trades.latest", f"{pipeline}.latest")) for line in typed]
+        check_printed(printed_by(code.replace("trades/latest", f"{pipeline}/latest")))
+        asked = [shlex.split(line.replace("trades/latest", f"{pipeline}/latest")) for line in typed]
         one, every = (client.execute_command(*words) for words in asked)
     assert json.loads(one) == ALDR
     assert {key: json.loads(row) for key, row in every.items()} == {b"ALDR": ALDR, b"BRCH": BRCH}
