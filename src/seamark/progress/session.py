@@ -17,7 +17,7 @@ from seamark.progress.checkpoints import (
 from seamark.progress.ledger import Changes, Transaction, Writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from seamark.progress.store import SourceCheckpointStore
 
@@ -35,7 +35,7 @@ class Session:
         self.thread = threading.current_thread()
         self.depth = 1
         self.is_doomed = False
-        self._spaces: dict[str, Writes] = _Spaces()
+        self._spaces: dict[str, Writes] = {}
         self.changes = Changes(data=self._spaces)
         self.transaction = transaction
         self._sequences: Mapping[str, int] | None = None
@@ -55,13 +55,13 @@ class Session:
     def end(self) -> None:
         """Take nothing more, and let go of the backend."""
         self.depth = 0
-        self._spaces = _NoSpaces(_ended)
+        self._spaces = {}  # so that the next write comes by the check
         self.transaction.abandon()
 
     def doom(self) -> None:
         """Take nothing more: a part was rolled back, so nothing of it will be committed."""
         self.is_doomed = True
-        self._spaces = _NoSpaces(_doomed)
+        self._spaces = {}
 
     # checkpoints
 
@@ -136,7 +136,10 @@ class Session:
         # a thousand of these are a fifth of what their commit takes: no calls on this way
         if key.__class__ is not bytes or value.__class__ is not bytes:
             key, value = as_bytes("a key", key), as_bytes("a value", value)
-        self._spaces[space][key] = value
+        try:
+            self._spaces[space][key] = value
+        except KeyError:
+            self._writes(space)[key] = value
 
     def put_many(self, space: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Stage many values; the last one of a key counts."""
@@ -184,7 +187,11 @@ class Session:
         return self.transaction.get_many(check_space(space), keys)
 
     def _writes(self, space: str) -> Writes:
-        return self._spaces[space]
+        found = self._spaces.get(space)
+        if found is None:
+            self.require_open()
+            found = self._spaces[check_space(space)] = {}
+        return found
 
     def require_open(self) -> None:
         """:class:`RefusedError` when the session takes nothing more."""
@@ -192,25 +199,6 @@ class Session:
             raise _ended()
         if self.is_doomed:
             raise _doomed()
-
-
-class _Spaces(dict[str, Writes]):
-    """What is written, by space."""
-
-    def __missing__(self, space: str) -> Writes:
-        made = self[check_space(space)] = {}
-        return made
-
-
-class _NoSpaces(dict[str, Writes]):
-    """In the place of the above when the session takes nothing more."""
-
-    def __init__(self, reason: Callable[[], RefusedError]) -> None:
-        super().__init__()
-        self._reason = reason  # not the session: a cycle would hold RocksDB's lock
-
-    def __missing__(self, space: str) -> Writes:
-        raise self._reason()
 
 
 def check_space(space: str) -> str:
