@@ -1,7 +1,8 @@
 """How far each source has come, in a progress store beside the checkpoints, for others to read.
 
 The manifests stay the truth. What is recorded here may lag by an epoch after a crash, and is put
-right by the next start; a record that cannot be written costs a warning and nothing else.
+right by the next start. A record that cannot be written costs a warning, and a server that hangs
+costs some seconds now and then; no epoch fails of it.
 """
 
 from __future__ import annotations
