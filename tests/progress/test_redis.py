@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -18,16 +17,6 @@ from seamark.progress.ledger import Overtaken
 from seamark.progress.opening import open_ledger
 from tests.databases import RedisServer, redis_server
 from tests.progress.children import SPACES, whole_number, write_number
-
-
-@pytest.fixture
-def namespace() -> str:
-    return f"test-{uuid.uuid4()}"
-
-
-@pytest.fixture
-def url(redis: RedisServer, namespace: str) -> str:
-    return f"{redis.url}?namespace={namespace}"
 
 
 @pytest.fixture

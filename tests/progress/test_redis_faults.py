@@ -6,7 +6,6 @@ A server that is restarted or gone, and two writers, one of which slept through 
 from __future__ import annotations
 
 import signal
-import uuid
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -29,16 +28,6 @@ from tests.progress.proxy import Fault, Proxy, before
 
 APPLIED = Fault.LOSE_ANSWER
 NOT_APPLIED = [Fault.LOSE_REQUEST, Fault.HALVE_REQUEST, Fault.DELAY_REQUEST]
-
-
-@pytest.fixture
-def namespace() -> str:
-    return f"test-{uuid.uuid4()}"
-
-
-@pytest.fixture
-def url(redis: RedisServer, namespace: str) -> str:
-    return f"{redis.url}?namespace={namespace}"
 
 
 @pytest.fixture

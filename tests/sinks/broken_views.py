@@ -45,10 +45,10 @@ class WithWriter(HandWrittenView):
 
 
 class _RowsFirst(ViewWriter):
-    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> None:
+    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         _, rows = loaded or self._read(wanted.place)
         self.in_session(lambda session: session.put_many(VIEW, rows.upserts.items()))
-        super().show(wanted, loaded)
+        return super().show(wanted, loaded)
 
 
 @falls_to(attacks.it_dies_around_any_commit, attacks.an_older_epoch_is_committed_again)
@@ -84,10 +84,11 @@ class TakesWhatTheServerShowsForTheEpochBefore(WithWriter):
 
 
 class _EveryTime(ViewWriter):
-    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> None:
-        super().show(wanted, loaded)
+    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
+        is_newest = super().show(wanted, loaded)
         _, rows = loaded or self._read(wanted.place)
         self.in_session(lambda session: session.put_many(VIEW, rows.upserts.items()))
+        return is_newest
 
 
 @falls_to(attacks.an_older_epoch_is_committed_again)
@@ -96,9 +97,10 @@ class AppliesAnEpochEveryTime(WithWriter):
 
 
 class _AnyHistory(ViewWriter):
-    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> None:
+    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         if loaded is not None:
             self.in_session(lambda session: session.put_many(VIEW, loaded[1].upserts.items()))
+        return True
 
 
 @falls_to(attacks.another_history_has_the_epoch)
@@ -128,11 +130,11 @@ class KeepsNothing(WithWriter):
 
 
 class _Lenient(ViewWriter):
-    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> None:
+    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         if loaded is not None:
             folder = self._staging.find(wanted.place)
             loaded = (loaded[0], load_rows(folder or ""))
-        super().show(wanted, loaded)
+        return super().show(wanted, loaded)
 
 
 @falls_to(attacks.rows_come_late)

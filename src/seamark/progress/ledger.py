@@ -56,6 +56,10 @@ class Transaction(ABC):
         """Committed values, in the order of the keys."""
         return [self.get(space, key) for key in keys]
 
+    def is_current(self) -> bool:
+        """Whether all that was read still holds: else it may be of two moments."""
+        return True
+
     @abstractmethod
     def commit(self, changes: Changes) -> None:
         """Make all changes durable and visible, or none.

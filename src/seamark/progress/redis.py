@@ -276,6 +276,12 @@ class RedisTransaction(Transaction):
                 found += pipe.hmget(where, keys[start : start + _FIELDS])
         return found
 
+    def is_current(self) -> bool:
+        pipe, ledger = self._begun(), self._ledger
+        with ledger.errors.told("looking for other writers", ledger.meta):
+            found: bytes | None = pipe.hget(ledger.meta, _SESSION)
+        return found == self._meta.get(_SESSION)
+
     def commit(self, changes: Changes) -> None:
         if changes.is_empty():
             return

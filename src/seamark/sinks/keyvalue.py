@@ -12,6 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from seamark.errors import (
     InvalidInputError,
     RefusedError,
@@ -159,7 +161,6 @@ class KeyValueSink(Sink):
         rows = load_rows(self._staging.folder(self._attempt, epoch.number), epoch.watermark)
         self._require_room(rows, epoch)
         self._loaded = (staged, rows)
-        after = staged.after
         return {
             "sink": epoch.sink,
             "timeline": epoch.timeline,
@@ -170,9 +171,7 @@ class KeyValueSink(Sink):
             "upserts": len(rows.upserts),
             "deletes": len(rows.deletes),
             "bytes": rows.size,
-            "after": None
-            if after is None
-            else {"timeline": after.timeline, "epoch": after.epoch, "attempt": after.attempt},
+            "after": msgspec.to_builtins(staged.after),
         }
 
     def _require_room(self, rows: Rows, epoch: Epoch) -> None:
@@ -189,10 +188,9 @@ class KeyValueSink(Sink):
     def commit(self, committable: Committable) -> None:
         wanted = identity_in(committable, PreparedView)
         loaded = self._loaded
-        self._view.show(wanted, loaded if loaded and loaded[0].place == wanted.place else None)
+        known = loaded if loaded and loaded[0].place == wanted.place else None
+        is_newest = self._view.show(wanted, known)
         self._loaded = None
-        newest = shown_place(self._view.store)
-        is_newest = newest is not None and newest == wanted.place
         self._staging.put_aside(wanted.attempt, newest=wanted.epoch if is_newest else None)
 
     # looking after what there is

@@ -61,6 +61,17 @@ def _overtaken_without(folder: str) -> Iterator[None]:
         raise Overtaken(f"{folder} is gone") from None
 
 
+@contextmanager
+def _of_one_moment(session: Session) -> Iterator[None]:
+    """Refuse nothing by what was read partly before and partly after another one's commit."""
+    try:
+        yield
+    except (LineageError, DamageError):
+        if session.transaction.is_current():
+            raise
+        raise Overtaken(f"another session of {session.store.url} came in between") from None
+
+
 def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
     if shown_place(session) == staged.place:  # else another process has done it meanwhile
         take_back(session, folder, staged)
@@ -137,7 +148,7 @@ class ViewWriter:
         """Do something in one session, and again when another process came in between."""
         for _ in range(_TRIES):
             try:
-                with self.store.session() as session:
+                with self.store.session() as session, _of_one_moment(session):
                     return work(session)
             except Overtaken:
                 continue
@@ -150,8 +161,10 @@ class ViewWriter:
             hint="Stop all but one.",
         )
 
-    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> None:
-        """Bring the view to the wanted epoch; ``loaded`` is what is known of it already.
+    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
+        """Bring the view to the wanted epoch; whether that is the newest one it shows.
+
+        ``loaded`` is what is known of the epoch already.
 
         :class:`LineageError` when it shows something that the epoch cannot follow.
         """
@@ -162,7 +175,7 @@ class ViewWriter:
                 self._expiry.follow(effect, done)
             if done == wanted.place:
                 self._last = done
-                return
+                return effect is not None or shown_place(self.store) == done
 
     def followed_by(self, epoch: Epoch) -> Place | None:
         """What the view shows when the epoch is applied.
