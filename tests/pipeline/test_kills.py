@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from seamark.store.posix import is_locked
 from tests.conftest import SEED
 from tests.pipeline.crashing import GAPS, POINTS, wipe
 from tests.pipeline.killing import child, killed_at
@@ -78,8 +80,7 @@ def test_a_writer_that_was_paused_while_another_took_over_is_told_and_shows_noth
         while not (tmp_path / "main" / "epoch=000002").exists():
             assert paused.process.poll() is None, paused.said()
             time.sleep(0.005)
-        for pid in (paused.process.pid, jvm):
-            os.kill(pid, signal.SIGSTOP)
+        pause((paused.process.pid, jvm), tmp_path / "store")
         run(spark, "windowed", "hdfs", uninterrupted.folder, tmp_path)
         before = shown(tmp_path)
         for pid in (jvm, paused.process.pid):
@@ -87,6 +88,18 @@ def test_a_writer_that_was_paused_while_another_took_over_is_told_and_shows_noth
         assert paused.process.wait(60) == 1
         assert "FencedError" in paused.said()
     assert before == shown(tmp_path) == uninterrupted("windowed")
+
+
+def pause(pids: Sequence[int], store: Path) -> None:
+    """Stop processes, but not while they hold the store's lock: nobody could take over then."""
+    while True:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        if not is_locked(str(store / "locks" / "writers.lock")):
+            return
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(0.001)
 
 
 def seeded() -> random.Random:
