@@ -13,9 +13,9 @@ import pytest
 
 from seamark import FencedError, Pipeline, open_store
 from seamark.errors import RefusedError
-from seamark.pipeline.placement import Sizes
 from seamark.pipeline.settings import Step
 from seamark.sinks import FileSink
+from seamark.spark.placement import Sizes
 from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.pipeline.crashing import crash, wipe
 from tests.pipeline.workloads import (

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from seamark._version import __version__
 from seamark.cli.lazy import LazyGroup
-from seamark.errors import SeamarkError
+from seamark.cli.settings import Settings, settings
 
-COMMANDS = {
+COMMANDS: Final = {
+    "list": ("seamark.cli.list_", "List the checkpoints of a store, newest first."),
+    "show": ("seamark.cli.show", "Show all about one checkpoint."),
+    "verify": ("seamark.cli.verify", "Check what is stored, down to every byte if asked."),
+    "diff": ("seamark.cli.diff", "Compare two checkpoints."),
+    "recover": ("seamark.cli.recover", "Explain which checkpoint a start would choose."),
+    "pin": ("seamark.cli.pin", "Keep a checkpoint under a name."),
+    "unpin": ("seamark.cli.unpin", "Remove a pin."),
+    "prune": ("seamark.cli.prune", "Remove checkpoints that a rule does not keep."),
+    "gc": ("seamark.cli.gc", "Remove what unfinished writes have left."),
+    "copy": ("seamark.cli.copy", "Copy checkpoints to another store, verified."),
+    "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
+    "doctor": ("seamark.cli.doctor", "Find out whether a store can be relied on."),
+    "sources": ("seamark.cli.sources", "Show how far the sources of a progress store are."),
+    "spark": ("seamark.cli.spark.group", "Work on the checkpoint directory of any Spark query."),
     "demo": ("seamark.cli.demo.command", "Kill a running pipeline; no row is lost or doubled."),
     "version": ("seamark.cli.version", "Show the versions of Seamark and what it works with."),
 }
+
+INTERRUPTED: Final = 130
+_PIPE_CLOSED: Final = 141
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -43,14 +62,31 @@ app.context_settings["help_option_names"] = ["-h", "--help"]
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; a ``SeamarkError`` becomes its own code."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    if args is None and "_SEAMARK_COMPLETE" in os.environ:
+        app.main(arguments, prog_name="seamark")  # a shell asks for completions
+    asked = Settings()
     try:
-        app.main(args=args, prog_name="seamark")
-    except SeamarkError as error:
-        from seamark.cli.output import print_error
-
+        with app.make_context("seamark", arguments) as context:
+            try:
+                app.invoke(context)
+            finally:
+                asked = settings()
         sys.stdout.flush()
-        print_error(error)
+        return 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
         return error.exit_code
-    except SystemExit as end:
-        # click ends every command this way, also the good ones
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read has seen enough; the interpreter would complain when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except Exception as error:
+        from seamark.cli.failures import tell
+
+        return tell(error, asked)

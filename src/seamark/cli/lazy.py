@@ -7,12 +7,14 @@ from importlib import import_module
 
 import click
 
+from seamark.cli.settings import common_options
+
 
 class LazyGroup(click.Group):
     """A click group with a table: command name -> (module, line for the list of commands).
 
     Each module has its ``click.Command`` under the name ``command``. ``--help`` of the group reads
-    the table only.
+    the table only. The common options may stand before the command's name.
     """
 
     def __init__(
@@ -23,7 +25,7 @@ class LazyGroup(click.Group):
         help: str,  # noqa: A002 - click's own name
         params: list[click.Parameter] | None = None,
     ) -> None:
-        super().__init__(name, help=help, params=params)
+        super().__init__(name, help=help, params=[*(params or []), *common_options()])
         self.table = dict(table)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

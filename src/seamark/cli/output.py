@@ -1,15 +1,40 @@
-"""What the commands print: consoles, and the layout of an error."""
+"""What the commands print: consoles, tables, bars, times, and the layout of an error."""
 
 from __future__ import annotations
 
+import json
 import textwrap
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
 
-from rich.console import Console
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
+from seamark.cli.settings import settings
 from seamark.errors import SeamarkError
 
-WIDTH = 80
+WIDTH: Final = 80
+
+STYLES: Final = {
+    "valid": "green",
+    "ok": "green",
+    "chosen": "green",
+    "keep": "green",
+    "committing": "yellow",
+    "warning": "yellow",
+    "superseded": "yellow",
+    "skipped": "yellow",
+    "damaged": "red",
+    "remove": "red",
+    "error": "red",
+    "failed": "red",
+}
+"""Colours are a second signal beside these words."""
 
 
 def stdout() -> Console:
@@ -20,6 +45,114 @@ def stdout() -> Console:
 def stderr() -> Console:
     """Return a console for errors and warnings; plain where ``stdout()`` is."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on one line."""
+    click.echo(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")))
+
+
+def styled(word: str) -> Text:
+    """A word in the colour that goes with it, decided by how it begins."""
+    return Text(word, STYLES.get(word.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0], ""))
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[RenderableType]], *, right: str = ""
+) -> Table:
+    """A table without lines. A heading that is also in ``right`` (by name) is set to the right.
+
+    The last column takes what is left of the width and wraps.
+    """
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    rightward = right.split()
+    for number, heading in enumerate(headings):
+        is_last = number == len(headings) - 1
+        made.add_column(
+            heading,
+            justify="right" if heading in rightward else "left",
+            overflow="fold",
+            no_wrap=not is_last,
+        )
+    for row in rows:
+        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return made
+
+
+def print_table(made: Table) -> None:
+    """Print a table as wide as the terminal, 80 columns off one."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    console.print(made)
+
+
+def hint(text: str) -> None:
+    """Say what to type next; not with ``-q``."""
+    if not settings().quiet:
+        stdout().print(Text(text))
+
+
+def age_text(timestamp_ms: int, now: float | None = None) -> str:
+    """How long ago something was: ``12 s ago``, ``3 min ago``, ``2 days ago``."""
+    seconds = (time.time() if now is None else now) - timestamp_ms / 1000
+    if seconds < -1:
+        return f"in {_span_text(-seconds)}"
+    return f"{_span_text(max(seconds, 0))} ago"
+
+
+def _span_text(seconds: float) -> str:
+    for size, one, many in ((86400, "day", "days"), (3600, "h", "h"), (60, "min", "min")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {one if count == 1 else many}"
+    return f"{int(seconds)} s"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """An exact time: ``2026-01-05 09:30:01.500 UTC``."""
+    try:
+        exact = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return f"{exact:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03} UTC"
+
+
+class Advance(Protocol):
+    """Moves a bar on."""
+
+    def __call__(self, by: float = 1, *, total: float | None = None) -> None: ...
+
+
+@contextmanager
+def bar(what: str, total: float | None, *, of_bytes: bool = False) -> Iterator[Advance]:
+    """A progress bar with rate and time left; nothing off a terminal, with JSON or ``-q``."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    console = stderr()
+    asked = settings()
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(None)]
+    columns += [DownloadColumn(), TransferSpeedColumn()] if of_bytes else [MofNCompleteColumn()]
+    columns += [TimeRemainingColumn()]
+    hidden = asked.as_json or asked.quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(what, total=total)
+
+        def advance(by: float = 1, *, total: float | None = None) -> None:
+            if total is not None:
+                progress.update(task, total=total)
+            progress.advance(task, by)
+
+        yield advance
 
 
 def error_lines(error: SeamarkError) -> list[str]:
@@ -46,10 +179,18 @@ def error_lines(error: SeamarkError) -> list[str]:
 
 def print_error(error: SeamarkError) -> None:
     """Print an error to stderr."""
-    first, *rest = error_lines(error)
+    print_lines(error_lines(error))
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print the lines of an error to stderr."""
+    first, *rest = lines
     label, headline = first.split(" ", 1)
-    text = Text.assemble((label, "bold red"), " ", (headline, "bold"))
     console = stderr()
-    console.print(text)
+    console.print(Text.assemble((label, "bold red"), " ", (headline, "bold")))
     for line in rest:
         console.print(Text(line))
+
+
+Document = dict[str, Any]
+"""What a command found out: printed as JSON, or laid out for a person."""

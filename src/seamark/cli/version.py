@@ -10,6 +10,7 @@ from importlib.metadata import version as installed_version
 import click
 
 from seamark._version import __version__
+from seamark.cli.settings import Command, settings
 
 PARTS = (
     "msgspec", "obstore", "lz4", "google-crc32c", "uuid-utils",
@@ -28,12 +29,11 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-@click.command("version")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> None:
+@click.command("version", cls=Command)
+def command() -> None:
     """Show the versions of Seamark and what it works with."""
     found = versions()
-    if as_json:
+    if settings().as_json:
         click.echo(json.dumps(found))
         return
     width = max(map(len, found))

@@ -29,12 +29,12 @@ from seamark.pipeline.epoch import EpochRun
 from seamark.pipeline.figures import EpochFigures
 from seamark.pipeline.lineage import Interrupted, Lineage
 from seamark.pipeline.patience import patiently
-from seamark.pipeline.placement import Placed, drop_unreferenced, place
 from seamark.pipeline.progress_record import ProgressRecord
 from seamark.pipeline.settings import Settings, Step
 from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
 from seamark.sinks.contract import Committable
 from seamark.spark.capture import Capture, Captured
+from seamark.spark.placement import Placed, drop_unreferenced, place
 from seamark.spark.planned_files import require_planned_files
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.spark.working_copy import WorkingCopy

@@ -10,11 +10,11 @@ from typing import Any
 
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch import EpochRun, lines_by_source
-from seamark.pipeline.placement import Placed
 from seamark.pipeline.topology import Structure
 from seamark.progress.config_hashing import canonical_json, config_hash
 from seamark.sinks.contract import Committable
 from seamark.spark.logs import readable_offset
+from seamark.spark.placement import Placed
 from seamark.spark.plan import WatermarkInfo
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from seamark.errors import DamageError, RefusedError
-from seamark.manifest import CheckpointManifest
 from seamark.pipeline.draft import Identity
-from seamark.pipeline.placement import state_id
 from seamark.pipeline.topology import Fit, Policy, Verdict, compare
-from seamark.state import StateStore
 from seamark.store import CheckpointStore
 
 
@@ -37,21 +34,3 @@ def refuse_changes(store: CheckpointStore, verdict: Verdict) -> None:
             where=f"{store.url}: {'; '.join(verdict.changes)}.",
             hint=verdict.hint,
         )
-
-
-def watch_partitioned_state(store: CheckpointStore, states: StateStore) -> None:
-    """Have the store's validation look at the partitioned state that manifests point at."""
-    seen: set[str] = set()
-
-    def check(manifest: CheckpointManifest, believe: bool) -> str | None:
-        path = manifest.table_store_checkpoint_path
-        if path is None or not manifest.is_ours or (believe and path in seen):
-            return None
-        found = state_id(manifest)
-        problems = states.verify(found).issues if found is not None else []
-        if problems:
-            return f"{path}: {'; '.join(map(str, problems))}"
-        seen.add(path)
-        return None
-
-    store.check_further(check)

@@ -14,9 +14,7 @@ from seamark.pipeline.directories import working_root
 from seamark.pipeline.display import Display
 from seamark.pipeline.draft import Identity
 from seamark.pipeline.figures import EpochFigures
-from seamark.pipeline.judging import watch_partitioned_state
 from seamark.pipeline.metrics import PipelineMetrics
-from seamark.pipeline.placement import STATE_PREFIX
 from seamark.pipeline.progress_record import ProgressRecord, progress_url
 from seamark.pipeline.recovery import Recovered, Recovery
 from seamark.pipeline.run import Run
@@ -27,11 +25,11 @@ from seamark.sources.recognition import refuse_endings
 from seamark.spark.capture import Capture
 from seamark.spark.failures import refused
 from seamark.spark.logs import parse_commit
+from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.spark.query import RunningQuery
 from seamark.spark.readers import DriverReader, ExecutorReader, Reader
 from seamark.spark.restore import install_plan
 from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
-from seamark.state import StateStore
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -65,7 +63,7 @@ class Launcher:
         self._identity = identity
         self._settings = settings
         self._store = store
-        self._states = StateStore(store.backend, prefix=STATE_PREFIX)
+        self._states = states_beside(store)
         self._adopt = adopt
         self._output_mode = output_mode
         self._timings = Timings()

@@ -13,18 +13,17 @@ from seamark.manifest.bounds import check_name
 from seamark.pipeline.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.draft import Identity
 from seamark.pipeline.explain import explanation
-from seamark.pipeline.judging import judge, watch_partitioned_state
+from seamark.pipeline.judging import judge
 from seamark.pipeline.launching import Launcher
-from seamark.pipeline.placement import STATE_PREFIX
 from seamark.pipeline.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
 from seamark.pipeline.settings import Settings
 from seamark.pipeline.topology import Verdict, structure_of
 from seamark.sinks.contract import Sink
 from seamark.spark.logs import SHUFFLE_PARTITIONS
+from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.spark.plan import Sources
 from seamark.spark.versions import session_of
-from seamark.state import StateStore
 from seamark.store import open_store
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class Pipeline:
         """
         with open_store(self._store_url, storage_options=self._storage_options) as store:
             require_sinks_can_follow(store, checkpoint_id, self.name, self._outputs.values())
-            states = StateStore(store.backend, prefix=STATE_PREFIX)
+            states = states_beside(store)
             watch_partitioned_state(store, states)
             return roll_back(store, checkpoint_id, self.name)
 

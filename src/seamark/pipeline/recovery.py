@@ -6,8 +6,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from seamark.errors import (
@@ -42,15 +41,13 @@ from seamark.pipeline.finishing import (
 )
 from seamark.pipeline.judging import judge, refuse_changes
 from seamark.pipeline.lineage import Lineage
-from seamark.pipeline.placement import chain_of, contents_of
 from seamark.pipeline.remapping import remap_sources
 from seamark.pipeline.report import RecoveryReport
 from seamark.pipeline.rollback import shown_timeline
 from seamark.pipeline.sink_crew import SinkCrew
 from seamark.pipeline.topology import Fit, Policy, compare
 from seamark.sinks.contract import Plan
-from seamark.spark.capture import LOG
-from seamark.spark.readers import Contents
+from seamark.spark.chain import Chain, chain_of
 from seamark.spark.restore import difference, install_plan, keep, read_plan, restore
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore
@@ -72,37 +69,6 @@ class Recovered:
     held: dict[str, bytes]
     """SHA-256 of every file that the chain of checkpoints holds."""
     report: RecoveryReport
-
-
-@dataclass
-class Chain:
-    """A checkpoint and what it builds on, oldest first, and what was read of it."""
-
-    manifests: list[CheckpointManifest]
-    digests: dict[str, bytes] = field(default_factory=dict)
-    logs: Contents = field(default_factory=dict)
-    size: int = 0
-
-    @property
-    def leaves(self) -> list[str]:
-        """The source of each line of the offset log, when the newest of them was saved."""
-        return [str(name) for name in self.manifests[-1].extra.get("leaves", ())]
-
-    @property
-    def batch(self) -> int:
-        """The batch that the newest checkpoint of the chain is of."""
-        return self.manifests[-1].wal_position
-
-    def read(self, store: CheckpointStore, states: StateStore) -> Iterator[Contents]:
-        """Every file, verified; what they are is noted on the way."""
-        self.digests, self.logs, self.size = {}, {}, 0
-        for manifest in self.manifests:
-            for label, contents, digests in contents_of(store, states, manifest):
-                self.digests |= digests
-                self.size += sum(map(len, contents.values()))
-                if label == LOG:
-                    self.logs |= contents
-                yield contents
 
 
 def _is_superseded(skipped: tuple[int, str]) -> bool:

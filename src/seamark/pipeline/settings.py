@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from seamark.errors import InvalidInputError
 from seamark.manifest.bounds import U64_MAX, check_number, check_span
-from seamark.pipeline.placement import Sizes
 from seamark.pipeline.topology import Policy
+from seamark.spark.placement import Sizes
 
 
 class Step(StrEnum):

@@ -174,13 +174,24 @@ def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:
     return len(listed) - len(unwanted)
 
 
-def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[CheckpointManifest]:
-    """A checkpoint and what it builds on, oldest first."""
-    chain = [manifest]
-    while chain[-1].is_incremental:
-        parent_id = chain[-1].parent_id or 0
-        parent = store.load_by_id(parent_id)
-        if parent is None:
-            raise DamageError(f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone")
-        chain.append(parent)
-    return chain[::-1]
+def states_beside(store: CheckpointStore) -> StateStore:
+    """Where the partitioned state of a store's checkpoints is kept."""
+    return StateStore(store.backend, prefix=STATE_PREFIX)
+
+
+def watch_partitioned_state(store: CheckpointStore, states: StateStore) -> None:
+    """Have the store's validation look at the partitioned state that manifests point at."""
+    seen: set[str] = set()
+
+    def check(manifest: CheckpointManifest, believe: bool) -> str | None:
+        path = manifest.table_store_checkpoint_path
+        if path is None or not manifest.is_ours or (believe and path in seen):
+            return None
+        found = state_id(manifest)
+        problems = states.verify(found).issues if found is not None else []
+        if problems:
+            return f"{path}: {'; '.join(map(str, problems))}"
+        seen.add(path)
+        return None
+
+    store.check_further(check)

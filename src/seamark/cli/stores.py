@@ -1,0 +1,137 @@
+"""Opening the store that a command is pointed at, and finding the checkpoint that it names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from seamark.cli.settings import settings
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.manifest import CheckpointManifest
+from seamark.spark.placement import state_id, states_beside, watch_partitioned_state
+from seamark.store import CheckpointStore, open_store
+from seamark.store.owner import live_pins
+
+_SHORTEST_PREFIX: Final = 4
+_NUMBER: Final = re.compile(r"\d+")
+_UUID: Final = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
+
+
+@contextmanager
+def opened(url: str, *, must_exist: bool = True) -> Iterator[CheckpointStore]:
+    """The store at a path or URL; :class:`CheckpointNotFoundError` for a path that is not there.
+
+    An empty directory is an empty store. Partitioned state is part of what is verified.
+    """
+    if must_exist:
+        require_path(url, "store")
+    with open_store(url, storage_options=settings().storage_options or None) as store:
+        watch_partitioned_state(store, states_beside(store))
+        yield store
+
+
+def require_path(url: str, what: str) -> None:
+    """Refuse a local path that does not exist; a remote one is asked when it is read."""
+    path = local_path(url)
+    if path is not None and not os.path.isdir(path):
+        is_file = os.path.exists(path)
+        raise CheckpointNotFoundError(
+            f"there is no {what} at {url}: " + ("it is a file" if is_file else "no such directory"),
+            hint="Is the path right?",
+        )
+
+
+def local_path(url: str) -> str | None:
+    """The path that a path or ``file:`` URL means; None for anything else."""
+    if url.startswith("file:"):
+        return unquote(urlsplit(url).path)
+    return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", url) else url
+
+
+def resolve_id(store: CheckpointStore, text: str) -> int:
+    """The checkpoint that a person means.
+
+    Digits are a number; then comes a pin's name, then the beginning of a UUID (of the attempt or
+    of the partitioned state); ``latest`` is the newest one that is whole.
+    """
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    pin = live_pins(store.owner()).get(text)
+    if pin is not None:
+        return pin.checkpoint_id
+    if text == "latest":
+        return _latest(store)
+    if len(text) >= _SHORTEST_PREFIX and _UUID.fullmatch(text):
+        return _by_prefix(store, text.lower())
+    raise CheckpointNotFoundError(
+        f"no checkpoint is called {text!r}",
+        where=store.url,
+        hint="Give a number, the name of a pin, four or more characters of a UUID, or 'latest'. "
+        f"'seamark list {store.url}' shows what there is.",
+    )
+
+
+def load(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
+    """A manifest; :class:`CheckpointNotFoundError` when there is none."""
+    manifest = store.load_by_id(checkpoint_id) if checkpoint_id else None
+    if manifest is None:
+        raise CheckpointNotFoundError(
+            f"there is no checkpoint {checkpoint_id}",
+            where=store.url,
+            hint=f"'seamark list {store.url}' shows which there are.",
+        )
+    return manifest
+
+
+def _latest(store: CheckpointStore) -> int:
+    found = store.recover_latest_validated()
+    if found.chosen_id is None:
+        if found.fresh_start:
+            raise CheckpointNotFoundError("the store is empty", where=store.url)
+        raise DamageError(
+            "no checkpoint of this store is whole",
+            where="; ".join(f"{number}: {why}" for number, why in found.skipped[:5]),
+            hint=f"'seamark recover {store.url} --explain' shows all.",
+        )
+    return found.chosen_id
+
+
+def uuids_of(manifest: CheckpointManifest) -> list[str]:
+    """The UUIDs by which a checkpoint can be named."""
+    found = []
+    attempt = manifest.extra.get("attempt")
+    if isinstance(attempt, str) and attempt:
+        found.append(attempt.partition("-")[2] or attempt)  # after the generation
+    try:
+        state = state_id(manifest)
+    except DamageError:
+        state = None
+    return [*found, str(state)] if state is not None else found
+
+
+def _by_prefix(store: CheckpointStore, prefix: str) -> int:
+    bare = prefix.replace("-", "")
+    found: set[int] = set()
+    for checkpoint_id in store.list_ids():
+        try:
+            manifest = store.load_by_id(checkpoint_id)
+        except DamageError:
+            continue
+        names = uuids_of(manifest) if manifest is not None else []
+        if any(name.lower().replace("-", "").startswith(bare) for name in names):
+            found.add(checkpoint_id)
+    if len(found) > 1:
+        raise InvalidInputError(
+            f"{prefix!r} is the beginning of {len(found)} UUIDs",
+            where=f"checkpoints {', '.join(map(str, sorted(found)))}",
+            hint="Give more of it.",
+        )
+    if not found:
+        raise CheckpointNotFoundError(
+            f"no checkpoint has a UUID that begins with {prefix!r}", where=store.url
+        )
+    return found.pop()

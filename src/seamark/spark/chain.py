@@ -1,0 +1,57 @@
+"""A checkpoint and the earlier ones that it builds on, read back file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest
+from seamark.spark.capture import LOG
+from seamark.spark.placement import contents_of
+from seamark.spark.readers import Contents
+from seamark.state import StateStore
+from seamark.store import CheckpointStore
+
+
+def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[CheckpointManifest]:
+    """A checkpoint and what it builds on, oldest first."""
+    chain = [manifest]
+    while chain[-1].is_incremental:
+        parent_id = chain[-1].parent_id or 0
+        parent = store.load_by_id(parent_id)
+        if parent is None:
+            raise DamageError(f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone")
+        chain.append(parent)
+    return chain[::-1]
+
+
+@dataclass
+class Chain:
+    """A checkpoint and what it builds on, oldest first, and what was read of it."""
+
+    manifests: list[CheckpointManifest]
+    digests: dict[str, bytes] = field(default_factory=dict)
+    logs: Contents = field(default_factory=dict)
+    size: int = 0
+
+    @property
+    def leaves(self) -> list[str]:
+        """The source of each line of the offset log, when the newest of them was saved."""
+        return [str(name) for name in self.manifests[-1].extra.get("leaves", ())]
+
+    @property
+    def batch(self) -> int:
+        """The batch that the newest checkpoint of the chain is of."""
+        return self.manifests[-1].wal_position
+
+    def read(self, store: CheckpointStore, states: StateStore) -> Iterator[Contents]:
+        """Every file, verified; what they are is noted on the way."""
+        self.digests, self.logs, self.size = {}, {}, 0
+        for manifest in self.manifests:
+            for label, contents, digests in contents_of(store, states, manifest):
+                self.digests |= digests
+                self.size += sum(map(len, contents.values()))
+                if label == LOG:
+                    self.logs |= contents
+                yield contents
