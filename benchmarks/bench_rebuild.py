@@ -16,9 +16,9 @@ from typing import Final
 
 from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark import CheckpointManifest, open_store
-from seamark.pipeline.recovery import Chain
 from seamark.spark.capture import Capture
-from seamark.spark.placement import STATE_PREFIX, Sizes, chain_of, place
+from seamark.spark.chain import Chain, chain_of
+from seamark.spark.placement import STATE_PREFIX, Sizes, place
 from seamark.spark.restore import difference, restore
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore

@@ -86,7 +86,7 @@ def run(args: Sequence[str] | None = None) -> int:
         # whoever read has seen enough; the interpreter would complain when it flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - told as what it is, with its trace on request
         from seamark.cli.failures import tell
 
         return tell(error, asked)
