@@ -10,6 +10,7 @@ import pytest
 
 from seamark.errors import DamageError
 from seamark.spark.capture import LOG, Capture
+from seamark.spark.checkpoint_files import ROOT_MARK, rooted_at
 from seamark.spark.readers import Contents
 from seamark.spark.restore import (
     check_path,
@@ -21,7 +22,7 @@ from seamark.spark.restore import (
     restore,
 )
 from seamark.spark.state_files import MissingVersion
-from seamark.spark.working_copy import ROOT_MARK, WorkingCopy, rooted_at
+from seamark.spark.working_copy import WorkingCopy
 from tests.spark.directories import make_copy, offsets_text, source_entry, state_of
 
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'

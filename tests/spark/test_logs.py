@@ -13,6 +13,7 @@ from seamark.spark.logs import (
     parse_commit,
     parse_offsets,
     readable_offset,
+    require_unnamed,
 )
 
 OFFSETS = (
@@ -28,7 +29,9 @@ def test_an_entry_of_the_offset_log_tells_watermark_partitions_and_lines() -> No
     assert entry.text == OFFSETS
 
 
-@pytest.mark.parametrize("text", ["", "v1", "v1\nnot json\n-", "v1\n[]\n-", "v9\n{}\n-"])
+@pytest.mark.parametrize(
+    "text", ["", "v1", "v1\nnot json\n-", "v1\n[]\n-", "v9\n{}\n-", "v2\n{}\nx"]
+)
 def test_a_torn_entry_is_damage(text: str) -> None:
     with pytest.raises(DamageError):
         parse_offsets(text)
@@ -36,7 +39,14 @@ def test_a_torn_entry_is_damage(text: str) -> None:
 
 def test_source_evolution_is_refused_with_the_setting_that_ends_it() -> None:
     with pytest.raises(RefusedError, match="enableSourceEvolution"):
-        parse_offsets('v2\n{"batchWatermarkMs":0}\nalpha:{"logOffset":1}')
+        require_unnamed(parse_offsets('v2\n{"batchWatermarkMs":0}\nalpha:{"logOffset":1}'))
+
+
+def test_named_sources_keep_their_names_and_their_offsets() -> None:
+    text = 'v2\n{"batchWatermarkMs":0}\nalpha:{"logOffset":1}\nbeta:-'
+    entry = parse_offsets(text)
+    assert (entry.names, entry.lines) == (("alpha", "beta"), ('{"logOffset":1}', "-"))
+    assert entry.text == text
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ SEAMARK_FIELDS: Final = frozenset(
         "shown_as",  # the timeline under which sinks show an epoch that was rolled back to
         "abandoned",  # timelines that rollbacks have given up
         "leaves",  # the source of each line of Spark's offset log
+        "native",  # which query, where and how: of a directory that Spark keeps by itself
     }
 )
 

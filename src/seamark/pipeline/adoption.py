@@ -7,10 +7,11 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import RefusedError
 from seamark.pipeline.draft import Identity
-from seamark.spark.logs import OffsetLogEntry, parse_commit, parse_offsets
-from seamark.spark.state_files import MissingVersion, closure, parse_state_file
+from seamark.spark.closures import ids_by_version, needs_of
+from seamark.spark.logs import OffsetLogEntry, parse_offsets, require_unnamed
+from seamark.spark.state_files import parse_state_file
 from seamark.spark.working_copy import WorkingCopy
 
 
@@ -53,7 +54,7 @@ def adopt_checkpoint(path: str, mine: WorkingCopy, identity: Identity) -> Adopte
     mine.rewrite_root()
     return Adopted(
         batch + 1,
-        _digests(mine),
+        _digests(mine, batch),
         f"adopted from {old.root} after batch {batch}",
     )
 
@@ -69,48 +70,20 @@ def _entry(old: WorkingCopy, batch: int) -> OffsetLogEntry:
     text = old.read_text(f"offsets/{batch}")
     if text is None:
         raise _refused(old, f"offsets/{batch} is missing")
-    return parse_offsets(text)
+    return require_unnamed(parse_offsets(text))
 
 
 def _require_state(old: WorkingCopy, batch: int) -> None:
-    ids = _ids_of(old)
-    for operator in old.operators():
-        for folder in operator.folders():
-            if folder.partition and not os.path.isdir(old.path(folder.path)):
-                continue  # Spark notes more partitions than some operators have
-            chosen = None
-            if ids:
-                store = operator.stores.index(folder.store)
-                chosen = {
-                    version: each[operator.number][folder.partition][store]
-                    for version, each in ids.items()
-                }
-            try:
-                closure(
-                    old.names_in(folder.path),
-                    batch + 1,
-                    lambda name, at=folder.path: old.read(f"{at}/{name}"),  # type: ignore[misc]
-                    chosen,
-                )
-            except (MissingVersion, DamageError) as error:
-                raise _refused(old, f"state in {folder.path}: {error.what}") from None
+    for need in needs_of(old, batch):
+        if need.problem is not None:
+            raise _refused(old, f"state in {need.folder.path}: {need.problem}")
 
 
-def _ids_of(old: WorkingCopy) -> dict[int, dict[int, list[list[str]]]]:
-    """State version → ids of its files, as far as the commit log reaches; empty for format 1."""
-    found = {}
-    for batch in old.batches("commits"):
-        ids = parse_commit(old.read_text(f"commits/{batch}") or "")[1]
-        if ids is not None:
-            found[batch + 1] = ids
-    return found
-
-
-def _digests(mine: WorkingCopy) -> dict[str, bytes]:
+def _digests(mine: WorkingCopy, batch: int) -> dict[str, bytes]:
     """Hashes of all state files, so that later checkpoints know which id each version had."""
     known = {
         uid
-        for each in _ids_of(mine).values()
+        for each in ids_by_version(mine, batch).values()
         for partitions in each.values()
         for stores in partitions
         for uid in stores

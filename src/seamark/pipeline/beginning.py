@@ -10,7 +10,7 @@ from seamark.pipeline.draft import Identity
 from seamark.pipeline.epoch import EpochRun, new_attempt
 from seamark.pipeline.lineage import Lineage, PlanDiffers
 from seamark.sinks.contract import Plan
-from seamark.spark.logs import parse_offsets
+from seamark.spark.logs import parse_offsets, require_unnamed
 from seamark.spark.restore import read_plan
 from seamark.spark.working_copy import WorkingCopy
 
@@ -26,7 +26,7 @@ def planned_epoch(
             where=copy.root,
             hint="Was the directory removed or replaced while the query was running?",
         )
-    entry = parse_offsets(plan.offsets)
+    entry = require_unnamed(parse_offsets(plan.offsets))
     if len(entry.lines) != len(identity.leaves):
         raise SeamarkError(
             f"Spark planned {len(entry.lines)} sources, and the pipeline has "

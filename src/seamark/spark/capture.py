@@ -12,19 +12,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seamark.errors import DamageError
-from seamark.spark.logs import StateIds
-from seamark.spark.readers import Contents, DriverReader, Reader, read_all
-from seamark.spark.state_files import MissingVersion, closure, needed_ssts, parse_state_file
-from seamark.spark.working_copy import (
+from seamark.spark.checkpoint_files import (
     ROOT_MARK,
     StatefulOperator,
     StoreFolder,
-    WorkingCopy,
     rooted_at,
 )
+from seamark.spark.logs import StateIds
+from seamark.spark.readers import Contents, DriverReader, Reader, read_all
+from seamark.spark.state_files import MissingVersion, closure, needed_ssts, parse_state_file
+from seamark.spark.working_copy import WorkingCopy
 
 LOG: Final = "log"
 """The label of what belongs to no operator: Spark's logs and the operators' descriptions."""
+
+FILE_LIST: Final = "seamark/files.json"
+"""In the log's pack of a snapshot: which version of each file it took. Belongs to no directory."""
 
 _TRIES: Final = 3
 _EXTENSIONS: Final = ("delta", "changelog", "zip", "snapshot")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.spark.capture import LOG
+from seamark.spark.capture import FILE_LIST, LOG
 from seamark.spark.placement import contents_of
 from seamark.spark.readers import Contents
 from seamark.state import StateStore
@@ -51,7 +51,8 @@ class Chain:
         for manifest in self.manifests:
             for label, contents, digests in contents_of(store, states, manifest):
                 self.digests |= digests
-                self.size += sum(map(len, contents.values()))
+                files = {path: data for path, data in contents.items() if path != FILE_LIST}
+                self.size += sum(map(len, files.values()))
                 if label == LOG:
-                    self.logs |= contents
-                yield contents
+                    self.logs |= files
+                yield files

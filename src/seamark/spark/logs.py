@@ -28,6 +28,8 @@ class OffsetLogEntry:
     metadata: Mapping[str, Any]
     lines: tuple[str, ...]
     """One for each source, verbatim."""
+    names: tuple[str, ...] = ()
+    """The sources' names in the order of the lines, where the log goes by names (version 2)."""
 
     @property
     def watermark_ms(self) -> int:
@@ -57,13 +59,29 @@ def parse_offsets(text: str) -> OffsetLogEntry:
         raise DamageError(f"the offset log's metadata cannot be read: {error}") from None
     if not isinstance(metadata, dict):
         raise DamageError("the offset log's metadata is not an object")
-    if head == "v2":
+    if head == "v1":
+        return OffsetLogEntry(text, head, metadata, tuple(rest[1:]))
+    named = [line.partition(":") for line in rest[1:]]
+    if any(not colon for _, colon, _ in named):
+        raise DamageError("the offset log has a source without a name")
+    return OffsetLogEntry(
+        text,
+        head,
+        metadata,
+        tuple(line for _, _, line in named),
+        tuple(name for name, _, _ in named),
+    )
+
+
+def require_unnamed(entry: OffsetLogEntry) -> OffsetLogEntry:
+    """``entry``, unless its query goes by named sources: a pipeline cannot be made of that."""
+    if entry.names:
         raise RefusedError(
             "this query uses Spark's source evolution (offset log version 2)",
             hint="Set spark.sql.streaming.queryEvolution.enableSourceEvolution to false: a source "
             "that feeds several outputs is refused by Spark with it.",
         )
-    return OffsetLogEntry(text, head, metadata, tuple(rest[1:]))
+    return entry
 
 
 def readable_offset(line: str) -> dict[str, str]:
@@ -126,7 +144,10 @@ def commit_text(next_watermark_ms: int, state_ids: StateIds | None = None) -> st
     return "v2\n" + json.dumps(body, separators=(",", ":"))
 
 
-def parse_commit(text: str) -> tuple[int, dict[int, list[list[str]]] | None]:
+CommitIds = dict[int, list[list[str]]]
+
+
+def parse_commit(text: str) -> tuple[int, CommitIds | None]:
     """(next watermark, state ids or None) of an entry of the commit log."""
     head, _, body = text.partition("\n")
     try:

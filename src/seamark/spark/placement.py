@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -25,6 +27,9 @@ from seamark.store import CheckpointStore
 STATE_PREFIX: Final = "state/"
 _SETTLED: Final = 3600.0
 """Seconds after which nobody can still be about to point at a state checkpoint."""
+
+_WRITERS: Final = 3
+"""Parts in memory at a time; each is hashed and written without Python's lock."""
 
 _PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
 
@@ -50,13 +55,28 @@ class Placed:
     """SHA-256 of every file, by path."""
 
 
-def place(captured: Captured, sizes: Sizes, states: StateStore, epoch: int) -> Placed:
-    """Pack what was captured. Only a partitioned state checkpoint is written here already."""
+Part = tuple[str, int, Callable[[], Contents]]
+"""Operator, partition, and how to read a share of its files."""
+
+
+def place(
+    captured: Captured,
+    sizes: Sizes,
+    states: StateStore,
+    epoch: int,
+    large: Iterable[Part] | None = None,
+) -> Placed:
+    """Pack what was captured. Only a partitioned state checkpoint is written here already.
+
+    ``large`` is state that is known to be too much for one sidecar, and is read when it is its
+    turn to be written.
+    """
     digests: dict[str, bytes] = {}
     small = dict(captured.files)
     path, beside = None, 0
-    if captured.size > sizes.sidecar:
-        large = {label: small.pop(label) for label in captured.files if label != LOG}
+    if large is None and captured.size > sizes.sidecar:
+        large = _parts({label: small.pop(label) for label in captured.files if label != LOG})
+    if large is not None:
         path, beside = _partitioned(large, states, epoch, digests)
     packs = {label: _pack(contents, digests) for label, contents in small.items() if contents}
     placed: dict[str, OperatorCheckpoint] = {}
@@ -73,27 +93,47 @@ def place(captured: Captured, sizes: Sizes, states: StateStore, epoch: int) -> P
     return Placed(placed, chunks, path, inlined + offset + beside, digests)
 
 
-def _pack(contents: Contents, digests: dict[str, bytes]) -> bytes:
+def _pack(contents: Contents, digests: dict[str, bytes], *, compress: bool = True) -> bytes:
     builder = PackBuilder()
-    placed = builder.add_all(list(contents), list(contents.values()))
+    placed = builder.add_all(list(contents), list(contents.values()), compress=compress)
     digests.update(zip(contents, placed.digests, strict=True))
     return b"".join(builder.finish())
 
 
+def _parts(files: Mapping[str, Contents]) -> Iterator[Part]:
+    for label, contents in files.items():
+        by_partition: dict[int, Contents] = {}
+        for path, data in contents.items():
+            by_partition.setdefault(partition_of(path), {})[path] = data
+        for partition, part in by_partition.items():
+            yield label, partition, partial(_given, part)
+
+
+def _given(contents: Contents) -> Contents:
+    return contents
+
+
+def partition_of(path: str) -> int:
+    """The partition that a state file belongs to."""
+    found = _PARTITION.match(path)
+    return int(found[1]) if found else 0
+
+
 def _partitioned(
-    files: Mapping[str, Contents], states: StateStore, epoch: int, digests: dict[str, bytes]
+    parts: Iterable[Part], states: StateStore, epoch: int, digests: dict[str, bytes]
 ) -> tuple[str, int]:
-    size = 0
+    """Write parts side by side, each one packed; the state checkpoint's path and its size."""
+
+    def write(part: Part) -> int:
+        label, partition, read = part
+        # Spark compresses its state files itself
+        pack = _pack(read(), digests, compress=False)
+        writer.put(label, partition, pack)
+        return len(pack)
+
     with states.begin(epoch) as writer:
-        for label, contents in files.items():
-            by_partition: dict[int, Contents] = {}
-            for path, data in contents.items():
-                found = _PARTITION.match(path)
-                by_partition.setdefault(int(found[1]) if found else 0, {})[path] = data
-            for partition, part in by_partition.items():
-                pack = _pack(part, digests)
-                size += len(pack)
-                writer.put(label, partition, pack)
+        with ThreadPoolExecutor(_WRITERS, "seamark-place") as pool:
+            size = sum(pool.map(write, parts))
         written = writer.commit()
     return f"{STATE_PREFIX}{written.checkpoint_id}", size
 
@@ -129,13 +169,25 @@ def _unpacked(label: str, pack: bytes) -> Unpacked:
 
 
 def contents_of(
-    store: CheckpointStore, states: StateStore, manifest: CheckpointManifest
+    store: CheckpointStore,
+    states: StateStore,
+    manifest: CheckpointManifest,
+    *,
+    only: str | None = None,
 ) -> Iterator[Unpacked]:
-    """What one checkpoint holds itself, each file verified by its SHA-256."""
+    """What one checkpoint holds itself, each file verified by its SHA-256.
+
+    ``only`` is the label of one pack, and nothing else is read.
+    """
+    packs = {
+        label: operator
+        for label, operator in manifest.operator_states.items()
+        if only in (None, label)
+    }
     sidecar = b""
-    if manifest.has_external_state:
+    if any(operator.external for operator in packs.values()):
         sidecar = store.load_state_data(manifest.checkpoint_id) or b""
-    for label, operator in manifest.operator_states.items():
+    for label, operator in packs.items():
         if operator.external:
             end = operator.external_offset + operator.external_length
             pack: bytes | None = sidecar[operator.external_offset : end]
@@ -143,19 +195,19 @@ def contents_of(
             pack = operator.decode_inline()
         if pack:
             yield _unpacked(label, pack)
-    if (partitioned := state_id(manifest)) is not None:
+    if only is None and (partitioned := state_id(manifest)) is not None:
         for label, _, state in states.restore_all(partitioned):
             yield _unpacked(label, state.snapshot)
 
 
-def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:
-    """Remove partitioned state that no checkpoint points at any more; how many are left.
+def unreferenced(store: CheckpointStore, states: StateStore) -> list[CheckpointId]:
+    """Partitioned state that no checkpoint points at any more, oldest first.
 
-    For the owner of the store, between two epochs: what is being written is not listed yet.
+    :class:`DamageError` when a manifest cannot be read: nobody knows what it points at.
     """
     listed = states.list()
     if not listed:
-        return 0
+        return []
     wanted = set()
     for checkpoint_id in store.list_ids():
         manifest = store.load_by_id(checkpoint_id)
@@ -164,11 +216,20 @@ def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:
     # ids are in the order of time: a newer one may be another writer's, about to be pointed at
     newest = max((found for found in wanted if found is not None), default=None)
     settled = CheckpointId.before(time.time() - _SETTLED)
-    unwanted = [
+    return [
         found
         for found in listed
         if found not in wanted and (found < settled or (newest is not None and found < newest))
     ]
+
+
+def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:
+    """Remove partitioned state that no checkpoint points at any more; how many are left.
+
+    For the owner of the store, between two epochs: what is being written is not listed yet.
+    """
+    listed = states.list()
+    unwanted = unreferenced(store, states) if listed else []
     for found in unwanted:
         states.delete(found)
     return len(listed) - len(unwanted)

@@ -18,10 +18,11 @@ from typing import Final
 from seamark.errors import DamageError
 from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Plan
+from seamark.spark.checkpoint_files import rooted_at
 from seamark.spark.logs import log_offset, parse_offsets
 from seamark.spark.readers import Contents
 from seamark.spark.state_files import MissingVersion, closure
-from seamark.spark.working_copy import WorkingCopy, rooted_at
+from seamark.spark.working_copy import WorkingCopy
 
 _TOP: Final = frozenset({"metadata", "offsets", "commits", "sources", "state"})
 
@@ -112,14 +113,18 @@ def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> 
         changed = next((why for why in pool.map(differs, state, chunksize=8) if why), None)
     if changed is None and missing:
         # Spark removes what no version needs any more; is that all that is missing?
-        return _hole(copy, set(state).difference(missing), batch)
+        return _hole(copy, state, set(state).difference(missing), batch)
     return changed
 
 
-def _hole(copy: WorkingCopy, present: Collection[str], batch: int) -> str | None:
+def _hole(
+    copy: WorkingCopy, expected: Collection[str], present: Collection[str], batch: int
+) -> str | None:
     """What is missing for the state of a batch among files that are present; None for nothing."""
-    for folder in copy.store_folders():
+    for folder in (folder for operator in copy.operators() for folder in operator.folders()):
         start = f"{folder.path}/"
+        if not any(path.startswith(start) for path in expected):
+            continue  # Spark notes more partitions than some operators have
         names = {path.removeprefix(start) for path in present if path.startswith(start)}
         try:
             closure(

@@ -79,8 +79,13 @@ class PackBuilder:
         (offset, length, codec), digest = placed.blocks[0], placed.digests[0]
         return PackedEntry(key, offset, length, len(data), codec, digest)
 
-    def add_all(self, keys: Sequence[str], data: Sequence[bytes]) -> Placed:
-        """Compress and hash several entries, column by column: that costs least for each."""
+    def add_all(
+        self, keys: Sequence[str], data: Sequence[bytes], *, compress: bool = True
+    ) -> Placed:
+        """Compress and hash several entries, column by column: that costs least for each.
+
+        ``compress=False`` is for data that is known to be compressed already.
+        """
         if not self._index.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
             raise InvalidInputError(f"the key {self._first_twice(keys)!r} is in the pack twice")
         names = [encoded_key(key) for key in keys]
@@ -89,7 +94,9 @@ class PackBuilder:
             raise InvalidInputError(f"a pack holds at most {BATCH_LIMIT} bytes")
         digests = [sha256(one).digest() for one in data]
         blocks = [
-            block if len(block := _compress(one, store_size=False)) < len(one) else bytes(one)
+            block
+            if compress and len(block := _compress(one, store_size=False)) < len(one)
+            else bytes(one)
             for one in data
         ]
         sizes, lengths = list(map(len, data)), list(map(len, blocks))

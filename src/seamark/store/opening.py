@@ -50,6 +50,8 @@ def open_store(
 def open_blobs(
     where: Blobs | ObjectStore | str | os.PathLike[str],
     storage_options: Mapping[str, Any] | None = None,
+    *,
+    conditional: bool = True,
 ) -> Blobs:
     """The backend at a path or URL, under an obstore store, or the one that is given.
 
@@ -59,7 +61,7 @@ def open_blobs(
     if isinstance(where, Blobs):
         return where
     if isinstance(where, str | os.PathLike):
-        return _backend(_text(where), _options(storage_options), conditional=True)[0]
+        return _backend(_text(where), _options(storage_options), conditional=conditional)[0]
     from obstore.store import LocalStore
 
     from seamark.store.object_store import ObjectBlobs

@@ -1,0 +1,1 @@
+"""``seamark spark``: commands on the checkpoint directory of any Spark query."""

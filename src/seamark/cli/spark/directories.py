@@ -1,0 +1,30 @@
+"""Opening what the ``spark`` commands are pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from seamark.cli.settings import settings
+from seamark.cli.stores import local_path, opened
+from seamark.spark.native.directory import Directory
+from seamark.spark.native.opening import open_directory
+from seamark.store import CheckpointStore
+
+
+@contextmanager
+def opened_directory(path: str) -> Iterator[Directory]:
+    """The directory at a path or URI; storage options are for object stores only."""
+    is_local = local_path(path) is not None or path.startswith("file:")
+    directory = open_directory(path, None if is_local else settings().storage_options)
+    try:
+        yield directory
+    finally:
+        directory.close()
+
+
+@contextmanager
+def target_store(url: str) -> Iterator[CheckpointStore]:
+    """The store that checkpoints are taken into; made when it is not there."""
+    with opened(url, must_exist=False) as store:
+        yield store

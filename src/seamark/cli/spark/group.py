@@ -1,0 +1,25 @@
+"""The group of commands that work on a checkpoint directory which Spark keeps by itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from seamark.cli.lazy import LazyGroup
+
+COMMANDS: Final = {
+    "inspect": ("seamark.cli.spark.inspect", "Show what a directory holds and what is wrong."),
+    "snapshot": ("seamark.cli.spark.snapshot", "Take a directory into a store."),
+    "watch": ("seamark.cli.spark.watch", "Keep taking a directory into a store."),
+    "restore": ("seamark.cli.spark.restore", "Make a directory that Spark goes on from."),
+    "rollback": ("seamark.cli.spark.rollback", "Rewind a directory to an earlier batch."),
+    "repartition": ("seamark.cli.spark.repartition", "Change the number of state partitions."),
+    "state": ("seamark.cli.spark.state", "Show the rows of the state at a batch."),
+}
+
+command = LazyGroup(
+    "spark",
+    table=COMMANDS,
+    help="Work on the checkpoint directory of any Spark query.\n\n"
+    "PATH is its checkpointLocation: local, s3a://, gs://, abfss://, or anything else that Hadoop "
+    "knows when Spark is installed. The query needs no change.",
+)

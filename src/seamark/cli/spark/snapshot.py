@@ -1,0 +1,64 @@
+"""``seamark spark snapshot``: one checkpoint of a directory, running or stopped."""
+
+from __future__ import annotations
+
+import click
+
+from seamark.cli.output import Document, bar, hint, print_json, stdout
+from seamark.cli.settings import Command, settings
+from seamark.cli.spark.directories import opened_directory, target_store
+from seamark.pipeline.figures import seconds_text, size_text
+from seamark.spark.native.snapshot import Snapshot, take_snapshot
+
+
+@click.command("snapshot", cls=Command)
+@click.argument("path")
+@click.argument("store")
+@click.option("--batch", type=click.IntRange(0), help="This batch instead of the newest one.")
+@click.option("--full", is_flag=True, help="Take everything, also what the store has already.")
+@click.option("--keep", type=click.IntRange(1), help="Prune to that many checkpoints afterwards.")
+def command(path: str, store: str, batch: int | None, full: bool, keep: int | None) -> None:
+    """Take a directory into a store.
+
+    The newest committed batch of PATH becomes a checkpoint of STORE, with only the files that the
+    store does not have yet. The query may be running. A batch that was planned and not finished
+    goes along, and is replayed first after a restore.
+    """
+    with opened_directory(path) as directory, target_store(store) as opened:
+        with bar("reading", None, of_bytes=True) as advance:
+            taken = take_snapshot(
+                directory, opened, batch=batch, full=full, keep=keep, advance=advance
+            )
+        document = snapshot_document(taken)
+        if settings().as_json:
+            print_json(document)
+            return
+        stdout().print(snapshot_line(document), markup=False)
+        hint(f"Restore it with: seamark spark restore {store} {taken.checkpoint_id} NEW_PATH")
+
+
+def snapshot_document(taken: Snapshot) -> Document:
+    """What is told about a snapshot."""
+    return {
+        "id": taken.checkpoint_id,
+        "batch": taken.batch,
+        "epoch": taken.batch + 1,
+        "new": taken.is_new,
+        "full": taken.is_full,
+        "files": taken.files,
+        "bytes": taken.size,
+        "in_flight": taken.batch + 1 if taken.in_flight else None,
+        "seconds": round(taken.seconds, 6),
+    }
+
+
+def snapshot_line(document: Document) -> str:
+    """The same for people."""
+    head = f"checkpoint {document['id']} · batch {document['batch']}"
+    if not document["new"]:
+        return f"{head} · was there already"
+    planned = "" if document["in_flight"] is None else f" · batch {document['in_flight']} in flight"
+    return (
+        f"{head} · {'full' if document['full'] else 'incremental'} · {document['files']} files, "
+        f"{size_text(document['bytes'])}{planned} · {seconds_text(document['seconds'])}"
+    )

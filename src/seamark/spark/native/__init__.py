@@ -1,0 +1,1 @@
+"""Checkpoint directories of queries that know nothing of Seamark."""

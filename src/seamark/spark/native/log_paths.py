@@ -1,0 +1,70 @@
+"""The absolute paths inside the file source's and the file sink's logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote
+
+from seamark.errors import DamageError
+from seamark.spark.native.compactions import lines_of, text_of
+
+_URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<host>[^/]*))?(?P<path>.*)")
+# what java.net.URI leaves as it is in a path
+_SAFE: Final = "/:@&=+$,;-_.!~*'()"
+
+
+def moved(text: str, prefixes: Mapping[str, str]) -> str:
+    """An entry of a source's or a sink's log with its paths under other folders.
+
+    ``prefixes`` is old folder → new folder, each the way one gives a path to Spark: not escaped,
+    with or without ``file:``. The longest one that fits wins; a line that none fits stays as it is,
+    byte for byte. Paths are escaped as Spark escapes them.
+    """
+    ordered = sorted(
+        ((_split(escaped(old)), escaped(new)) for old, new in prefixes.items()),
+        key=lambda pair: -len(pair[0][1]),
+    )
+    return text_of(_moved_line(line, ordered) for line in lines_of("to be moved", text))
+
+
+def escaped(path: str) -> str:
+    """A folder as it stands in Spark's logs, without a slash at the end.
+
+    >>> escaped("/data/in put"), escaped("s3a://bucket/50%/")
+    ('file:///data/in%20put', 's3a://bucket/50%25')
+    """
+    found = _URI.fullmatch(path)
+    root = f"{found['scheme']}://{found['host'] or ''}" if found else "file://"
+    inner = found["path"] if found else path
+    return root + "".join(_escaped_char(char) for char in inner.rstrip("/"))
+
+
+def _escaped_char(char: str) -> str:
+    # Java leaves letters of all languages as they are, but no spaces and no control characters
+    return char if ord(char) >= 0xA0 and char.isprintable() else quote(char, safe=_SAFE)
+
+
+def _split(uri: str) -> tuple[str, str]:
+    """(scheme and host, path): ``file:/x`` and ``file:///x`` are the same place."""
+    found = _URI.fullmatch(uri)
+    if found is None:
+        return "file://", uri
+    return f"{found['scheme']}://{found['host'] or ''}", found["path"]
+
+
+def _moved_line(line: str, ordered: list[tuple[tuple[str, str], str]]) -> str:
+    try:
+        fields = json.loads(line)
+        place, path = _split(fields["path"])
+    except (ValueError, KeyError, TypeError):
+        raise DamageError(f"a line of the log cannot be read: {line[:60]!r}") from None
+    for (old_place, old_path), new in ordered:
+        rest = path.removeprefix(old_path)
+        if place == old_place and path.startswith(old_path) and rest[:1] in ("", "/"):
+            return json.dumps(
+                fields | {"path": new + rest}, separators=(",", ":"), ensure_ascii=False
+            )
+    return line
