@@ -1,0 +1,223 @@
+"""Stock streaming queries of every kind, which know nothing of Seamark, and what they put out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from seamark.spark.versions import FILE_MANAGER, fast_file_manager
+from tests.pipeline.workloads import (
+    deduplicated,
+    doubled,
+    orders,
+    payments,
+    provider_of,
+    transformed_state,
+    windowed,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Outputs = dict[int, Counter[str]]
+"""Batch → every row that it put out."""
+
+PATIENCE: Final = 120
+
+
+class Kind(NamedTuple):
+    """A query, how it keeps its state, and what else it is run with."""
+
+    declare: Callable[[SparkSession, Path], DataFrame]
+    provider: str = "hdfs"
+    mode: str = "append"
+    settings: Mapping[str, str] = {}
+
+
+def _counted(spark: SparkSession, folder: Path) -> DataFrame:
+    return orders(spark, folder).groupBy("k").count()
+
+
+def _total(spark: SparkSession, folder: Path) -> DataFrame:
+    """One group, so one partition, although Spark notes as many as there are shuffle partitions."""
+    return orders(spark, folder).groupBy().sum("v")
+
+
+def _joined(spark: SparkSession, folder: Path) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    paid = payments(spark, folder).withWatermark("pt", "20 seconds")
+    near = f.expr("id = order AND pt >= t - INTERVAL 2 MINUTES AND pt <= t + INTERVAL 2 MINUTES")
+    return orders(spark, folder).withWatermark("t", "10 seconds").join(paid, near, "leftOuter")
+
+
+def _numbers(spark: SparkSession, folder: Path) -> DataFrame:
+    """A source in Python, which keeps its whole position in the offset log."""
+    from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+    class Reader(SimpleDataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:
+            return {"at": 0}
+
+        def read(self, start: dict[str, int]) -> Any:
+            at = start["at"]
+            rows = [(n, n % 3) for n in range(at, min(at + 10, 80))]
+            return iter(rows), {"at": at + len(rows)}
+
+        def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Any:
+            return iter([(n, n % 3) for n in range(start["at"], end["at"])])
+
+    class Numbers(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "native_numbers"
+
+        def schema(self) -> str:
+            return "n int, k int"
+
+        def simpleStreamReader(self, schema: Any) -> Reader:
+            return Reader()
+
+    spark.dataSource.register(Numbers)
+    return spark.readStream.format("native_numbers").load().groupBy("k").sum("n")
+
+
+_STOCK: Final = {FILE_MANAGER: ""}
+"""Files written by way of FileContext, which leaves hidden checksums and costs most of the time."""
+
+_JOIN_4: Final = {"spark.sql.streaming.join.stateFormatVersion": "4"}
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "stateless": Kind(lambda spark, folder: doubled(orders(spark, folder))),
+    "windowed-hdfs": Kind(lambda spark, folder: windowed(orders(spark, folder))),
+    "counted-hdfs": Kind(_counted, mode="update", settings=_STOCK),
+    "counted-rocksdb": Kind(_counted, "rocksdb", "update"),
+    "windowed-changelog": Kind(
+        lambda spark, folder: windowed(orders(spark, folder)),
+        "rocksdb-changelog",
+        settings=_STOCK,
+    ),
+    "counted-format2": Kind(_counted, "format2", "update"),
+    "windowed-format2-changelog": Kind(
+        lambda spark, folder: windowed(orders(spark, folder)), "format2-changelog"
+    ),
+    "total": Kind(_total, mode="update"),
+    "deduplicated": Kind(lambda spark, folder: deduplicated(orders(spark, folder))),
+    "joined-hdfs": Kind(_joined),
+    "joined-4": Kind(_joined, "rocksdb-changelog", settings=_JOIN_4),
+    "transformed": Kind(
+        lambda spark, folder: transformed_state(orders(spark, folder)), "rocksdb-changelog"
+    ),
+    "python-source": Kind(_numbers, mode="update"),
+}
+
+
+@contextmanager
+def started(
+    spark: SparkSession,
+    kind: str,
+    folder: Path,
+    checkpoint: Path | str,
+    out: Path,
+    *,
+    pause: float = 0.0,
+    available_now: bool = True,
+) -> Iterator[StreamingQuery]:
+    """The query while it runs; what each batch puts out is kept in ``out``."""
+    chosen = KINDS[kind]
+    out.mkdir(parents=True, exist_ok=True)
+
+    def keep(rows: DataFrame, batch: int) -> None:
+        found = [row.asDict(recursive=True) for row in rows.collect()]
+        text = json.dumps(found, default=str, sort_keys=True)
+        (out / f"{batch}.json").write_text(text, encoding="utf-8")
+        time.sleep(pause)
+
+    quick = {FILE_MANAGER: fast_file_manager(spark)}
+    with provider_of(spark, chosen.provider), settings_of(spark, quick | chosen.settings):
+        writer = chosen.declare(spark, folder).writeStream.foreachBatch(keep)
+        writer = writer.outputMode(chosen.mode).option("checkpointLocation", str(checkpoint))
+        # Python sources know availableNow from Spark 4.2 on; this one stops giving rows instead
+        if available_now and kind != "python-source":
+            writer = writer.trigger(availableNow=True)
+        query = writer.start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def run(spark: SparkSession, kind: str, folder: Path, checkpoint: Path | str, out: Path) -> Outputs:
+    """Run a query until everything is read; what it has put out."""
+    with started(spark, kind, folder, checkpoint, out) as query:
+        finish(query, kind)
+    return outputs(out)
+
+
+def finish(query: StreamingQuery, kind: str) -> None:
+    """Wait until everything is read."""
+    if kind == "python-source":
+        query.processAllAvailable()
+    else:
+        assert query.awaitTermination(PATIENCE)
+    assert query.exception() is None
+
+
+def outputs(out: Path) -> Outputs:
+    """What every batch has put out."""
+    return {
+        int(path.stem): Counter(
+            json.dumps(row, sort_keys=True) for row in json.loads(path.read_text())
+        )
+        for path in out.glob("*.json")
+    }
+
+
+def after(found: Outputs, batch: int) -> Outputs:
+    """What later batches have put out; those without a row may or may not have been run."""
+    return {number: rows for number, rows in found.items() if number > batch and rows}
+
+
+@contextmanager
+def settings_of(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Other settings for a while."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        if value:
+            spark.conf.set(name, value)
+        else:
+            spark.conf.unset(name)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@contextmanager
+def busy_maintenance(spark: SparkSession, retain: int = 2) -> Iterator[None]:
+    """Have Spark make snapshots and remove old state every second, and keep hardly any."""
+    jvm: Any = spark.sparkContext._jvm
+    store = jvm.org.apache.spark.sql.execution.streaming.state.StateStore
+    wanted = {
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+        "spark.sql.streaming.minBatchesToRetain": str(retain),
+        "spark.sql.streaming.fileSource.log.compactInterval": "3",
+        "spark.sql.streaming.fileSource.log.cleanupDelay": "0",
+    }
+    store.stop()  # the thread reads its interval when it starts
+    try:
+        with settings_of(spark, wanted):
+            yield
+    finally:
+        store.stop()

@@ -1,0 +1,68 @@
+"""A snapshot of a running query, restored elsewhere, goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from seamark import open_store
+from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.restoring import restore_directory
+from seamark.spark.native.snapshot import Snapshot, take_snapshot
+from tests.pipeline.workloads import write_input
+from tests.spark.native.queries import KINDS, after, busy_maintenance, finish, outputs, run, started
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES = 8
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_input(tmp_path_factory.mktemp("input"), FILES)
+
+
+def snapshots_while_running(
+    spark: SparkSession, kind: str, folder: Path, root: Path
+) -> list[Snapshot]:
+    """Run a query to its end and take what can be taken of it meanwhile."""
+    taken: dict[int, Snapshot] = {}
+    directory = LocalDirectory(root / "checkpoint")
+    with started(spark, kind, folder, directory.url, root / "out", pause=0.15) as query:
+        while query.isActive and (kind != "python-source" or len(outputs(root / "out")) < FILES):
+            if not (root / "checkpoint" / "commits" / "0").exists():
+                continue
+            time.sleep(0.05)
+            with open_store(root / "store") as store:
+                snapshot = take_snapshot(directory, store)
+            taken.setdefault(snapshot.checkpoint_id, snapshot)
+        finish(query, kind)
+    return list(taken.values())
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restored_snapshot_of_a_running_query_goes_on_with_the_same_results(
+    spark: SparkSession, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    with busy_maintenance(spark):
+        taken = snapshots_while_running(spark, kind, folder, tmp_path)
+        whole = outputs(tmp_path / "out")
+        last = max(whole)
+        assert len(taken) >= 3, "a running query was hardly seen"
+        assert any(not snapshot.is_full for snapshot in taken)
+        chosen = [one for one in taken if one.batch <= last - 3][-1]
+        # the original is gone, so nothing can be read from there by mistake
+        shutil.rmtree(tmp_path / "checkpoint")
+        new = LocalDirectory(tmp_path / "elsewhere" / "checkpoint")
+        with open_store(tmp_path / "store") as store:
+            assert all(store.validate_checkpoint(one.checkpoint_id).valid for one in taken)
+            restore_directory(store, chosen.checkpoint_id, new)
+        again = run(spark, kind, folder, new.url, tmp_path / "again")
+    assert min(again) == chosen.batch + 1
+    assert after(again, chosen.batch) == after(whole, chosen.batch)
