@@ -140,7 +140,7 @@ def started(
         time.sleep(pause)
 
     quick = {FILE_MANAGER: fast_file_manager(spark)}
-    with provider_of(spark, chosen.provider), settings_of(spark, quick | chosen.settings):
+    with provider_of(spark, chosen.provider), settings_of(spark, {**quick, **chosen.settings}):
         writer = chosen.declare(spark, folder).writeStream.foreachBatch(keep)
         writer = writer.outputMode(chosen.mode).option("checkpointLocation", str(checkpoint))
         # Python sources know availableNow from Spark 4.2 on; this one stops giving rows instead

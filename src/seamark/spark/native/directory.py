@@ -47,6 +47,13 @@ class Directory(ABC):
     def folders(self) -> Collection[str]:
         """Folders without a file below them, where the place has such; seen by ``listing()``."""
 
+    def newest_commit(self) -> int | None:
+        """The last batch that is listed as committed: ``listing()`` for those who only wait.
+
+        None when there is none yet; :class:`CheckpointNotFoundError` as for ``listing()``.
+        """
+        return newest_of(Tree(self, self.listing()).names("commits"))
+
     @abstractmethod
     def read(self, path: str) -> bytes:
         """The bytes of a file."""
@@ -130,3 +137,8 @@ class Tree(CheckpointFiles):
     def size_of(self, paths: Iterable[str]) -> int:
         """Bytes of some files, by the listing."""
         return sum(self.entries[path].size for path in paths if path in self.entries)
+
+
+def newest_of(names: Iterable[str]) -> int | None:
+    """The highest batch among the names of a log's entries; None when there is none."""
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from seamark.errors import CheckpointNotFoundError, InvalidInputError, StoreUnavailableError
-from seamark.spark.native.directory import Directory, FileEntry
+from seamark.spark.native.directory import Directory, FileEntry, newest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +77,15 @@ class HadoopDirectory(Directory):
     def folders(self) -> Collection[str]:
         """See :class:`Directory`."""
         return ()  # not told apart from folders that are not there
+
+    def newest_commit(self) -> int | None:
+        """See :class:`Directory`."""
+        with _telling("listing", f"{self.url}/commits"):
+            if not self._fs.exists(self._root):
+                raise CheckpointNotFoundError(f"there is no directory {self.url}")
+            commits = self._path("commits")
+            found = self._fs.listStatus(commits) if self._fs.exists(commits) else ()
+            return newest_of(str(status.getPath().getName()) for status in found)
 
     def read(self, path: str) -> bytes:
         """See :class:`Directory`."""

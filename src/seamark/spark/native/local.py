@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from seamark.errors import CheckpointNotFoundError
-from seamark.spark.native.directory import Directory, FileEntry
+from seamark.spark.native.directory import Directory, FileEntry, newest_of
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store.os_errors import telling
 
@@ -48,6 +48,17 @@ class LocalDirectory(Directory):
     def folders(self) -> Collection[str]:
         """See :class:`Directory`."""
         return self._empty
+
+    def newest_commit(self) -> int | None:
+        """See :class:`Directory`."""
+        with telling("listing", f"{self.url}/commits"):
+            try:
+                names = os.listdir(f"{self.url}/commits")
+            except (FileNotFoundError, NotADirectoryError):
+                names = []
+        if not names and not os.path.isdir(self.url):
+            raise CheckpointNotFoundError(f"there is no directory {self.url}")
+        return newest_of(names)
 
     def read(self, path: str) -> bytes:
         """See :class:`Directory`."""

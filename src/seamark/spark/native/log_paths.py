@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
-from seamark.errors import DamageError
-from seamark.spark.native.compactions import lines_of, text_of
-
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<host>[^/]*))?(?P<path>.*)")
 # what java.net.URI leaves as it is in a path
 _SAFE: Final = "/:@&=+$,;-_.!~*'()"
@@ -20,14 +17,14 @@ def moved(text: str, prefixes: Mapping[str, str]) -> str:
     """An entry of a source's or a sink's log with its paths under other folders.
 
     ``prefixes`` is old folder → new folder, each the way one gives a path to Spark: not escaped,
-    with or without ``file:``. The longest one that fits wins; a line that none fits stays as it is,
-    byte for byte. Paths are escaped as Spark escapes them.
+    with or without ``file:``. The longest one that fits wins; a line that none fits, or that
+    names no path, stays as it is, byte for byte. Paths are escaped as Spark escapes them.
     """
     ordered = sorted(
         ((_split(escaped(old)), escaped(new)) for old, new in prefixes.items()),
         key=lambda pair: -len(pair[0][1]),
     )
-    return text_of(_moved_line(line, ordered) for line in lines_of("to be moved", text))
+    return "\n".join(_moved_line(line, ordered) for line in text.split("\n"))
 
 
 def escaped(path: str) -> str:
@@ -60,7 +57,7 @@ def _moved_line(line: str, ordered: list[tuple[tuple[str, str], str]]) -> str:
         fields = json.loads(line)
         place, path = _split(fields["path"])
     except (ValueError, KeyError, TypeError):
-        raise DamageError(f"a line of the log cannot be read: {line[:60]!r}") from None
+        return line  # the version, or what another kind of source has noted
     for (old_place, old_path), new in ordered:
         rest = path.removeprefix(old_path)
         if place == old_place and path.startswith(old_path) and rest[:1] in ("", "/"):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from seamark.errors import InvalidInputError
-from seamark.spark.native.directory import Directory, FileEntry
+from seamark.spark.native.directory import Directory, FileEntry, newest_of
 from seamark.store.blobs import KeyExists
 from seamark.store.opening import open_blobs
 
@@ -36,6 +36,11 @@ class ObjectDirectory(Directory):
     def folders(self) -> Collection[str]:
         """See :class:`Directory`."""
         return ()
+
+    def newest_commit(self) -> int | None:
+        """See :class:`Directory`."""
+        below = "commits/"
+        return newest_of(e.key.removeprefix(below) for e in self._blobs.entries(below))
 
     def read(self, path: str) -> bytes:
         """See :class:`Directory`."""

@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from seamark.errors import InvalidInputError
 from seamark.spark.native.directory import Directory
 from seamark.spark.native.local import LocalDirectory
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 
 
 def open_directory(
-    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    path: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    spark: SparkSession | None = None,
 ) -> Directory:
     """The checkpoint directory at a path or URI. Creates nothing.
 
     A path, ``file:``, ``s3a://`` or ``s3://``, ``gs://``, ``abfss://`` work without Spark; any
-    other scheme goes through the file systems of the installed Spark.
+    other scheme goes through the file systems of ``spark``, or of the installed Spark.
     """
     text = os.fspath(path)
     found = _SCHEME.match(text)
@@ -43,4 +49,4 @@ def open_directory(
         return ObjectDirectory(text, storage_options or {})
     from seamark.spark.native.hadoop import HadoopDirectory
 
-    return HadoopDirectory(text)
+    return HadoopDirectory(text, spark)

@@ -25,8 +25,10 @@ from seamark.spark.native.compactions import (
     pinned_interval,
     text_of,
 )
-from seamark.spark.native.log_paths import moved as moved
+from seamark.spark.native.log_paths import moved
 from seamark.spark.state_files import MissingVersion
+
+__all__ = ["entries_up_to", "is_file_log", "log_problems", "moved"]
 
 ReadText = Callable[[str], str]
 
@@ -46,7 +48,8 @@ def entries_up_to(names: Collection[str], last: int, read: ReadText) -> dict[str
     The newest compaction at or before ``last``, the one before it (two of them tell a restart
     the interval, whatever its settings are), and the entries after; all entries from 0 when there
     is no compaction. What Spark has removed is made again from a later compaction. ``last`` = -1
-    gives nothing.
+    gives nothing. As long as there are fewer than two compactions, a restart whose setting is
+    lower than the log's interval may fail, as Spark's own directory did at that entry.
 
     :class:`MissingVersion` for an entry that is not there and in no later compaction,
     :class:`DamageError` for one that cannot be read. What ``read`` raises passes through.

@@ -15,21 +15,15 @@ says nothing about damage.
 
 from __future__ import annotations
 
-import io
 import struct
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
-
 from seamark.errors import DamageError
-from seamark.spark.native.lz4_blocks import EMPTY, TORN, TRAILING, NotDecodable, unpacked
+from seamark.spark.native.lz4_blocks import TORN, TRAILING, NotDecodable, unpacked
 
 RECORD: Final = "a record cannot be read"
 SNAPSHOT_DELETES: Final = "a snapshot holds a deletion"
-NOT_ZIP: Final = "it is not a RocksDB snapshot"
 
 _LENGTH: Final = struct.Struct(">i")
 _UTF: Final = struct.Struct(">H")
@@ -50,7 +44,8 @@ def read_changes(data: bytes) -> list[Change]:
     """The records of a delta, a snapshot or a changelog, in their order.
 
     :class:`DamageError` for a file that is torn or whose bytes are proven wrong, with one of this
-    module's reasons or those of :mod:`~seamark.spark.native.lz4_blocks`; :class:`NotDecodable` for another codec or a newer changelog.
+    module's reasons or those of the blocks; :class:`NotDecodable` for another codec or a newer
+    changelog.
     """
     plain = unpacked(data)
     version, at = _version(plain)
@@ -188,51 +183,3 @@ def _nothing_after(plain: bytes, at: int, changes: list[Change]) -> list[Change]
     if at != len(plain):
         raise DamageError(TRAILING, where=f"at plain byte {at}")
     return changes
-
-
-# RocksDB snapshots
-
-
-class _Sst(msgspec.Struct):
-    dfs_name: str = msgspec.field(name="dfsSstFileName")
-    size: int = msgspec.field(name="sizeBytes")
-
-
-class _RocksDbMetadata(msgspec.Struct):
-    sst_files: list[_Sst] = msgspec.field(name="sstFiles", default_factory=list)
-
-
-def zip_problems(data: bytes) -> list[str]:
-    """What is wrong with a ``V.zip``, by the CRC-32 of its members; empty when it is whole."""
-    if not data:
-        return [EMPTY]
-    problems: list[str] = []
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for member in archive.infolist():
-                try:
-                    archive.read(member)
-                except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-                    problems.append(f"{member.filename}: {error}")
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-        return [f"{NOT_ZIP}: {error}"]
-    if not problems:
-        try:
-            sst_sizes(data)
-        except DamageError as error:
-            problems.append(error.what)
-    return problems
-
-
-def sst_sizes(data: bytes) -> dict[str, int]:
-    """The SST files that a ``V.zip`` refers to, by their names below ``SSTs/``, with their sizes.
-
-    :class:`DamageError` when its metadata cannot be read.
-    """
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            text = archive.read("metadata")
-        fields = msgspec.json.decode(text.partition(b"\n")[2], type=_RocksDbMetadata)
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError) as error:
-        raise DamageError(f"{NOT_ZIP}: {error}") from None
-    return {sst.dfs_name: sst.size for sst in fields.sst_files}
