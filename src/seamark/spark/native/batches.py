@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.sinks.contract import Plan
 from seamark.spark.checkpoint_files import ROOT_MARK, CheckpointFiles, rooted_at
 from seamark.spark.closures import Need, needs_of
@@ -92,6 +92,8 @@ def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
 def read_query_id(files: CheckpointFiles) -> str:
     """The id that Spark has given the query."""
     text = files.read_text("metadata")
+    if text is None and not any(files.has_folder(log) for log in ("offsets", "commits", "state")):
+        raise CheckpointNotFoundError("this is no checkpoint directory of Spark", where=files.uri)
     if text is None:
         raise DamageError("the directory has no metadata file", where=files.uri)
     try:

@@ -19,6 +19,7 @@ from seamark.spark.native.source_log import is_file_log, log_problems
 
 _LARGEST_READ: Final = 64 << 20
 _MOST_ENTRIES: Final = 10_000
+_STILL_READ: Final = 100
 _SHORTEST_LINE: Final = 20
 _SEVERITY: Final = {"source-log-disagrees": Severity.WARNING}
 _ADVICE: Final = (
@@ -193,8 +194,9 @@ def _log_findings(
         if size > _LARGEST_READ:
             return
     newest = [entry_name(at, False) for at in after] + [entry_name(base, True)] * (base >= 0)
-    # older entries than the newest compactions are read by nobody any more
-    recent = [n for n in names if parse_names([n]).newest >= base - _MOST_ENTRIES]
+    # what is older than the newest compactions is read by nobody any more
+    recent = [entry_name(at, False) for at in log.plain if at > base - _STILL_READ]
+    recent += [entry_name(at, True) for at in log.compacted[-3:]]
     seen.fetch(f"{here}/{name}" for name in recent)
 
     def read(name: str) -> str:
