@@ -38,6 +38,8 @@ class Kind(NamedTuple):
     provider: str = "hdfs"
     mode: str = "append"
     settings: Mapping[str, str] = {}
+    since: tuple[int, int] = (4, 0)
+    """The first Spark that has what it needs."""
 
 
 def _counted(spark: SparkSession, folder: Path) -> DataFrame:
@@ -88,6 +90,19 @@ def _numbers(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.format("native_numbers").load().groupBy("k").sum("n")
 
 
+def _named(spark: SparkSession, folder: Path) -> DataFrame:
+    """Two sources that go by names, so that the offset log is of the second version."""
+    named: Any = spark.readStream  # the name is new in Spark 4.2
+
+    def read(name: str) -> DataFrame:
+        reader = named.name(name).schema("id int, k int, v int, t timestamp")
+        read: DataFrame = reader.option("maxFilesPerTrigger", 1).json(str(folder / "orders"))
+        return read
+
+    return read("alpha").where("v > 50").union(read("beta").where("v < 20")).select("id", "v")
+
+
+_NAMED: Final = {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}
 _STOCK: Final = {FILE_MANAGER: ""}
 """Files written by way of FileContext, which leaves hidden checksums and costs most of the time."""
 
@@ -110,7 +125,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "total": Kind(_total, mode="update"),
     "deduplicated": Kind(lambda spark, folder: deduplicated(orders(spark, folder))),
     "joined-hdfs": Kind(_joined),
-    "joined-4": Kind(_joined, "rocksdb-changelog", settings=_JOIN_4),
+    "joined-4": Kind(_joined, "rocksdb-changelog", settings=_JOIN_4, since=(4, 2)),
+    "named-sources": Kind(_named, settings=_NAMED, since=(4, 2)),
     "transformed": Kind(
         lambda spark, folder: transformed_state(orders(spark, folder)), "rocksdb-changelog"
     ),

@@ -171,8 +171,12 @@ def source_entries(files: CheckpointFiles, entry: OffsetLogEntry) -> Contents:
         at = positions.get(folder)
         here = f"sources/{folder}"
         names = [path.rsplit("/", 1)[1] for path in _entries_in(files, here)]
+        # sources other than Spark's own may keep anything there
+        others = set(files.files_below(here)).difference(f"{here}/{name}" for name in names)
         if at is None:
-            found |= {f"{here}/{name}": files.read(f"{here}/{name}") for name in names}
+            others.update(f"{here}/{name}" for name in names)
+        found |= {path: files.read(path) for path in sorted(others)}
+        if at is None:
             continue
 
         def read(name: str, here: str = here) -> str:
