@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.demos import make_demo
+from tests.cli.stores import Commands, fill
 
 
 @pytest.fixture
@@ -12,3 +13,17 @@ def demo(tmp_path: Path) -> Path:
     """A demo as a run of seven epochs leaves it."""
     make_demo(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def seamark(capsys: pytest.CaptureFixture[str]) -> Commands:
+    """Runs commands and keeps what they print."""
+    return Commands(capsys)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of four checkpoints; its path is short, as lines are measured."""
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / "store")
+    return Path("store")

@@ -83,7 +83,7 @@ def test_an_error_without_details_and_a_long_path_stay_whole() -> None:
     assert f"  {path}" in error_lines(DamageError("gone", where=path))
 
 
-def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command("fail")
     def command() -> None:
         raise error
@@ -102,10 +102,71 @@ def test_an_error_of_a_command_goes_to_stderr_and_becomes_its_exit_code(
     assert err == "\n".join(error_lines(error)) + "\n"
 
 
-def test_a_bug_is_not_dressed_up_as_an_error_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_told_as_one_with_its_trace_only_on_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     failing(ZeroDivisionError("oops"), monkeypatch)
-    with pytest.raises(ZeroDivisionError):
-        run(["fail"])
+    assert run(["fail"]) == 1
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError: oops" in told
+    assert "a fault of Seamark itself" in told
+    assert "Traceback" not in told
+    assert run(["-v", "fail"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert run(["-vv", "fail"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_error_is_json_when_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(FENCED, monkeypatch)
+    assert run(["--json", "fail"]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert json.loads(err)["error"]["kind"] == "FencedError"
+    assert json.loads(err)["error"]["exit_code"] == 5
+
+
+def test_an_interrupt_is_130_and_no_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(KeyboardInterrupt(), monkeypatch)
+    assert run(["-vv", "fail"]) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_a_shell_completes_commands_without_loading_any() -> None:
+    def ask(words: str, position: int) -> list[str]:
+        code = (
+            "import atexit, sys; from seamark.cli.app import run\n"
+            "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); run()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ
+            | {
+                "_SEAMARK_COMPLETE": "bash_complete",
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(position),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "seamark.cli.list_" not in done.stderr
+        assert "rich" not in done.stderr.split()
+        return [line.split(",")[1] for line in done.stdout.splitlines()]
+
+    assert ask("seamark ", 1) == list(COMMANDS)
+    assert ask("seamark ver", 1) == ["verify", "version"]
+    assert "--json" in ask("seamark --", 1)
+
+
+def test_the_script_for_a_shell_can_be_asked_for() -> None:
+    done = seamark(_SEAMARK_COMPLETE="zsh_source")
+    assert done.returncode == 0
+    assert "#compdef seamark" in done.stdout
 
 
 def on_a_terminal(code: str, **environment: str) -> str:

@@ -11,6 +11,7 @@ import click
 
 from seamark._version import __version__
 from seamark.cli.lazy import LazyGroup
+from seamark.cli.logs import log_lines
 from seamark.cli.settings import Settings, settings
 
 COMMANDS: Final = {
@@ -65,6 +66,21 @@ def run(args: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if args is None else args)
     if args is None and "_SEAMARK_COMPLETE" in os.environ:
         app.main(arguments, prog_name="seamark")  # a shell asks for completions
+    try:
+        with log_lines():
+            code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read has seen enough; the interpreter would complain when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+
+
+def _run(arguments: list[str]) -> int:
     asked = Settings()
     try:
         with app.make_context("seamark", arguments) as context:
@@ -72,20 +88,16 @@ def run(args: Sequence[str] | None = None) -> int:
                 app.invoke(context)
             finally:
                 asked = settings()
-        sys.stdout.flush()
         return 0
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted.", err=True)
-        return INTERRUPTED
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except BrokenPipeError:
-        # whoever read has seen enough; the interpreter would complain when it flushes at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
+        raise
     except Exception as error:  # noqa: BLE001 - told as what it is, with its trace on request
         from seamark.cli.failures import tell
 

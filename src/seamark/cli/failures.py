@@ -6,16 +6,16 @@ import json
 import sys
 import traceback
 
+from seamark.cli.logs import redactor
 from seamark.cli.output import error_lines, print_lines
 from seamark.cli.settings import Settings
 from seamark.errors import SeamarkError
-from seamark.store.secrets import Redactor
 
 
 def tell(error: Exception, asked: Settings) -> int:
     """Print an error to stderr, as JSON when that was asked for; its exit code."""
     sys.stdout.flush()
-    redact = Redactor(asked.storage_options)
+    redact = redactor(asked.storage_options)
     if asked.verbosity > 1:
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
     told = error if isinstance(error, SeamarkError) else _unexpected(error)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from seamark.cli.settings import common_options
 
@@ -41,6 +42,15 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{module}.command is not a click command")
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands, also without importing any, and the group's options."""
+        names = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""

@@ -26,6 +26,8 @@ STYLES: Final = {
     "chosen": "green",
     "keep": "green",
     "committing": "yellow",
+    "gone": "yellow",
+    "unreadable": "yellow",
     "warning": "yellow",
     "superseded": "yellow",
     "skipped": "yellow",
@@ -37,14 +39,22 @@ STYLES: Final = {
 """Colours are a second signal beside these words."""
 
 
+class _Console(Console):
+    """A console that leaves it to the command line what a closed pipe means."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what rich would turn into an exit of its own."""
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     """Return a console for results; without colours off a terminal and with NO_COLOR."""
-    return Console(highlight=False, soft_wrap=True)
+    return _Console(highlight=False, soft_wrap=True)
 
 
 def stderr() -> Console:
     """Return a console for errors and warnings; plain where ``stdout()`` is."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(document: object) -> None:
@@ -81,9 +91,9 @@ def table(
 
 def print_table(made: Table) -> None:
     """Print a table as wide as the terminal, 80 columns off one."""
-    console = Console(highlight=False)
+    console: Console = _Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
+        console = _Console(highlight=False, width=WIDTH)
     console.print(made)
 
 
@@ -159,22 +169,27 @@ def error_lines(error: SeamarkError) -> list[str]:
     """Lay out an error: what happened, then where and what to do next, then its exit code."""
     headline, *more = error.what.splitlines() or [type(error).__name__]
     details = [*more, *(error.where or "").splitlines(), *(error.hint or "").splitlines()]
-    lines = [f"error: {headline}"]
+    lines = _folded(f"error: {headline}", "")
     for detail in details:
-        lines += textwrap.wrap(
-            detail.strip(),
-            WIDTH,
-            initial_indent="  ",
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _folded(detail.strip(), "  ")
     code = f"exit code {error.exit_code}"
     if len(lines) > 1 and len(lines[-1]) + 2 + len(code) <= WIDTH:
         lines[-1] += code.rjust(WIDTH - len(lines[-1]))
     else:
         lines.append(code.rjust(WIDTH))
     return lines
+
+
+def _folded(text: str, indent: str) -> list[str]:
+    """Lines of at most 80 columns; a path or command that is longer stays whole."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def print_error(error: SeamarkError) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from seamark.cli.logs import hide
+
 _KEY: Final = "seamark.settings"
 
 
@@ -74,6 +76,7 @@ def _storage(context: click.Context, parameter: click.Parameter, given: tuple[st
         options[name] = value
     if given:
         _change(context, storage_options=options)
+        hide(options)
 
 
 def common_options() -> list[click.Parameter]:

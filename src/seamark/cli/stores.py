@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from seamark.cli.settings import settings
-from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+    StoreUnavailableError,
+)
 from seamark.manifest import CheckpointManifest
 from seamark.spark.placement import state_id, states_beside, watch_partitioned_state
 from seamark.store import CheckpointStore, open_store
@@ -29,7 +35,10 @@ def opened(url: str, *, must_exist: bool = True) -> Iterator[CheckpointStore]:
     """
     if must_exist:
         require_path(url, "store")
-    with open_store(url, storage_options=settings().storage_options or None) as store:
+        _refuse_spark_directory(url)
+    # a command may name a local and a remote place; the options are for the remote one
+    options = settings().storage_options if local_path(url) is None else None
+    with open_store(url, storage_options=options or None) as store:
         watch_partitioned_state(store, states_beside(store))
         yield store
 
@@ -37,11 +46,41 @@ def opened(url: str, *, must_exist: bool = True) -> Iterator[CheckpointStore]:
 def require_path(url: str, what: str) -> None:
     """Refuse a local path that does not exist; a remote one is asked when it is read."""
     path = local_path(url)
-    if path is not None and not os.path.isdir(path):
-        is_file = os.path.exists(path)
+    if path is None:
+        return
+    try:
+        kind = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
         raise CheckpointNotFoundError(
-            f"there is no {what} at {url}: " + ("it is a file" if is_file else "no such directory"),
-            hint="Is the path right?",
+            f"there is no {what} at {url}: no such directory", hint="Is the path right?"
+        ) from None
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"the {what} at {url} cannot be reached: {error.strerror}",
+            hint="That says nothing about what it holds. May this user read it?",
+        ) from None
+    if not stat.S_ISDIR(kind):
+        raise CheckpointNotFoundError(
+            f"there is no {what} at {url}: it is a file", hint="Is the path right?"
+        )
+
+
+def looks_like_spark(path: str) -> bool:
+    """Whether a directory is the ``checkpointLocation`` of a query and not one of our stores."""
+    ours = ("owner.json", "checkpoints", "manifests")
+    if any(os.path.exists(f"{path}/{name}") for name in ours):
+        return False
+    return os.path.isdir(f"{path}/offsets") and os.path.isfile(f"{path}/metadata")
+
+
+def _refuse_spark_directory(url: str) -> None:
+    path = local_path(url)
+    if path is not None and looks_like_spark(path):
+        raise CheckpointNotFoundError(
+            "this is the checkpoint directory of a Spark query, not a store",
+            where=url,
+            hint=f"'seamark spark inspect {url}' shows what is in it; 'seamark spark snapshot "
+            f"{url} STORE' takes it into a store.",
         )
 
 
@@ -77,7 +116,15 @@ def resolve_id(store: CheckpointStore, text: str) -> int:
 
 def load(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
     """A manifest; :class:`CheckpointNotFoundError` when there is none."""
-    manifest = store.load_by_id(checkpoint_id) if checkpoint_id else None
+    try:
+        manifest = store.load_by_id(checkpoint_id) if checkpoint_id else None
+    except DamageError as error:
+        raise DamageError(
+            error.what,
+            where=error.where,
+            hint=f"'seamark recover {store.url} --explain' tells which checkpoint a start would "
+            "choose.",
+        ) from None
     if manifest is None:
         raise CheckpointNotFoundError(
             f"there is no checkpoint {checkpoint_id}",
@@ -115,15 +162,12 @@ def uuids_of(manifest: CheckpointManifest) -> list[str]:
 
 def _by_prefix(store: CheckpointStore, prefix: str) -> int:
     bare = prefix.replace("-", "")
-    found: set[int] = set()
-    for checkpoint_id in store.list_ids():
-        try:
-            manifest = store.load_by_id(checkpoint_id)
-        except DamageError:
-            continue
-        names = uuids_of(manifest) if manifest is not None else []
-        if any(name.lower().replace("-", "").startswith(bare) for name in names):
-            found.add(checkpoint_id)
+    found = {
+        seen.checkpoint_id
+        for seen in store.survey()
+        for name in (uuids_of(seen.manifest) if seen.manifest is not None else [])
+        if name.lower().replace("-", "").startswith(bare)
+    }
     if len(found) > 1:
         raise InvalidInputError(
             f"{prefix!r} is the beginning of {len(found)} UUIDs",

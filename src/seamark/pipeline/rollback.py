@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from seamark.errors import CheckpointNotFoundError, DamageError, FencedError
+from seamark.errors import FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.bounds import check_id
+from seamark.pipeline.rollback_plan import require_usable
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -57,24 +58,18 @@ def require_sinks_can_follow(
             sink.close()
 
 
-def roll_back(store: CheckpointStore, checkpoint_id: int, pipeline: str) -> CheckpointManifest:
+def roll_back(
+    store: CheckpointStore, checkpoint_id: int, pipeline: str | None
+) -> CheckpointManifest:
     """Claim the store, take all later checkpoints out of use, and repeat this one as the newest.
 
     A writer that is still running is fenced. Sinks are brought back by the next start, also when
-    this is killed at any point. :class:`DamageError` when the checkpoint is not whole.
+    this is killed at any point. :class:`DamageError` when the checkpoint is not whole,
+    :class:`RefusedError` when an earlier rollback has given it up; nobody is fenced then.
     """
-    check_id(checkpoint_id)
+    require_usable(store, checkpoint_id)
     before = store.claim(pipeline=pipeline).timeline
-    chosen = store.load_by_id(checkpoint_id)
-    if chosen is None:
-        raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
-    verified = store.validate_checkpoint(checkpoint_id)
-    if not verified.valid:
-        raise DamageError(
-            f"checkpoint {checkpoint_id} is not whole, so nothing was rolled back to it",
-            where="; ".join(verified.damage),
-            hint="Choose another one.",
-        )
+    chosen = require_usable(store, checkpoint_id)  # nobody else changes anything from here on
     newest = store.next_id() - 1
     if newest > checkpoint_id:
         store.supersede(checkpoint_id + 1, newest)

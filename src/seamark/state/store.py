@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import TracebackType
@@ -20,7 +21,7 @@ from seamark.state.reading import PartitionState, read_chain, stream_link
 from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
 from seamark.state.upkeep import StatePlace, StateVerification
 from seamark.state.writer import StateWriter
-from seamark.store.blobs import Blobs, Buffer
+from seamark.store.blobs import Blobs, Buffer, Entry
 from seamark.store.opening import open_blobs
 from seamark.store.ownership import default_writer
 from seamark.store.probe import ensure_conditional_writes
@@ -148,6 +149,13 @@ class StateStore:
             )
         return manifest
 
+    def sizes(self, ids: Iterable[CheckpointId]) -> dict[CheckpointId, int]:
+        """Bytes that each checkpoint names; what is gone or damaged is left out."""
+        found = self._place.catalog.load_all(ids)
+        return {
+            i: m.total_size_bytes for i, m in found.items() if isinstance(m, CheckpointManifestV2)
+        }
+
     def latest(self) -> CheckpointManifestV2 | None:
         """The newest checkpoint, or None. The pointer is a hint; the listing is the truth."""
         ids = self._place.catalog.ids()
@@ -217,6 +225,10 @@ class StateStore:
     def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> int:
         """Remove what unfinished checkpoints left behind, when it is old enough."""
         return upkeep.cleanup_orphans(self._place, check_span("the age of an orphan", min_age))
+
+    def plan_cleanup(self, min_age: float | timedelta = HOUR) -> builtins.list[Entry]:
+        """What :meth:`cleanup_orphans` would remove. Changes nothing."""
+        return upkeep.plan_cleanup(self._place, check_span("the age of an orphan", min_age))
 
     def copy(self, checkpoint_id: CheckpointId, target: StateStore) -> int:
         """Copy a checkpoint and all that it builds on; how many objects were written.

@@ -16,8 +16,8 @@ from seamark.state.chains import Chain, Link, Place, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
 from seamark.state.reading import key_of, read_link, stream_link, unpack_link
-from seamark.store.blobs import Blobs, KeyExists
-from seamark.store.housekeeping import unfinished_keys
+from seamark.store.blobs import Blobs, Entry, KeyExists
+from seamark.store.housekeeping import unfinished
 from seamark.store.settle import create_once
 
 _PACK_LIMIT = 1 << 30
@@ -181,12 +181,19 @@ def _remove(
 
 
 def cleanup_orphans(place: StatePlace, min_age: float) -> int:
-    """Remove objects that no manifest names and that are old enough; how many."""
+    """Remove what :func:`plan_cleanup` finds; how many."""
+    orphans = plan_cleanup(place, min_age)
+    place.blobs.delete([entry.key for entry in orphans])
+    return len(orphans)
+
+
+def plan_cleanup(place: StatePlace, min_age: float) -> list[Entry]:
+    """Objects that no manifest names and that are old enough to be removed."""
     blobs, paths, catalog = place
     oldest = time.time() - min_age
     # objects before manifests: one that is published in between is then seen as published
     objects = [
-        entry.key
+        entry
         for entry in blobs.entries(paths.prefix)
         # other things may live below the same prefix: only folders named by an id are ours
         if entry.modified <= oldest and parsed_id(_folder(entry.key, paths)) is not None
@@ -204,10 +211,8 @@ def cleanup_orphans(place: StatePlace, min_age: float) -> int:
     for manifest in _readable(found).values():
         needed |= objects_of(manifest, paths)
     offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in found)
-    orphans = [key for key in objects if key not in needed and not key.startswith(offsets)]
-    orphans += unfinished_keys(blobs, oldest)
-    blobs.delete(orphans)
-    return len(orphans)
+    orphans = [e for e in objects if e.key not in needed and not e.key.startswith(offsets)]
+    return orphans + unfinished(blobs, oldest)
 
 
 def _folder(key: str, paths: CheckpointPaths) -> str:

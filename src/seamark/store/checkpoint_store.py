@@ -32,7 +32,7 @@ from seamark.store.owner import (
     without_pin,
 )
 from seamark.store.ownership import Claim
-from seamark.store.reader import StoreReader
+from seamark.store.reader import HOUR, StoreReader
 from seamark.store.retention import Retention
 from seamark.store.settle import Taken
 from seamark.store.stamping import refuse_unsafe, sealed, stamped
@@ -40,7 +40,6 @@ from seamark.store.states import Written, checksum_prefix
 
 log = logging.getLogger(__name__)
 
-HOUR: Final = 3600.0
 _TRIES: Final = 8
 
 
@@ -220,10 +219,9 @@ class CheckpointStore(StoreReader):
         The age protects a save in flight; 0 is for a store that nobody else writes to.
         """
         age = check_span("the age of an orphan", min_age)
-        own = {written.key for written in self._own_states.values()}
         with self._lock, self._blobs.exclusive():
             self._reading()
-            return housekeeping.cleanup_orphans(self._parts, age, own)
+            return housekeeping.cleanup_orphans(self._parts, age, self._own_state_keys())
 
     def close(self) -> None:
         """Give back the claim, if there is one, and everything else that is held."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from seamark.errors import FencedError
-from seamark.store.blobs import Blobs
+from seamark.store.blobs import Blobs, Entry
 from seamark.store.filesystem import TEMPORARY
 from seamark.store.inspection import Inspector, Kind, ReadState
 from seamark.store.layout import PROBE_PREFIX, Layout
@@ -146,31 +146,35 @@ def _sweep(parts: Parts, owner: Owner) -> None:
 
 
 def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
-    """Remove sidecars without a manifest, unfinished files and probes, when they are old enough.
+    """Remove what :func:`plan_cleanup` finds; how many."""
+    parts.ownership.require_writable()
+    orphans = plan_cleanup(parts, min_age, own)
+    parts.blobs.delete([entry.key for entry in orphans])
+    return len(orphans)
+
+
+def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> list[Entry]:
+    """Sidecars without a manifest, unfinished files and probes that are old enough to be removed.
 
     ``own`` are sidecars that the caller has written and is about to use.
     """
-    parts.ownership.require_writable()
     oldest = time.time() - min_age
     # sidecars before manifests: one that is decided in between is then seen as decided
-    sidecars = {
-        key: i for key, (i, entry) in parts.states.entries().items() if entry.modified <= oldest
-    }
-    leftovers = unfinished_keys(parts.blobs, oldest)
-    in_use = _sidecars_in_use(parts, sorted(set(sidecars.values())))
+    sidecars = [(i, e) for i, e in parts.states.entries().values() if e.modified <= oldest]
+    leftovers = unfinished(parts.blobs, oldest)
+    in_use = _sidecars_in_use(parts, sorted({i for i, _ in sidecars}))
     orphans = [
-        key
-        for key, i in sidecars.items()
-        if in_use.get(i, "") not in (key, None) and key not in own
+        entry
+        for i, entry in sidecars
+        if in_use.get(i, "") not in (entry.key, None) and entry.key not in own
     ]
-    parts.blobs.delete([*orphans, *leftovers])
-    return len(orphans) + len(leftovers)
+    return orphans + leftovers
 
 
-def unfinished_keys(blobs: Blobs, oldest: float) -> list[str]:
+def unfinished(blobs: Blobs, oldest: float) -> list[Entry]:
     """Temporary files and probes that a process which died has left, up to that time."""
     return [
-        entry.key
+        entry
         for prefix in (TEMPORARY, PROBE_PREFIX)
         for entry in blobs.entries(prefix)
         if entry.modified <= oldest

@@ -17,7 +17,7 @@ from seamark.store.validation import ValidationResult
 
 LONGEST_CHAIN: Final = 1000
 
-ReadState = Literal["always", "once", "never"]
+ReadState = Literal["always", "once", "size", "never"]
 FurtherCheck = Callable[[CheckpointManifest, bool], str | None]
 """(manifest, believe what was seen before) → what is wrong with state kept outside of the store."""
 
@@ -60,7 +60,7 @@ class Inspector:
         ``read_state="once"`` believes state that this handle has verified or written before, as
         long as the file has not been written since.
         """
-        own = self._examine_one(checkpoint_id, owner, read_state)
+        own = self.examine_one(checkpoint_id, owner, read_state)
         if own.kind is not Kind.CHECKPOINT or own.manifest is None:
             return own
         broken = self._broken_link(own.manifest, owner, read_state)
@@ -80,14 +80,15 @@ class Inspector:
             parent_id = child.parent_id or 0  # seen to be older when the child was examined
             if standing(owner, parent_id) is Standing.PRUNED:
                 return f"parent {parent_id} of checkpoint {child.checkpoint_id} was pruned"
-            parent = self._examine_one(parent_id, owner, read_state)
+            parent = self.examine_one(parent_id, owner, read_state)
             if parent.kind is not Kind.CHECKPOINT or parent.manifest is None:
                 why = "; ".join(parent.result.damage) or parent.kind.value
                 return f"parent {parent_id} of checkpoint {child.checkpoint_id}: {why}"
             child = parent.manifest
         return f"its chain of parents has more than {LONGEST_CHAIN} links"
 
-    def _examine_one(self, checkpoint_id: int, owner: Owner, read_state: ReadState) -> Examined:
+    def examine_one(self, checkpoint_id: int, owner: Owner, read_state: ReadState) -> Examined:
+        """The same without its parents. ``"size"`` only sees that its sidecar is there, whole."""
         try:
             found = self._manifests.read(checkpoint_id)
         except DamageError as error:
@@ -113,7 +114,9 @@ class Inspector:
 
     def _damage(self, manifest: CheckpointManifest, read_state: ReadState) -> list[str]:
         damage = [*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest)]
-        if not damage and read_state != "never":
+        if not damage and read_state == "size":
+            damage += [found] if (found := self._states.size_problem(manifest)) else []
+        elif not damage and read_state != "never":
             try:
                 problem = self._states.problem(manifest, believe=read_state == "once")
             except DamageError as error:

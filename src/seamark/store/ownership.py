@@ -137,7 +137,7 @@ class Ownership:
 
     def _is_alive(self, owner: Owner) -> bool:
         # where the backend cannot tell, a claim that was not released is believed
-        return self._blobs.is_held(_mark(owner.generation)) is not False
+        return self._blobs.is_held(claim_mark(owner.generation)) is not False
 
     def _fenced(self, owner: Owner, mine: Claim) -> FencedError:
         return FencedError(
@@ -197,14 +197,14 @@ class Ownership:
             owner = self._raise_generation(token, pipeline)
             self._pid = os.getpid()
             try:
-                held.enter_context(self._blobs.hold(_mark(owner.generation)))
+                held.enter_context(self._blobs.hold(claim_mark(owner.generation)))
                 mine = owner.generation
                 tombstone_id, voided = self._fence(owner, token)
                 owner = self.amend(lambda now: self._fenced_in(now, token, tombstone_id, voided))
             except BaseException:
                 held.close()
                 raise
-            self._blobs.forget_holds(_mark(mine))
+            self._blobs.forget_holds(claim_mark(mine))
         self._held.close()
         self._held = held
         self.claim_held = Claim(mine, owner.timeline, token, tombstone_id)
@@ -379,7 +379,8 @@ def default_writer() -> str:
     return f"{platform.node() or 'unknown'} pid {os.getpid()} seamark {__version__}"
 
 
-def _mark(generation: int) -> str:
+def claim_mark(generation: int) -> str:
+    """The mark that a claim keeps for as long as its process lives."""
     return f"generation-{generation}"
 
 

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Final
 
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -15,19 +16,22 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
-from seamark.manifest.bounds import U16_MAX, U64_MAX, check_id, check_number
+from seamark.manifest.bounds import U16_MAX, U64_MAX, check_id, check_number, check_span
 from seamark.store import housekeeping, recovery
-from seamark.store.blobs import Blobs, Buffer
-from seamark.store.inspection import FurtherCheck, Inspector
+from seamark.store.blobs import Blobs, Buffer, Entry
+from seamark.store.inspection import Examined, FurtherCheck, Inspector, ReadState
 from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 from seamark.store.retention import Retention, Verdict
 from seamark.store.states import States, Written
+from seamark.store.survey import Surveyed, survey
 from seamark.store.validation import RecoveryReport, ValidationResult
 
 log = logging.getLogger(__name__)
+
+HOUR: Final = 3600.0
 
 
 class StoreReader:
@@ -68,6 +72,11 @@ class StoreReader:
     def backend(self) -> Blobs:
         """What the store is kept in; a :class:`seamark.state.StateStore` can share it."""
         return self._blobs
+
+    @property
+    def parts(self) -> housekeeping.Parts:
+        """What the store is made of, for code here that works on whole stores."""
+        return self._parts
 
     def check_further(self, check: FurtherCheck) -> None:
         """Have every examination of a checkpoint also look at state that is kept beside the store.
@@ -110,6 +119,13 @@ class StoreReader:
             if isinstance(found, Found) and not arrived_too_late(owner, found.manifest)
         ]
 
+    def survey(self) -> Iterator[Surveyed]:
+        """What every manifest tells, newest first, with one listing; damage is a value here.
+
+        State and parents are not looked at: that is :meth:`validate_checkpoint`.
+        """
+        return survey(self._manifests, self._reading())
+
     def list_ids(self) -> builtins.list[int]:
         """Ids of all checkpoints, ascending, damaged ones too. Reads no manifest."""
         return self._visible_ids(self._reading().read())
@@ -139,6 +155,22 @@ class StoreReader:
         """Check manifest, state and every parent of a checkpoint, byte by byte."""
         owner = self._reading().read()
         return self._inspector.examine(check_id(checkpoint_id), owner).result
+
+    def examine(self, checkpoint_id: int, *, read_data: bool = True) -> Examined:
+        """Check one checkpoint by itself, without its parents and without what was seen before.
+
+        Without ``read_data`` only the manifest is read; its state must be there and have its size.
+        """
+        owner = self._reading().read()
+        depth: ReadState = "always" if read_data else "size"
+        return self._inspector.examine_one(check_id(checkpoint_id), owner, depth)
+
+    def read_state_range(
+        self, manifest: CheckpointManifest, offset: int, length: int
+    ) -> bytes | None:
+        """Some bytes of a checkpoint's sidecar, not verified; None when it is not there."""
+        self._reading()
+        return self._blobs.read_range(self._states.key_of(manifest), offset, length)
 
     def recover_latest_validated(self) -> RecoveryReport:
         """Walk down from the newest checkpoint to the first valid one. Changes nothing.
@@ -178,12 +210,22 @@ class StoreReader:
         self._reading()
         return housekeeping.plan_prune(self._parts, Retention(last=keep, within=within))
 
+    def plan_cleanup(self, min_age: float | timedelta = HOUR) -> builtins.list[Entry]:
+        """What :meth:`cleanup_orphans` would remove. Changes nothing."""
+        self._reading()
+        age = check_span("the age of an orphan", min_age)
+        return housekeeping.plan_cleanup(self._parts, age, self._own_state_keys())
+
     # inside
 
     def _reading(self) -> Ownership:
         if self._closed:
             raise InvalidInputError("this store is closed", where=self.url)
         return self._ownership
+
+    def _own_state_keys(self) -> set[str]:
+        """Sidecars that this handle has written and not yet used."""
+        return {written.key for written in self._own_states.values()}
 
     def _visible_ids(self, owner: Owner) -> builtins.list[int]:
         ids = [

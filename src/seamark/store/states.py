@@ -175,7 +175,7 @@ class States:
         sidecar = has_sidecar(manifest)
         rule = rule_for(manifest, sidecar)
         if expected is None:
-            return self._size_problem(manifest) if sidecar else None
+            return self.size_problem(manifest)
         if rule is None or rule is ChecksumRule.INLINE:
             found = inline_checksum(manifest)
             if found == expected:
@@ -186,14 +186,19 @@ class States:
             return None
         return self._sidecar_problem(manifest, expected, copy_to)
 
-    def _size_problem(self, manifest: CheckpointManifest) -> str | None:
-        """All that can be told of a sidecar without a checksum: that it is long enough."""
+    def size_problem(self, manifest: CheckpointManifest) -> str | None:
+        """All that can be told of a sidecar without reading it: that it has its length."""
+        if not has_sidecar(manifest):
+            return None
         key = self.key_of(manifest)
         entry = self._blobs.stat(key)
         if entry is None:
             return f"{_file(key)} not found"
-        short = next(unrestorable(manifest, entry.size), None)
-        return f"{short}: {_file(key)} has {entry.size} bytes" if short else None
+        if short := next(unrestorable(manifest, entry.size), None):
+            return f"{short}: {_file(key)} has {entry.size} bytes"
+        if manifest.state_bytes not in (None, entry.size):
+            return f"{_file(key)} has {entry.size} bytes, the manifest says {manifest.state_bytes}"
+        return None
 
     def _sidecar_problem(
         self, manifest: CheckpointManifest, expected: str, copy_to: io.BytesIO | None

@@ -1,0 +1,161 @@
+"""``seamark copy``: checkpoints of one store into another, verified, as often as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.output import Document, bar, hint, print_json, styled
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import local_path, opened, require_path, resolve_id
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.pipeline.figures import size_text
+from seamark.spark.copying import copy_checkpoints
+from seamark.store import CheckpointStore, open_store
+from seamark.store.copy_survey import Copied, CopyPlan, plan_copy
+
+
+def _options(
+    _: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    found = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            # the value may be a secret, so it is not repeated
+            raise click.BadParameter("give it as NAME=VALUE", param=parameter)
+        found[name] = value
+    return found
+
+
+@click.command("copy", cls=Command)
+@click.argument("source")
+@click.argument("target")
+@click.argument("checkpoint", metavar="[ID]", required=False)
+@click.option("--pins", is_flag=True, help="Copy the pins of these checkpoints too.")
+@click.option(
+    "--to-storage-option",
+    "to_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_options,
+    help="Like --storage-option, for the target; without any, the target gets the same ones.",
+)
+def command(
+    source: str, target: str, checkpoint: str | None, pins: bool, to_options: dict[str, str]
+) -> None:
+    """Copy checkpoints to another store, verified.
+
+    All that count, or the one with ID and what it builds on. They keep their ids. Whatever
+    interrupts it: the same command finishes it. A pipeline started on TARGET goes on from there.
+    """
+    with _opened_source(source) as here, _opened_target(target, to_options) as there:
+        wanted = resolve_id(here, checkpoint) if checkpoint is not None else None
+        plan = plan_copy(here, there, wanted, pins=pins)
+        with bar("copying", plan.size, of_bytes=True) as advance:
+            results = copy_checkpoints(here, there, plan, advance=advance)
+        if wanted is not None:
+            _require(wanted, results, here)
+        document = _document(here, there, plan, results)
+    if settings().as_json:
+        print_json(document)
+    else:
+        _show(document)
+    if any(each.outcome == "damaged" for each in results):
+        raise click.exceptions.Exit(DamageError.exit_code)
+
+
+@contextmanager
+def _opened_source(url: str) -> Iterator[CheckpointStore]:
+    if local_path(url) is None or not settings().storage_options:
+        with opened(url) as store:
+            yield store
+        return
+    # the options are the target's: a directory has none
+    require_path(url, "store")
+    with open_store(url) as store:
+        yield store
+
+
+@contextmanager
+def _opened_target(url: str, options: dict[str, str]) -> Iterator[CheckpointStore]:
+    if local_path(url) is not None and options:
+        raise InvalidInputError(
+            "--to-storage-option means nothing for a directory",
+            hint="It is for s3://, gs:// and az:// targets.",
+        )
+    given = options or settings().storage_options
+    with open_store(url, storage_options=given if local_path(url) is None else None) as store:
+        yield store
+
+
+def _require(wanted: int, results: list[Copied], source: CheckpointStore) -> None:
+    """With an ID, anything short of having it is an error."""
+    for each in results:
+        if each.outcome == "damaged":
+            raise DamageError(
+                f"checkpoint {each.checkpoint_id} is damaged, so {wanted} was not copied",
+                where=f"{source.url}: {each.why}",
+                hint="Nothing of it is visible in the target. Choose another one.",
+            )
+        if each.outcome == "gone":
+            raise CheckpointNotFoundError(
+                f"checkpoint {each.checkpoint_id} was pruned while it was being copied",
+                where=source.url,
+            )
+
+
+def _document(
+    source: CheckpointStore, target: CheckpointStore, plan: CopyPlan, results: list[Copied]
+) -> Document:
+    copied = [each for each in results if each.outcome == "copied"]
+    return {
+        "source": source.url,
+        "target": target.url,
+        "checkpoints": [
+            {
+                "id": each.checkpoint_id,
+                "outcome": each.outcome,
+                "bytes": each.size,
+                "reason": each.why or None,
+            }
+            for each in results
+        ],
+        "copied": len(copied),
+        "copied_bytes": sum(each.size for each in copied),
+        "pins": sorted(plan.pins),
+    }
+
+
+def _show(document: Document) -> None:
+    rows = document["checkpoints"]
+    # what was there before is only counted, so that a nightly copy stays readable
+    told = [row for row in rows if row["outcome"] not in ("there already", "pruned there")]
+    if told:
+        print_rows(
+            ["ID", "OUTCOME", "BYTES"],
+            [
+                (
+                    str(row["id"]),
+                    styled(row["outcome"]),
+                    size_text(row["bytes"]) if row["bytes"] else "–",
+                )
+                for row in told
+            ],
+            right="ID BYTES",
+            notes=[row["reason"] or "" for row in told],
+        )
+    counts = [f"{document['copied']} copied ({size_text(document['copied_bytes'])}), verified"]
+    for outcome in ("there already", "pruned there", "gone", "damaged"):
+        if number := sum(row["outcome"] == outcome for row in rows):
+            counts.append(f"{number} {outcome}")
+    if not rows:
+        counts = ["the source has no checkpoints that count: nothing to copy"]
+    print_paragraph(" · ".join(counts))
+    if any(row["outcome"] == "damaged" for row in rows):
+        hint("What is damaged was not copied: 'seamark verify SOURCE' shows more.")
+    elif document["copied"]:
+        hint("See it with 'seamark list TARGET'.")

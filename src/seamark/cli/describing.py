@@ -1,0 +1,231 @@
+"""One checkpoint as a plain document: everything that its manifest and its packs tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from seamark.cli.listing import text_of, timings_of, took_seconds
+from seamark.cli.output import Document
+from seamark.errors import DamageError, SeamarkError
+from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint
+from seamark.spark.placement import state_id, states_beside
+from seamark.state.pack import PackedEntry, read_index
+from seamark.store import CheckpointStore
+from seamark.store.inspection import LONGEST_CHAIN
+from seamark.store.owner import Owner, Standing, standing
+from seamark.store.survey import known_pins
+
+_PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
+_TAIL: Final = 256 << 10
+
+
+@dataclass
+class OperatorFiles:
+    """What is known of one operator's state over a chain of checkpoints."""
+
+    places: set[str] = field(default_factory=set)
+    new_bytes: int = 0
+    """Stored by the newest checkpoint itself."""
+    stored_bytes: int = 0
+    """Stored by all of the chain."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Unpacked size of each file that a restore writes."""
+    by_partition: dict[int, int] = field(default_factory=dict)
+
+    def document(self) -> Document:
+        """What is printed as JSON."""
+        partitions = self.by_partition or _partition_sizes(self.files)
+        return {
+            "place": " and ".join(sorted(self.places)),
+            "new_bytes": self.new_bytes,
+            "stored_bytes": self.stored_bytes,
+            "files": len(self.files) or None,
+            "bytes": sum(self.files.values()) if self.files else self.stored_bytes,
+            "partitions": {str(number): size for number, size in sorted(partitions.items())},
+        }
+
+
+def _partition_sizes(files: dict[str, int]) -> dict[int, int]:
+    sizes: dict[int, int] = {}
+    for path, size in files.items():
+        if found := _PARTITION.match(path):
+            sizes[int(found[1])] = sizes.get(int(found[1]), 0) + size
+    return sizes
+
+
+def chain_of(
+    store: CheckpointStore, newest: CheckpointManifest
+) -> tuple[list[CheckpointManifest], str | None]:
+    """A checkpoint and what it builds on, newest first, and why it ends too early if it does."""
+    chain = [newest]
+    while chain[-1].is_incremental and len(chain) <= LONGEST_CHAIN:
+        parent_id = chain[-1].parent_id or 0
+        try:
+            parent = store.load_by_id(parent_id) if parent_id else None
+        except DamageError as error:
+            return chain, error.what
+        if parent is None or parent_id >= chain[-1].checkpoint_id:
+            return chain, f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone"
+        chain.append(parent)
+    return chain, None
+
+
+def operators_of(
+    store: CheckpointStore, chain: list[CheckpointManifest]
+) -> dict[str, OperatorFiles]:
+    """The state of each operator; packs are only asked for their index."""
+    found: dict[str, OperatorFiles] = {}
+    for manifest in reversed(chain):  # newer files in place of older ones
+        is_newest = manifest is chain[0]
+        for name, operator in manifest.operator_states.items():
+            about = found.setdefault(name, OperatorFiles())
+            size, entries = _packed(store, manifest, operator)
+            about.places.add("sidecar" if operator.external else "inline")
+            about.stored_bytes += size
+            about.new_bytes += size if is_newest else 0
+            about.files |= {entry.key: entry.size for entry in entries}
+        _add_partitioned(store, manifest, found, is_newest=is_newest)
+    return found
+
+
+def _packed(
+    store: CheckpointStore, manifest: CheckpointManifest, operator: OperatorCheckpoint
+) -> tuple[int, list[PackedEntry]]:
+    """Bytes as stored, and the entries when they are a pack of ours that can be read."""
+    if operator.external:
+        size = operator.external_length
+        start = max(0, size - _TAIL)
+        tail = store.read_state_range(manifest, operator.external_offset + start, size - start)
+        found = _entries(tail or b"", size)
+        if found is None and start:  # the index is longer than that, or it is no pack
+            whole = store.read_state_range(manifest, operator.external_offset, size)
+            found = _entries(whole or b"", size)
+        return size, found or []
+    try:
+        data = operator.decode_inline() or b""
+    except DamageError:
+        return 0, []
+    return len(data), _entries(data, len(data)) or []
+
+
+def _entries(tail: bytes, size: int) -> list[PackedEntry] | None:
+    """The index; None for what is no pack, as the state of other systems is."""
+    try:
+        return read_index(tail, size)
+    except DamageError:
+        return None
+
+
+def _add_partitioned(
+    store: CheckpointStore,
+    manifest: CheckpointManifest,
+    found: dict[str, OperatorFiles],
+    *,
+    is_newest: bool,
+) -> None:
+    try:
+        partitioned = state_id(manifest) if manifest.is_ours else None
+        if partitioned is None:
+            return
+        chains = states_beside(store).partitions(partitioned)
+    except SeamarkError:
+        return  # verify tells what is wrong with it
+    for (operator, partition), chain in chains.items():
+        about = found.setdefault(operator, OperatorFiles())
+        size = sum(link.entry.size_bytes for link in chain)
+        about.places.add("partitioned")
+        about.stored_bytes += size
+        about.new_bytes += size if is_newest else 0
+        about.by_partition[partition] = about.by_partition.get(partition, 0) + size
+
+
+def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
+    """What ``seamark show --json`` prints."""
+    owner = store.owner()
+    chain, broken = chain_of(store, manifest)
+    operators = operators_of(store, chain)
+    extra = manifest.extra
+    return {
+        "store": store.url,
+        "id": manifest.checkpoint_id,
+        "epoch": manifest.epoch,
+        "timestamp_ms": manifest.timestamp_ms,
+        "standing": _standing(owner, manifest),
+        "pins": known_pins(owner).get(manifest.checkpoint_id, []),
+        "written_by_seamark": manifest.is_ours,
+        "writer": text_of(extra.get("writer")),
+        "generation": manifest.generation or None,
+        "timeline": text_of(extra.get("timeline")),
+        "attempt": text_of(extra.get("attempt")),
+        "fingerprint": text_of(extra.get("fingerprint")),
+        "full": not manifest.is_incremental,
+        "parents": [m.checkpoint_id for m in chain[1:]],
+        "broken_chain": broken,
+        "supersedes": extra.get("supersedes") or [],
+        "new_bytes": sum(o.new_bytes for o in operators.values()),
+        "stored_bytes": sum(o.stored_bytes for o in operators.values()),
+        "size_bytes": manifest.size_bytes,
+        "state_checksum": manifest.state_checksum,
+        "state_partitions": manifest.vnode_count or None,
+        "batch": manifest.wal_position,
+        "sources": positions(manifest.source_offsets),
+        "tables": positions(manifest.table_offsets),
+        "watermarks": watermarks(manifest),
+        "operators": {name: about.document() for name, about in sorted(operators.items())},
+        "sinks": sinks(manifest),
+        "took_seconds": took_seconds(manifest),
+        "timings": timings_of(manifest),
+        "pipeline_hash": manifest.pipeline_hash,
+        "configuration": extra.get("structure") or {},
+        "native": extra.get("native"),
+        "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
+        "warnings": manifest.validate(),
+    }
+
+
+def _standing(owner: Owner, manifest: CheckpointManifest) -> str:
+    if standing(owner, manifest.checkpoint_id) is Standing.SUPERSEDED:
+        return "superseded"
+    unfinished = [s for s in manifest.sink_commit_statuses.values() if not s.is_committed]
+    return "committing" if unfinished else "current"
+
+
+def positions(found: dict[str, ConnectorCheckpoint]) -> dict[str, dict[str, str]]:
+    """The offsets of each source or table, readable."""
+    return {name: dict(sorted(at.offsets.items(), key=_natural)) for name, at in found.items()}
+
+
+def _natural(item: tuple[str, Any]) -> list[tuple[bool, int, str]]:
+    """partition-2 before partition-10."""
+    parts: Iterable[str] = re.split(r"(\d+)", item[0])
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+
+
+def watermarks(manifest: CheckpointManifest) -> Document:
+    """What the epoch ran with, what the next one will, and how far each source is."""
+    following = manifest.extra.get("next_watermark")
+    return {
+        "epoch": manifest.watermark,
+        "next": following if isinstance(following, int) else None,
+        "sources": dict(manifest.source_watermarks),
+    }
+
+
+def sinks(manifest: CheckpointManifest) -> Document:
+    """Status, last committed epoch and guarantee of each sink."""
+    statuses, epochs = manifest.sink_commit_statuses, manifest.sink_epochs
+    guarantees = manifest.extra.get("sink_guarantees")
+    told = guarantees if isinstance(guarantees, dict) else {}
+    names = dict.fromkeys([*manifest.sink_names, *statuses, *epochs])
+    return {
+        name: {
+            "status": statuses[name].kind if name in statuses else None,
+            "message": statuses[name].message if name in statuses else None,
+            "committed_epoch": epochs.get(name),
+            "guarantee": text_of(told.get(name)),
+        }
+        for name in names
+    }

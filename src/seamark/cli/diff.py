@@ -1,0 +1,193 @@
+"""``seamark diff``: what changed between two checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from seamark.cli.describing import describe
+from seamark.cli.layout import print_facts, print_paragraph, print_rows
+from seamark.cli.output import Document, print_json, time_text
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import load, opened, resolve_id
+from seamark.pipeline.figures import seconds_text, size_text
+
+_LONGEST_VALUE = 40
+
+
+@click.command("diff", cls=Command)
+@click.argument("store")
+@click.argument("a")
+@click.argument("b")
+def command(store: str, a: str, b: str) -> None:
+    """Compare two checkpoints.
+
+    A and B are named as for 'seamark show'. What is told is the way from A to B.
+    """
+    with opened(store) as found:
+        before, after = (describe(found, load(found, resolve_id(found, i))) for i in (a, b))
+    document = difference(before, after)
+    if settings().as_json:
+        print_json(document)
+    else:
+        show(document)
+
+
+def difference(before: Document, after: Document) -> Document:
+    """What ``seamark diff --json`` prints: the way from one checkpoint to another."""
+    return {
+        "store": after["store"],
+        "a": before["id"],
+        "b": after["id"],
+        "epochs": after["epoch"] - before["epoch"],
+        "milliseconds": after["timestamp_ms"] - before["timestamp_ms"],
+        "timeline_changed": before["timeline"] != after["timeline"],
+        "sources": _offsets(before["sources"], after["sources"]),
+        "tables": _offsets(before["tables"], after["tables"]),
+        "watermark": _watermark(before["watermarks"]["epoch"], after["watermarks"]["epoch"]),
+        "operators": _growth(before["operators"], after["operators"]),
+        "sinks": _changes(before["sinks"], after["sinks"]),
+        "configuration": _changes(_flat(before["configuration"]), _flat(after["configuration"])),
+        "pipeline_hash_changed": before["pipeline_hash"] != after["pipeline_hash"],
+        "state_partitions": [before["state_partitions"], after["state_partitions"]],
+    }
+
+
+def _offsets(
+    before: Mapping[str, dict[str, str]], after: Mapping[str, dict[str, str]]
+) -> dict[str, dict[str, Document]]:
+    found: dict[str, dict[str, Document]] = {}
+    for name in dict.fromkeys([*before, *after]):
+        old, new = before.get(name, {}), after.get(name, {})
+        found[name] = {
+            part: {
+                "a": old.get(part),
+                "b": new.get(part),
+                "advance": _advance(old.get(part), new.get(part)),
+            }
+            for part in dict.fromkeys([*old, *new])
+        }
+    return found
+
+
+def _advance(old: str | None, new: str | None) -> int | None:
+    """By how much a position grew; None where positions are no numbers."""
+    try:
+        return int(new or "") - int(old or "")
+    except ValueError:
+        return None
+
+
+def _watermark(old: int | None, new: int | None) -> Document:
+    known = old is not None and new is not None
+    return {"a": old, "b": new, "advance_ms": (new or 0) - (old or 0) if known else None}
+
+
+def _growth(before: Document, after: Document) -> dict[str, Document]:
+    found = {}
+    for name in dict.fromkeys([*before, *after]):
+        old = before.get(name, {}).get("bytes", 0)
+        new = after.get(name, {}).get("bytes", 0)
+        found[name] = {"a": old, "b": new, "growth": new - old}
+    return found
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Document]:
+    names = dict.fromkeys([*before, *after])
+    return {
+        name: {"a": before.get(name), "b": after.get(name)}
+        for name in names
+        if before.get(name) != after.get(name)
+    }
+
+
+def _flat(value: object, path: str = "") -> dict[str, Any]:
+    """Nested members as one level, so that only what differs is told."""
+    if isinstance(value, dict) and (value or not path):
+        return {
+            name: inner
+            for key, member in value.items()
+            for name, inner in _flat(member, f"{path}.{key}" if path else str(key)).items()
+        }
+    return {path: value}
+
+
+def show(document: Document) -> None:
+    """Lay the document out for a person."""
+    seconds = document["milliseconds"] / 1000
+    later = f"{seconds_text(abs(seconds))} {'later' if seconds >= 0 else 'earlier'}"
+    print_paragraph(
+        f"From checkpoint {document['a']} to {document['b']}: "
+        f"{_signed(document['epochs'])} epochs, {later}"
+    )
+    if document["timeline_changed"]:
+        print_paragraph("They are of two timelines: one was rolled back or reset in between.")
+    for title, key in (("Sources", "sources"), ("Reference tables", "tables")):
+        if document[key]:
+            print_paragraph(f"\n{title}")
+            print_rows(
+                ("NAME", "PARTITION", "A", "B", "ADVANCE"),
+                [
+                    [name, part, _clip(at["a"]), _clip(at["b"]), _told(at)]
+                    for name, parts in document[key].items()
+                    for part, at in parts.items()
+                ],
+                right="ADVANCE",
+            )
+    mark = document["watermark"]
+    if mark["b"] is not None or mark["a"] is not None:
+        print_paragraph("\nWatermark")
+        print_facts(
+            [(key, time_text(mark[key]) if mark[key] is not None else "none") for key in ("a", "b")]
+        )
+        if mark["advance_ms"] is not None:
+            print_facts([("advance", f"{mark['advance_ms'] / 1000:+g} s")])
+    if document["operators"]:
+        print_paragraph("\nState")
+        print_rows(
+            ("OPERATOR", "A", "B", "GROWTH"),
+            [
+                [name, size_text(at["a"]), size_text(at["b"]), _signed_size(at["growth"])]
+                for name, at in document["operators"].items()
+            ],
+            right="A B GROWTH",
+        )
+    _show_changes("Sinks", {k: _sink_words(v) for k, v in document["sinks"].items()})
+    _show_changes("Configuration", document["configuration"])
+    if document["pipeline_hash_changed"] and not document["configuration"]:
+        print_paragraph("\nThe configuration's hash differs.")
+
+
+def _show_changes(title: str, changes: Mapping[str, Document]) -> None:
+    if changes:
+        print_paragraph(f"\n{title}")
+        print_facts((k, f"{_clip(v['a'])}  →  {_clip(v['b'])}") for k, v in changes.items())
+
+
+def _sink_words(change: Document) -> Document:
+    return {
+        side: f"{at['status'] or 'no status'} at epoch {at['committed_epoch']}" if at else None
+        for side, at in change.items()
+    }
+
+
+def _told(at: Document) -> str:
+    if at["advance"] is not None:
+        return _signed(at["advance"])
+    return "same" if at["a"] == at["b"] else "changed"
+
+
+def _signed(number: int) -> str:
+    return f"{number:+d}" if number else "0"
+
+
+def _signed_size(size: int) -> str:
+    return ("−" if size < 0 else "+" if size else "") + size_text(abs(size))
+
+
+def _clip(value: object) -> str:
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

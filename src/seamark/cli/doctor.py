@@ -1,0 +1,150 @@
+"""``seamark doctor``: whether a store can be relied on, and what to do where it cannot."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import parse_qs, urlsplit
+
+import click
+
+from seamark.cli.gc import plan as plan_gc
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.output import Document, print_json, styled
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import opened, require_path
+from seamark.errors import SeamarkError
+from seamark.pipeline.figures import size_text
+from seamark.progress.ledger import Ledger
+from seamark.progress.opening import open_ledger, rocksdb_path
+from seamark.store import CheckpointStore
+from seamark.store.content_health import check_contents
+from seamark.store.health import Check, exit_code_of, failed, ok, tried, warning
+from seamark.store.place_health import check_disk, check_place
+
+_HOUR = 3600.0
+_NO_NAMESPACE = "doctor"
+_PROGRESS = ("redis", "rediss", "rocksdb")
+
+
+@click.command("doctor", cls=Command)
+@click.argument("store")
+@click.option("--read-only", is_flag=True, help="Write nothing, not even a probe.")
+def command(store: str, read_only: bool) -> None:
+    """Find out whether a store can be relied on.
+
+    STORE is a store of checkpoints, or a progress store (redis://, rocksdb://). Probes are written
+    and removed again. Warnings alone are no failure.
+    """
+    if urlsplit(store).scheme.lower() in _PROGRESS:
+        url, checks = _check_progress(store)
+    else:
+        with opened(store) as found:
+            url, checks = found.url, _check_store(found, write=not read_only)
+    code = exit_code_of(checks)
+    document = _document(url, checks, code)
+    if settings().as_json:
+        print_json(document)
+    else:
+        _show(document)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _check_store(store: CheckpointStore, *, write: bool) -> list[Check]:
+    checks = check_place(store.backend, write=write)
+    if checks[0].verdict == "failed":
+        return checks
+    checks += check_contents(store)
+    if all(check.verdict != "failed" for check in checks if check.name == "format"):
+        checks.append(tried("leftovers", lambda: _leftovers(store)))
+    return checks
+
+
+def _leftovers(store: CheckpointStore) -> Check:
+    found = plan_gc(store, _HOUR)
+    if found["remove"]:
+        return warning(
+            "leftovers",
+            f"{len(found['remove'])} of unfinished writes, {size_text(found['freed_bytes'])}, "
+            "older than an hour",
+            "They do no harm and take space: 'seamark gc STORE' shows and removes them.",
+        )
+    if found["warnings"]:
+        return warning("leftovers", found["warnings"][0], "See 'seamark gc STORE'.")
+    return ok("leftovers", "nothing of unfinished writes is older than an hour")
+
+
+# progress stores
+
+
+def _check_progress(url: str) -> tuple[str, list[Check]]:
+    if url.lower().startswith("rocksdb:"):
+        path = os.path.realpath(rocksdb_path(url))
+        require_path(path, "progress store")
+        ledger = open_ledger(url, read_only=True)
+        checks = [tried("read", lambda: _sources(ledger)), *check_disk(path)]
+    else:
+        named = "namespace" in parse_qs(urlsplit(url).query)
+        ledger = open_ledger(url, namespace=None if named else _NO_NAMESPACE, read_only=True)
+        checks = [tried("read", lambda: _sources(ledger) if named else ok("read", "it answers"))]
+        checks += _persistence(ledger)
+    shown = ledger.url.removesuffix(f"?namespace={_NO_NAMESPACE}")
+    ledger.close()
+    return shown, checks
+
+
+def _sources(ledger: Ledger) -> Check:
+    number = len(ledger.checkpoints())
+    return ok("read", f"it answers; {number} source{'' if number == 1 else 's'} recorded")
+
+
+def _persistence(ledger: Ledger) -> list[Check]:
+    from seamark.progress.redis import RedisLedger
+    from seamark.progress.redis_persistence import persistence_warnings
+
+    if not isinstance(ledger, RedisLedger):
+        return []
+    try:
+        found = persistence_warnings(ledger)
+    except SeamarkError as error:
+        return [failed("persistence", error)]
+    advice = "What a pipeline has recorded there may be lost; its checkpoints are not touched."
+    checks = [warning("persistence", each, advice) for each in found]
+    return checks or [ok("persistence", "every acknowledged write is on its disk")]
+
+
+# showing
+
+
+def _document(url: str, checks: list[Check], code: int) -> Document:
+    return {
+        "store": url,
+        "checks": [
+            {
+                "name": check.name,
+                "verdict": check.verdict,
+                "found": check.found,
+                "advice": check.advice or None,
+            }
+            for check in checks
+        ],
+        "warnings": sum(check.verdict == "warning" for check in checks),
+        "failed": sum(check.verdict == "failed" for check in checks),
+        "exit_code": code,
+    }
+
+
+def _show(document: Document) -> None:
+    checks = document["checks"]
+    print_rows(
+        ["CHECK", "RESULT", "FOUND"],
+        [(each["name"], styled(each["verdict"]), each["found"]) for each in checks],
+        notes=[each["advice"] or "" for each in checks],
+    )
+    if document["failed"]:
+        print_paragraph(f"{document['failed']} failed, {document['warnings']} warnings.")
+    elif document["warnings"]:
+        number = document["warnings"]
+        print_paragraph(f"It works; {number} warning{'' if number == 1 else 's'}.")
+    else:
+        print_paragraph("It can be relied on.")

@@ -1,0 +1,146 @@
+"""``seamark gc``: remove what unfinished writes have left."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from seamark.cli.durations import duration, duration_text
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.output import Document, age_text, hint, print_json
+from seamark.cli.removing import (
+    claim_to_remove,
+    drop_states,
+    removal_options,
+    unreferenced_states,
+)
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import opened
+from seamark.errors import RefusedError
+from seamark.pipeline.figures import size_text
+from seamark.spark.placement import STATE_PREFIX, states_beside
+from seamark.state import CheckpointId
+from seamark.store import CheckpointStore
+from seamark.store.blobs import Entry
+
+
+@click.command("gc", cls=Command)
+@click.argument("store")
+@click.option(
+    "--min-age",
+    type=duration,
+    default="1h",
+    show_default=True,
+    metavar="SPAN",
+    help="Leave alone what is younger: it may be a save in flight.",
+)
+@removal_options
+def command(store: str, min_age: float, yes: bool, take_over: bool) -> None:
+    """Remove what unfinished writes have left.
+
+    State without a manifest, temporary files, and partitioned state that no checkpoint points at.
+    Shows what it would remove, and why; --yes does it. A store that a pipeline is using is left
+    alone.
+    """
+    with opened(store) as found:
+        document = plan(found, min_age)
+        if yes and document["remove"]:
+            _do(found, document, min_age, take_over=take_over)
+    if settings().as_json:
+        print_json(document)
+    else:
+        show(document, yes=yes)
+
+
+def plan(store: CheckpointStore, min_age: float) -> Document:
+    """What would be removed, with the reason of each."""
+    warnings: list[str] = []
+    orphans = {entry.key: entry for entry in store.plan_cleanup(min_age)}
+    try:
+        orphans |= {entry.key: entry for entry in states_beside(store).plan_cleanup(min_age)}
+    except RefusedError as error:
+        warnings.append(f"partitioned state was left alone: {error.what}")
+    states, left = unreferenced_states(store)
+    warnings += [left] if left else []
+    sizes = states_beside(store).sizes(states) if states else {}
+    rows = [_orphan(entry) for entry in orphans.values()]
+    rows += [_state(found, sizes.get(found)) for found in states]
+    return {
+        "store": store.url,
+        "min_age_seconds": min_age,
+        "remove": rows,
+        "freed_bytes": sum(row["bytes"] or 0 for row in rows),
+        "done": False,
+        "removed": 0,
+        "warnings": warnings,
+    }
+
+
+def _orphan(entry: Entry) -> Document:
+    if entry.key.startswith("tmp/"):
+        why = "an unfinished write"
+    elif entry.key.startswith("probe/"):
+        why = "a probe of the store"
+    else:
+        why = "no checkpoint refers to it"
+    return {
+        "key": entry.key,
+        "bytes": entry.size,
+        "modified_ms": int(entry.modified * 1000),
+        "reason": why,
+    }
+
+
+def _state(found: CheckpointId, size: int | None) -> Document:
+    return {
+        "key": f"{STATE_PREFIX}{found}/",
+        "bytes": size,
+        "modified_ms": found.timestamp_ms,
+        "reason": "no checkpoint points at it",
+    }
+
+
+def _do(store: CheckpointStore, document: Document, min_age: float, *, take_over: bool) -> None:
+    claim_to_remove(store, "gc", take_over=take_over)
+    document["removed"] = store.cleanup_orphans(min_age)
+    dropped, left = drop_states(store)
+    document["removed"] += dropped
+    try:
+        document["removed"] += states_beside(store).cleanup_orphans(min_age)
+    except RefusedError as error:
+        left = f"partitioned state was left alone: {error.what}"
+    if left and left not in document["warnings"]:
+        document["warnings"].append(left)
+    document["done"] = True
+
+
+def show(document: Document, *, yes: bool) -> None:
+    """Lay the document out for a person."""
+    rows = document["remove"]
+    if rows:
+        print_rows(
+            ("SIZE", "WHEN", "REASON", "WHAT"),
+            [
+                [
+                    size_text(row["bytes"]) if row["bytes"] is not None else "–",
+                    age_text(row["modified_ms"], time.time()),
+                    row["reason"],
+                    row["key"],
+                ]
+                for row in rows
+            ],
+            right="SIZE",
+        )
+    for warning in document["warnings"]:
+        print_paragraph(f"warning: {warning}")
+    freed = size_text(document["freed_bytes"])
+    if not rows:
+        age = duration_text(document["min_age_seconds"])
+        print_paragraph(f"Nothing to remove that is older than {age}.")
+    elif document["done"]:
+        print_paragraph(f"Removed {document['removed']}, about {freed}.")
+    else:
+        print_paragraph(f"Would remove {len(rows)}, about {freed}.")
+        if not yes:
+            hint("Nothing was changed. The same with --yes does it.")

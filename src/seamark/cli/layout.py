@@ -1,0 +1,148 @@
+"""Lines that never pass the width of the screen: rows under headings, and facts beside labels."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+from rich.cells import cell_len
+from rich.text import Text
+
+from seamark.cli.output import WIDTH, stdout
+
+Cell = str | Text
+
+_GAP: Final = "  "
+_NARROWEST: Final = 10
+_NOTE_INDENT: Final = 4
+
+
+def screen_width() -> int:
+    """As wide as the terminal, 80 columns off one."""
+    if not stdout().is_terminal:
+        return WIDTH
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns, 40)
+
+
+def print_rows(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    right: str = "",
+    notes: Iterable[str] = (),
+) -> None:
+    """Print rows under headings, each with its note below it. What is too long wraps.
+
+    Headings that are in ``right`` are set to the right. Fast enough for thousands of rows.
+    """
+    coloured = stdout().is_terminal
+    table = [list(row) if coloured else [_plain(cell) for cell in row] for row in rows]
+    told = [*notes]
+    told += [""] * (len(table) - len(told))
+    width = screen_width()
+    widths = _fitted([list(headings), *table], width)
+    rightward = [heading in right.split() for heading in headings]
+    bold: list[Cell] = [Text(h, "bold") if coloured else h for h in headings]
+    lines = _row_lines(bold, widths, rightward)
+    for row, note in zip(table, told, strict=True):
+        lines += _row_lines(row, widths, rightward)
+        lines += wrapped(note, width, _NOTE_INDENT) if note else []
+    print_text(lines)
+
+
+def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
+    """Print labels with what they are, the second line of a long one below the first."""
+    told = list(facts)
+    label_width = max((cell_len(label) for label, _ in told), default=0)
+    lines: list[Text] = []
+    for label, value in told:
+        start = " " * indent + label.ljust(label_width) + _GAP
+        lines += _hanging(start, value, screen_width())
+    print_text(lines)
+
+
+def print_paragraph(text: str, *, indent: int = 0) -> None:
+    """Print a text, wrapped."""
+    print_text(wrapped(text, screen_width(), indent))
+
+
+def print_text(lines: Sequence[Text | str]) -> None:
+    """Print lines in one go; in colours on a terminal only."""
+    if not lines:
+        return
+    console = stdout()
+    if console.is_terminal:
+        console.print(Text("\n").join(t if isinstance(t, Text) else Text(t) for t in lines))
+    else:
+        click.echo("\n".join(map(_plain, lines)))
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """The lines of a text, none longer than ``width`` as long as it has places to break."""
+    return [
+        line
+        for paragraph in text.splitlines() or [""]
+        for line in textwrap.wrap(
+            paragraph,
+            width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * indent,
+            break_on_hyphens=False,
+        )
+        or [""]
+    ]
+
+
+def _hanging(start: str, value: Cell, width: int) -> list[Text]:
+    style = value.style if isinstance(value, Text) else ""
+    plain = value.plain if isinstance(value, Text) else value
+    room = max(width - len(start), _NARROWEST)
+    first, *more = wrapped(plain, room)
+    lines = [Text.assemble(start, (first, style))]
+    return lines + [Text.assemble(" " * len(start), (line, style)) for line in more]
+
+
+def _fitted(table: Sequence[Sequence[Cell]], width: int) -> list[int]:
+    """How wide each column may be: what it needs, the widest ones less when that is too much."""
+    columns = list(zip(*table, strict=True))
+    widths = [max(cell_len(_plain(cell)) for cell in column) for column in columns]
+    room = width - len(_GAP) * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > _NARROWEST:
+        widest = widths.index(max(widths))
+        others = sum(widths) - widths[widest]
+        second = max([w for n, w in enumerate(widths) if n != widest], default=0)
+        widths[widest] = max(room - others, min(second, widths[widest] - 1), _NARROWEST)
+    return widths
+
+
+def _plain(cell: Cell) -> str:
+    return cell.plain if isinstance(cell, Text) else cell
+
+
+def _row_lines(
+    row: Sequence[Cell], widths: Sequence[int], rightward: Sequence[bool]
+) -> list[Text | str]:
+    parts = [
+        [plain] if cell_len(plain := _plain(cell)) <= width else wrapped(plain, width)
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    styles = [cell.style if isinstance(cell, Text) else "" for cell in row]
+    lines: list[Text | str] = []
+    for number in range(max(map(len, parts))):
+        pieces = [part[number] if number < len(part) else "" for part in parts]
+        padded = [
+            " " * (width - cell_len(piece)) + piece
+            if to_the_right
+            else piece + " " * (width - cell_len(piece))
+            for piece, width, to_the_right in zip(pieces, widths, rightward, strict=True)
+        ]
+        if any(styles):
+            line = Text(_GAP).join(map(Text, padded, styles))
+            line.rstrip()
+            lines.append(line)
+        else:
+            lines.append(_GAP.join(padded).rstrip())
+    return lines

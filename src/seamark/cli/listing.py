@@ -1,0 +1,180 @@
+"""All checkpoints of a store as a plain document: what each is, and what a restore would read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from seamark.cli.output import Document
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest
+from seamark.spark.placement import state_id, states_beside
+from seamark.state import CheckpointId
+from seamark.store import CheckpointStore
+from seamark.store.inspection import LONGEST_CHAIN
+from seamark.store.survey import Surveyed, known_pins
+
+USABLE: Final = ("valid", "committing")
+"""Statuses of checkpoints that a start could choose."""
+
+
+@dataclass
+class Summary:
+    """What a list needs of one checkpoint; its manifest may be large and is not kept."""
+
+    id: int
+    epoch: int | None = None
+    timestamp_ms: int | None = None
+    parent_id: int | None = None
+    """What it builds on; None for one that holds everything itself."""
+    took: float | None = None
+    new_bytes: int | None = None
+    sinks: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    state: CheckpointId | None = None
+    timeline: str | None = None
+    damage: str | None = None
+    superseded: bool = False
+
+    @property
+    def status(self) -> str:
+        """One of valid, committing, damaged, superseded."""
+        if self.superseded:
+            return "superseded"
+        if self.damage is not None:
+            return "damaged"
+        return "valid" if all(s == "Committed" for s in self.sinks.values()) else "committing"
+
+
+def summaries(store: CheckpointStore) -> dict[int, Summary]:
+    """Every checkpoint by id, newest first. One that builds on a broken one is damaged too."""
+    found = {seen.checkpoint_id: _summary(seen) for seen in store.survey()}
+    partitioned = {s.state for s in found.values() if s.state is not None}
+    sizes = states_beside(store).sizes(sorted(partitioned)) if partitioned else {}
+    for one in found.values():
+        if one.state is not None and one.new_bytes is not None:
+            if one.state not in sizes:
+                one.damage = one.damage or f"state/{one.state} is missing or damaged"
+            one.new_bytes += sizes.get(one.state, 0)
+    # parents before children, so that damage reaches all that build on it
+    for one in sorted(found.values(), key=lambda s: s.id):
+        one.damage = one.damage or broken_link(one, found)
+    return found
+
+
+def broken_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
+    """Why a checkpoint cannot be restored although it is whole itself, or None when it can."""
+    if one.parent_id is None:
+        return None
+    parent = found.get(one.parent_id)
+    if parent is None:
+        return f"its parent {one.parent_id} is gone"
+    if parent.damage is not None:
+        return f"it builds on {parent.id}, which is damaged"
+    return None
+
+
+def _summary(seen: Surveyed) -> Summary:
+    m = seen.manifest
+    if m is None:
+        return Summary(seen.checkpoint_id, damage=seen.damage, superseded=seen.superseded)
+    damage, state = seen.damage, None
+    try:
+        state = state_id(m) if m.is_ours else None
+    except DamageError as error:
+        damage = damage or error.what
+    statuses = m.sink_commit_statuses
+    names = [*m.sink_names, *(name for name in statuses if name not in m.sink_names)]
+    # another system may name a sink without a status: nothing says that it is unfinished
+    return Summary(
+        seen.checkpoint_id,
+        epoch=m.epoch,
+        timestamp_ms=m.timestamp_ms,
+        parent_id=(m.parent_id or 0) if m.is_incremental else None,
+        took=took_seconds(m),
+        new_bytes=m.size_bytes,
+        sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
+        failures={n: status.message for n, status in statuses.items() if status.message},
+        state=state,
+        timeline=text_of(m.extra.get("timeline")),
+        damage=damage,
+        superseded=seen.superseded,
+    )
+
+
+def took_seconds(manifest: CheckpointManifest) -> float | None:
+    """How long the epoch took, by its phases; None when nobody wrote that down."""
+    phases = timings_of(manifest)
+    return round(math.fsum(phases.values()), 6) if phases else None
+
+
+def timings_of(manifest: CheckpointManifest) -> dict[str, float]:
+    """Seconds per phase."""
+    found = manifest.extra.get("timings")
+    if not isinstance(found, dict):
+        return {}
+    return {
+        str(name): float(seconds)
+        for name, seconds in found.items()
+        if isinstance(seconds, int | float) and math.isfinite(seconds)
+    }
+
+
+def text_of(value: Any) -> str | None:
+    """An extra field that should be a text."""
+    return value if isinstance(value, str) else None
+
+
+def chain_ids(checkpoint_id: int, found: Mapping[int, Summary]) -> list[int]:
+    """A checkpoint and what it builds on, newest first, as far as it is known."""
+    chain: list[int] = []
+    wanted: int | None = checkpoint_id
+    while wanted is not None and wanted in found and len(chain) <= LONGEST_CHAIN:
+        chain.append(wanted)
+        parent = found[wanted].parent_id
+        wanted = parent if parent is not None and parent < wanted else None
+    return chain
+
+
+def listing_document(store: CheckpointStore, found: dict[int, Summary]) -> Document:
+    """What ``seamark list --json`` prints."""
+    pins = known_pins(store.owner())
+    rows = [_row(one, found, pins.get(one.id, [])) for one in found.values()]
+    usable = [row["id"] for row in rows if row["status"] in USABLE]
+    return {
+        "store": store.url,
+        "checkpoints": rows,
+        "newest_valid": max(usable, default=None),
+        "stored_bytes": sum(one.new_bytes or 0 for one in found.values()),
+        "verified": False,
+    }
+
+
+def _row(one: Summary, found: Mapping[int, Summary], pins: list[str]) -> Document:
+    sizes = [found[i].new_bytes for i in chain_ids(one.id, found)]
+    whole = one.damage is None and all(size is not None for size in sizes)
+    return {
+        "id": one.id,
+        "epoch": one.epoch,
+        "timestamp_ms": one.timestamp_ms,
+        "status": one.status,
+        "full": one.new_bytes is not None and one.parent_id is None,
+        "parent_id": one.parent_id,
+        "pins": pins,
+        "took_seconds": one.took,
+        "new_bytes": one.new_bytes,
+        "full_bytes": sum(size or 0 for size in sizes) if whole else None,
+        "sinks": one.sinks,
+        "timeline": one.timeline,
+        "note": note_of(one, pins),
+    }
+
+
+def note_of(one: Summary, pins: list[str]) -> str | None:
+    """What is worth saying about a checkpoint beside its status."""
+    told = [one.damage] if one.damage else []
+    told += [f"sink {name} failed: {why}" for name, why in one.failures.items()]
+    told += [f"pinned: {', '.join(pins)}"] if pins else []
+    return "; ".join(told) or None

@@ -1,0 +1,121 @@
+"""``seamark prune``: remove checkpoints that a rule does not keep."""
+
+from __future__ import annotations
+
+import click
+
+from seamark.cli.durations import duration
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.listing import Summary, summaries
+from seamark.cli.output import Document, age_text, hint, print_json, styled
+from seamark.cli.removing import claim_to_remove, drop_states, removal_options
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import opened
+from seamark.pipeline.figures import size_text
+from seamark.store import CheckpointStore
+from seamark.store.retention import Verdict
+
+
+@click.command("prune", cls=Command)
+@click.argument("store")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="The newest N valid ones.")
+@click.option("--keep-within", type=duration, metavar="SPAN", help="All that are younger, like 7d.")
+@removal_options
+def command(
+    store: str, keep: int | None, keep_within: float | None, yes: bool, take_over: bool
+) -> None:
+    """Remove checkpoints that a rule does not keep.
+
+    Shows what it would keep and remove, and why; --yes does it. Pinned checkpoints, and whatever
+    a kept one builds on, always stay. A store that a pipeline is using is left alone.
+    """
+    if keep is None and keep_within is None:
+        raise click.UsageError("Say what to keep: --keep N, --keep-within SPAN, or both.")
+    with opened(store) as found:
+        known = summaries(found)
+        verdicts = found.plan_prune(keep, within=keep_within)
+        document = _document(found, verdicts, known)
+        if yes and document["remove"]:
+            _do(found, document, keep, keep_within, take_over=take_over)
+    if settings().as_json:
+        print_json(document)
+        return
+    show(document, yes=yes)
+
+
+def _do(
+    store: CheckpointStore,
+    document: Document,
+    keep: int | None,
+    within: float | None,
+    *,
+    take_over: bool,
+) -> None:
+    claim_to_remove(store, "prune", take_over=take_over)
+    document["removed"] = store.prune(keep, within=within)
+    document["removed_states"], left = drop_states(store)
+    document["warnings"] += [left] if left else []
+    document["done"] = True
+
+
+def _document(
+    store: CheckpointStore, verdicts: list[Verdict], known: dict[int, Summary]
+) -> Document:
+    rows = [_row(verdict, known.get(verdict.checkpoint_id)) for verdict in verdicts]
+    remove = [row for row in rows if row["verdict"] == "remove"]
+    return {
+        "store": store.url,
+        "keep": [row for row in rows if row["verdict"] == "keep"],
+        "remove": remove,
+        "freed_bytes": sum(row["bytes"] or 0 for row in remove),
+        "done": False,
+        "removed": 0,
+        "removed_states": 0,
+        "warnings": [],
+    }
+
+
+def _row(verdict: Verdict, about: Summary | None) -> Document:
+    return {
+        "id": verdict.checkpoint_id,
+        "verdict": "keep" if verdict.keep else "remove",
+        "reason": verdict.reason,
+        "epoch": about.epoch if about else None,
+        "timestamp_ms": about.timestamp_ms if about else None,
+        "bytes": about.new_bytes if about else None,
+    }
+
+
+def show(document: Document, *, yes: bool) -> None:
+    """Lay the document out for a person."""
+    for key in ("keep", "remove"):
+        rows = document[key]
+        if rows:
+            print_rows(
+                ("", "ID", "EPOCH", "WHEN", "SIZE", "REASON"),
+                [
+                    [
+                        styled(key),
+                        str(row["id"]),
+                        str(row["epoch"] if row["epoch"] is not None else "–"),
+                        age_text(row["timestamp_ms"]) if row["timestamp_ms"] else "–",
+                        size_text(row["bytes"]) if row["bytes"] is not None else "–",
+                        row["reason"],
+                    ]
+                    for row in rows
+                ],
+                right="ID EPOCH SIZE",
+            )
+            print_paragraph("")
+    for warning in document["warnings"]:
+        print_paragraph(f"warning: {warning}")
+    kept, count = len(document["keep"]), len(document["remove"])
+    freed = size_text(document["freed_bytes"])
+    if not count:
+        print_paragraph(f"Nothing to remove; {kept} kept.")
+    elif document["done"]:
+        print_paragraph(f"Removed {document['removed']}, about {freed}; {kept} kept.")
+    else:
+        print_paragraph(f"Would remove {count}, about {freed}, and keep {kept}.")
+        if not yes:
+            hint("Nothing was changed. The same with --yes does it.")

@@ -1,0 +1,148 @@
+"""``seamark recover --explain``: the walk that a start would make, and its reasons."""
+
+from __future__ import annotations
+
+import click
+
+from seamark.cli.describing import chain_of, operators_of, sinks
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.output import Document, hint, print_json, styled
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import load, opened
+from seamark.errors import DamageError, StoreUnavailableError
+from seamark.pipeline.figures import seconds_text, size_text
+from seamark.store import CheckpointStore
+
+
+@click.command("recover", cls=Command)
+@click.argument("store")
+@click.option("--explain", is_flag=True, help="Show the walk. Nothing is changed.")
+def command(store: str, explain: bool) -> None:
+    """Explain which checkpoint a start would choose.
+
+    Walks from the newest checkpoint down as a start does, reading every byte, and says why each
+    one is chosen or skipped. Exit code 3 when none can be used, 7 when that cannot be decided.
+    """
+    if not explain:
+        raise click.UsageError(
+            "A pipeline recovers by itself when it starts.\n'seamark recover STORE --explain' "
+            "shows which checkpoint it would choose, and\nchanges nothing."
+        )
+    with opened(store) as found:
+        try:
+            document = explain_walk(found)
+        except StoreUnavailableError as error:
+            raise StoreUnavailableError(
+                f"cannot decide: {error.what}",
+                where=error.where,
+                hint="This says nothing about the checkpoint, so no older one was taken. Try "
+                f"again, or see 'seamark doctor {store}'.",
+            ) from error
+    if settings().as_json:
+        print_json(document)
+    else:
+        show(document, store)
+    if code := document["exit_code"]:
+        raise click.exceptions.Exit(code)
+
+
+def explain_walk(store: CheckpointStore) -> Document:
+    """What ``seamark recover --explain --json`` prints."""
+    walk = store.recover_latest_validated()
+    reset = bool(walk.skipped) and all("superseded" in why for _, why in walk.skipped)
+    outcome = "chosen" if walk.chosen_id is not None else "nothing usable"
+    if walk.chosen_id is None and (walk.fresh_start or reset):
+        outcome = "fresh start"
+    document: Document = {
+        "store": store.url,
+        "outcome": outcome,
+        "chosen": None,
+        "skipped": [{"id": number, "reason": why} for number, why in walk.skipped],
+        "examined": walk.examined,
+        "seconds": round(walk.elapsed, 3),
+        "warnings": list(walk.warnings),
+        "exit_code": DamageError.exit_code if outcome == "nothing usable" else 0,
+    }
+    if walk.chosen_id is not None:
+        document["chosen"] = _chosen(store, walk.chosen_id)
+    return document
+
+
+def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
+    manifest = load(store, checkpoint_id)
+    chain, _ = chain_of(store, manifest)
+    operators = operators_of(store, chain)
+    found = sinks(manifest)
+    return {
+        "id": checkpoint_id,
+        "epoch": manifest.epoch,
+        "timestamp_ms": manifest.timestamp_ms,
+        "builds_on": [m.checkpoint_id for m in chain[1:]],
+        "files": sum(len(about.files) for about in operators.values()),
+        "state_bytes": sum(about.stored_bytes for about in operators.values()),
+        "sinks": {name: about["status"] for name, about in found.items()},
+        "commits_again": [n for n, about in found.items() if about["status"] not in _FINISHED],
+    }
+
+
+_FINISHED = ("Committed", None)
+
+
+def show(document: Document, url: str) -> None:
+    """Lay the document out for a person."""
+    chosen = document["chosen"]
+    rows = [[str(s["id"]), styled("skipped"), s["reason"]] for s in document["skipped"]]
+    if chosen is not None:
+        rows.append([str(chosen["id"]), styled("chosen"), _why(chosen)])
+    if rows:
+        print_rows(("ID", "", "REASON"), rows, right="ID")
+    for warning in document["warnings"]:
+        print_paragraph(f"warning: {warning}")
+    if document["outcome"] == "fresh start":
+        what = "empty" if not document["skipped"] else "without a checkpoint that still counts"
+        print_paragraph(f"The store is {what}: a pipeline would begin at epoch 1.")
+    elif chosen is None:
+        print_paragraph(
+            "No checkpoint can be used, and a start would refuse: damage never makes a pipeline "
+            "begin anew. Bring the store back from a copy, or give the pipeline a new store."
+        )
+    else:
+        print_paragraph(_consequence(document))
+    print_paragraph("Nothing was changed.")
+    if document["skipped"] and document["outcome"] != "fresh start":
+        hint(f"All that is damaged:  seamark verify {url} --read-data")
+
+
+def _why(chosen: Document) -> str:
+    told = [f"epoch {chosen['epoch']}", "manifest valid"]
+    if chosen["state_bytes"]:
+        files = f"{chosen['files']} files, " if chosen["files"] else ""
+        told.append(f"state {files}{size_text(chosen['state_bytes'])}, SHA-256 equal")
+    else:
+        told.append("no state")
+    if chosen["builds_on"]:
+        told.append(f"builds on {', '.join(map(str, chosen['builds_on']))}, also whole")
+    if chosen["sinks"]:
+        told.append("sinks: " + ", ".join(map(" ".join, _sink_words(chosen))))
+    return " · ".join(told)
+
+
+def _sink_words(chosen: Document) -> list[tuple[str, ...]]:
+    return [
+        (name, status or "no status", *(["→ will be committed again"] if again else []))
+        for name, status in chosen["sinks"].items()
+        for again in [name in chosen["commits_again"]]
+    ]
+
+
+def _consequence(document: Document) -> str:
+    chosen, skipped = document["chosen"], document["skipped"]
+    took = seconds_text(document["seconds"])
+    told = f"A start goes on with epoch {chosen['epoch'] + 1}. The walk took {took}."
+    damaged = [str(s["id"]) for s in skipped if "superseded" not in s["reason"]]
+    if damaged:
+        told += (
+            f" The epochs of {', '.join(damaged)} run again, from the offsets that were planned "
+            "for them where these are still there, so that their rows are the same."
+        )
+    return told

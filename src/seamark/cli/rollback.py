@@ -1,0 +1,138 @@
+"""``seamark rollback``: first what it means for every sink, then, with ``--yes``, the deed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.output import (
+    Document,
+    age_text,
+    hint,
+    print_json,
+    time_text,
+)
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import load, opened, resolve_id
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.rollback import roll_back
+from seamark.pipeline.rollback_plan import NATIVE, RollbackPlan, plan_rollback
+
+
+@click.command("rollback", cls=Command)
+@click.argument("store")
+@click.argument("checkpoint", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
+def command(store: str, checkpoint: str, yes: bool) -> None:
+    """Make an earlier checkpoint the newest one.
+
+    Later checkpoints are taken out of use for good and a new timeline begins. A pipeline that
+    still runs on the store is fenced. Sinks are brought back when the pipeline starts next.
+    """
+    with opened(store) as found:
+        chosen = load(found, resolve_id(found, checkpoint))
+        plan = plan_rollback(found, chosen.checkpoint_id)
+        again = None
+        if yes and not plan.is_newest:
+            again = roll_back(found, plan.chosen.checkpoint_id, plan.owner.pipeline)
+        document = _document(found.url, plan, again)
+    if settings().as_json:
+        print_json(document)
+    else:
+        _show(document)
+
+
+def _document(url: str, plan: RollbackPlan, again: CheckpointManifest | None) -> Document:
+    chosen, owner = plan.chosen, plan.owner
+    return {
+        "store": url,
+        "id": chosen.checkpoint_id,
+        "epoch": chosen.epoch,
+        "timestamp_ms": chosen.timestamp_ms,
+        "newest_id": plan.newest_id,
+        "newest_epoch": plan.newest.epoch if plan.newest else None,
+        "given_up": plan.given_up,
+        "owner": {
+            "generation": owner.generation,
+            "writer": owner.writer or None,
+            "claimed_at_ms": owner.claimed_at_ms or None,
+            "released": owner.released,
+            "alive": plan.is_alive,
+        },
+        "sinks": [
+            {
+                "name": sink.name,
+                "kind": sink.kind,
+                "target": sink.target or None,
+                "epoch": sink.epoch,
+                "action": sink.action,
+                "reason": sink.why,
+            }
+            for sink in plan.sinks
+        ],
+        "native": NATIVE in chosen.extra,
+        "done": again is not None,
+        "new_id": again.checkpoint_id if again is not None else None,
+    }
+
+
+def _show(document: Document) -> None:
+    when = f"{age_text(document['timestamp_ms'])}, {time_text(document['timestamp_ms'])}"
+    print_paragraph(f"checkpoint {document['id']} · epoch {document['epoch']} · {when}")
+    if not document["given_up"]:
+        print_paragraph("It is the newest one that counts: there is nothing to roll back.")
+        return
+    print_paragraph(_given_up_text(document))
+    if document["sinks"]:
+        click.echo()
+        print_rows(
+            ["SINK", "KIND", "SHOWS", "WHAT HAPPENS"],
+            [
+                (s["name"], s["kind"], f"epoch {s['epoch']}", f"{s['action']}: {s['reason']}")
+                for s in document["sinks"]
+            ],
+        )
+        click.echo()
+    if document["native"]:
+        print_paragraph(
+            "These are snapshots of a directory that Spark keeps by itself. This changes the store "
+            "only; the directory is rolled back by 'seamark spark rollback'."
+        )
+    if owner := _owner_text(document["owner"], done=document["done"]):
+        print_paragraph(owner)
+    if document["done"]:
+        print_paragraph(
+            f"Rolled back: checkpoint {document['new_id']} repeats checkpoint {document['id']} in "
+            "a new timeline. The next start of the pipeline goes on from it and brings the sinks "
+            "back."
+        )
+    else:
+        print_paragraph("Nothing was changed.")
+        hint("To do it, add --yes.")
+
+
+def _given_up_text(document: Document) -> str:
+    ids = document["given_up"]
+    number = len(ids)
+    several = f"{number} checkpoints, {ids[0]} to {ids[-1]},"
+    which = f"checkpoint {ids[0]}" if number == 1 else several
+    verb = ("is" if number == 1 else "are") if document["done"] else "would be"
+    later = document["newest_epoch"]
+    epochs = f" (up to epoch {later})" if later is not None and later != document["epoch"] else ""
+    return f"{which} {verb} given up{epochs}; the pipeline runs again from epoch " + str(
+        document["epoch"] + 1
+    )
+
+
+def _owner_text(owner: dict[str, Any], *, done: bool) -> str | None:
+    if owner["alive"] is False:
+        return None
+    who = f"generation {owner['generation']} ({owner['writer']})"
+    claimed = age_text(owner["claimed_at_ms"]) if owner["claimed_at_ms"] else "some time ago"
+    if owner["alive"] is None:
+        state = f"The store was claimed by {who} {claimed} and not given back; if it still runs,"
+    else:
+        state = f"The store is in use by {who}, claimed {claimed};"
+    return f"{state} it {'is' if done else 'would be'} fenced and commits nothing more."

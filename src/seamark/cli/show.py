@@ -1,0 +1,163 @@
+"""``seamark show``: all about one checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import click
+
+from seamark.cli.describing import describe
+from seamark.cli.layout import Cell, print_facts, print_paragraph, print_rows
+from seamark.cli.output import (
+    Document,
+    age_text,
+    hint,
+    print_json,
+    styled,
+    time_text,
+)
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import load, opened, resolve_id
+from seamark.pipeline.figures import phase_text, seconds_text, size_text
+
+
+@click.command("show", cls=Command)
+@click.argument("store")
+@click.argument("checkpoint", metavar="ID")
+def command(store: str, checkpoint: str) -> None:
+    """Show all about one checkpoint.
+
+    ID is a number, the name of a pin, four or more characters of a UUID, or 'latest'.
+    """
+    with opened(store) as found:
+        document = describe(found, load(found, resolve_id(found, checkpoint)))
+    if settings().as_json:
+        print_json(document)
+        return
+    show(document)
+    if any(sink["status"] == "Failed" for sink in document["sinks"].values()):
+        hint("The next start of the pipeline commits a failed sink again.")
+    if document["broken_chain"]:
+        hint(f"Which one would a start choose?  seamark recover {store} --explain")
+    else:
+        hint(f"Is every byte right?  seamark verify {store} {document['id']} --read-data")
+
+
+def show(document: Document) -> None:
+    """Lay the document out for a person."""
+    print_paragraph(f"Checkpoint {document['id']} · epoch {document['epoch']}")
+    print_facts(_basics(document))
+    for title, key in (("Sources", "sources"), ("Reference tables", "tables")):
+        if document[key]:
+            print_paragraph(f"\n{title}")
+            print_facts((name, _pairs(at)) for name, at in document[key].items())
+    marks = list(_watermarks(document["watermarks"]))
+    if marks:
+        print_paragraph("\nWatermarks")
+        print_facts(marks)
+    _show_state(document)
+    if document["sinks"]:
+        print_paragraph("\nSinks")
+        print_facts(_sinks(document["sinks"]))
+    if document["timings"]:
+        print_paragraph("\nPhases")
+        print_facts((name, phase_text(took)) for name, took in document["timings"].items())
+    if document["configuration"]:
+        print_paragraph("\nConfiguration")
+        print_facts((str(k), _value(v)) for k, v in document["configuration"].items())
+    if document["native"] or document["inflight"]:
+        print_paragraph("\nTaken from a Spark checkpoint directory")
+        native = document["native"] if isinstance(document["native"], dict) else {}
+        print_facts((str(k), _value(v)) for k, v in native.items())
+        print_facts(
+            ("in flight", f"{name}: {count} records, replayed first after a restore")
+            for name, count in document["inflight"].items()
+        )
+    for warning in document["warnings"]:
+        print_paragraph(f"\nwarning: {warning}")
+
+
+def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
+    when = document["timestamp_ms"]
+    yield "taken", f"{time_text(when)} ({age_text(when)})"
+    yield "standing", styled(document["standing"])
+    if document["pins"]:
+        yield "pinned", ", ".join(document["pins"])
+    if document["full"]:
+        yield "kind", "full: it holds everything itself"
+    else:
+        parents = ", ".join(map(str, document["parents"])) or "nothing that is there"
+        yield "kind", f"incremental, builds on {parents}"
+    if document["broken_chain"]:
+        yield "damaged", styled(f"damaged: {document['broken_chain']}")
+    yield "size", f"{size_text(document['size_bytes'])} with its manifest"
+    yield "batch", f"{document['batch']} of Spark's offset log"
+    if document["state_partitions"]:
+        yield "partitions", str(document["state_partitions"])
+    if document["took_seconds"] is not None:
+        yield "took", seconds_text(document["took_seconds"])
+    for label in ("timeline", "attempt", "generation", "writer", "pipeline_hash"):
+        if document[label] is not None:
+            yield label.replace("_", " "), str(document[label])
+    if not document["written_by_seamark"]:
+        yield "writer", "another system: the manifest has no checksum of its own"
+    for first, last in document["supersedes"]:
+        yield "supersedes", f"{first} to {last}"
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return "  ".join(f"{name} = {value}" for name, value in values.items()) or "at its beginning"
+
+
+def _watermarks(found: Document) -> Iterator[tuple[str, Cell]]:
+    if found["epoch"] is not None:
+        yield "this epoch", time_text(found["epoch"])
+    if found["next"] is not None and found["epoch"] is not None:
+        yield "next epoch", time_text(found["next"])
+    for name, mark in found["sources"].items():
+        yield f"source {name}", time_text(mark)
+
+
+def _show_state(document: Document) -> None:
+    if not document["operators"]:
+        return
+    print_paragraph("\nState")
+    print_rows(
+        ("OPERATOR", "PLACE", "FILES", "NEW", "FULL", "UNPACKED", "PARTITIONS"),
+        [
+            [
+                name,
+                about["place"],
+                str(about["files"] or "–"),
+                size_text(about["new_bytes"]),
+                size_text(about["stored_bytes"]),
+                size_text(about["bytes"]),
+                _partitions(about["partitions"]),
+            ]
+            for name, about in document["operators"].items()
+        ],
+        right="FILES NEW FULL UNPACKED",
+    )
+
+
+def _partitions(sizes: Mapping[str, int]) -> str:
+    if not sizes:
+        return "–"
+    if len(sizes) <= 4:
+        return ", ".join(f"{number}: {size_text(size)}" for number, size in sizes.items())
+    largest = max(sizes, key=lambda number: sizes[number])
+    return f"{len(sizes)}, largest {largest}: {size_text(sizes[largest])}"
+
+
+def _sinks(found: Document) -> Iterator[tuple[str, Cell]]:
+    for name, about in found.items():
+        told = [about["status"] or "no status"]
+        told += [f"({about['message']})"] if about["message"] else []
+        told += [f"at epoch {about['committed_epoch']}"] if about["committed_epoch"] else []
+        told += [f"· {about['guarantee']}"] if about["guarantee"] else []
+        yield name, " ".join(told)
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,123 @@
+"""``seamark spark repartition``: another number of state partitions for a stopped query."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from seamark.cli.layout import print_facts, print_paragraph
+from seamark.cli.output import Document, bar, hint, print_json
+from seamark.cli.settings import Command, settings
+from seamark.cli.spark.directories import opened_directory, target_store
+from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
+from seamark.pipeline.figures import size_text
+from seamark.spark.logs import SHUFFLE_PARTITIONS
+from seamark.spark.native.directory import Directory, Tree
+from seamark.spark.native.hadoop import a_session
+from seamark.spark.native.repartition import (
+    Repartition,
+    installed_spark,
+    plan_repartition,
+    repartition,
+    require_runner,
+)
+from seamark.spark.native.rewinding import require_still
+from seamark.spark.native.snapshot import take_snapshot
+
+
+@click.command("repartition", cls=Command)
+@click.argument("path")
+@click.argument("partitions", metavar="N", type=click.IntRange(1))
+@click.option("--store", help="Where a snapshot is kept; PATH.seamark unless given.")
+@click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
+def command(path: str, partitions: int, store: str | None, yes: bool) -> None:
+    """Change the number of state partitions.
+
+    Stop the query first: Spark has no lock that could be asked. A snapshot is taken before; then
+    Spark's own runner (4.2 or newer, RocksDB) writes the state anew as one batch more, which reads
+    nothing, and every partition of it is verified.
+    """
+    require_runner(installed_spark())
+    with opened_directory(path) as directory:
+        tree = Tree.of(directory)
+        plan = plan_repartition(tree, partitions)
+        document = _document(plan, directory.url)
+        if yes:
+            kept = store or f"{path.rstrip('/')}.seamark"
+            document |= _do(plan, tree, directory, kept)
+    if settings().as_json:
+        print_json(document)
+    else:
+        _show(document)
+
+
+def _do(plan: Repartition, tree: Tree, directory: Directory, kept: str) -> Document:
+    with target_store(kept) as store:
+        with bar("reading", None, of_bytes=True) as advance:
+            taken = take_snapshot(directory, store, batch=plan.batch, advance=advance)
+        undo = shlex.join(["seamark", "spark", "restore", kept, str(taken.checkpoint_id)])
+        # what is in flight is a change of partitions that was begun before
+        undo += " NEW_PATH --without-plan" if taken.in_flight else " NEW_PATH"
+    require_still(tree)
+    spark = a_session()
+    spark.sparkContext.setLogLevel("OFF")  # what it has to say is told once, as an error
+    try:
+        stores = repartition(spark, directory, plan, undo)
+    finally:
+        spark.sparkContext.setLogLevel("ERROR")
+    return {
+        "snapshot": snapshot_document(taken),
+        "store": kept,
+        "undo": undo,
+        "state_stores": stores,
+        "done": True,
+    }
+
+
+def _document(plan: Repartition, url: str) -> Document:
+    return {
+        "path": url,
+        "batch": plan.batch,
+        "new_batch": plan.new_batch,
+        "partitions_before": plan.partitions,
+        "partitions": plan.wanted,
+        "operators": [
+            {"operator": one.number, "name": one.name, "stores": one.stores}
+            for one in plan.operators
+        ],
+        "state_bytes": plan.size,
+        "interrupted_before": plan.was_begun,
+        "snapshot": None,
+        "store": None,
+        "undo": None,
+        "state_stores": None,
+        "done": False,
+    }
+
+
+def _show(document: Document) -> None:
+    names = ", ".join(f"{one['operator']} {one['name']}" for one in document["operators"])
+    begun = ", begun before and not finished" if document["interrupted_before"] else ""
+    change = f"from {document['partitions_before']} to {document['partitions']}{begun}"
+    print_facts(
+        [
+            ("directory", document["path"]),
+            ("partitions", change),
+            ("operators", names),
+            ("state", f"{size_text(document['state_bytes'])}, as of batch {document['batch']}"),
+            ("new batch", f"{document['new_batch']}, which reads nothing"),
+        ],
+        indent=0,
+    )
+    if not document["done"]:
+        print_paragraph("Nothing was changed.")
+        hint("To do it, stop the query and add --yes.")
+        return
+    print_facts([("snapshot", snapshot_line(document["snapshot"]))], indent=0)
+    print_paragraph(
+        f"Done and verified: batch {document['new_batch']} has its {document['state_stores']} "
+        f"state stores. {SHUFFLE_PARTITIONS} is {document['partitions']} for this query from now "
+        "on, whatever its session says. Start it as it is."
+    )
+    hint(f"To go back: {document['undo']}")

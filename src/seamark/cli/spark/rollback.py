@@ -1,0 +1,151 @@
+"""``seamark spark rollback``: first what it means, then, with ``--yes``, the deed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+import click
+
+from seamark.cli.output import Document, bar, print_json
+from seamark.cli.settings import Command, settings
+from seamark.cli.spark.directories import opened_directory
+from seamark.cli.spark.rollback_view import DECISION, document_of, show
+from seamark.cli.spark.snapshot import snapshot_document
+from seamark.cli.stores import opened
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError, RefusedError
+from seamark.spark.native.batches import read_query_id
+from seamark.spark.native.directory import Directory, Tree
+from seamark.spark.native.restoring import new_metadata
+from seamark.spark.native.rewind_files import SINK_LOG
+from seamark.spark.native.rewind_targets import Wanted, planned_rewind
+from seamark.spark.native.rewinding import (
+    RewindPlan,
+    SinkPlan,
+    require_still,
+    rewind,
+    sink_plan,
+)
+from seamark.spark.native.sink_log import rewound
+from seamark.spark.native.snapshot import pipeline_name, take_snapshot
+from seamark.store import CheckpointStore
+
+
+@click.command("rollback", cls=Command)
+@click.argument("path")
+@click.option("--to-batch", type=click.IntRange(0), required=True, help="The last one to keep.")
+@click.option("--file-sink", metavar="OUT", help="The query's file sink: rewind its log too.")
+@click.option(
+    "--query-id", type=click.Choice(["new", "keep"]), help="For sinks that know the query's id."
+)
+@click.option("--store", help="Where a snapshot is kept; PATH.seamark unless given.")
+@click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
+def command(
+    path: str,
+    to_batch: int,
+    file_sink: str | None,
+    query_id: str | None,
+    store: str | None,
+    yes: bool,
+) -> None:
+    """Rewind a directory to an earlier batch.
+
+    Stop the query first: Spark has no lock that could be asked. A snapshot of the newest batch is
+    taken before, and whatever leaves the directory is moved to PATH.rolled-back-TIME. State newer
+    than the batch goes as well, source logs are rebuilt across compactions, and no start of Spark
+    gets between. Repeat the command when it was interrupted.
+    """
+    with ExitStack() as stack:
+        directory = stack.enter_context(opened_directory(path))
+        tree = Tree.of(directory)
+        query = read_query_id(tree)
+        sink = stack.enter_context(_sink(file_sink, to_batch)) if file_sink is not None else None
+        safety = stack.enter_context(_safety_store(path, directory, store, query, create=yes))
+        wanted = Wanted(to_batch, new_metadata() if query_id == "new" else None, sink)
+        plan = stack.enter_context(planned_rewind(tree, wanted, safety))
+        document = document_of(plan, directory.url, query_id, file_sink)
+        if plan.is_needed and yes:
+            if document["decision"]:
+                raise RefusedError(
+                    "it has to be said what becomes of the sink, so nothing was changed",
+                    where=directory.url,
+                    hint=DECISION,
+                )
+            assert safety is not None  # made when it was not there
+            _do(plan, tree, directory, safety, document)
+    if settings().as_json:
+        print_json(document)
+    else:
+        show(document)
+
+
+def _do(
+    plan: RewindPlan, tree: Tree, directory: Directory, store: CheckpointStore, document: Document
+) -> None:
+    """Take the snapshot, see that nobody works on the directory, and rewind it."""
+    if not plan.was_begun:  # the run that began it has taken one
+        document |= _snapshot(directory, store)
+    require_still(tree)
+    now = datetime.now(UTC)
+    aside = directory.beside(f".rolled-back-{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}Z")
+    try:
+        rewind(directory, plan, aside)
+        document |= {"aside": aside.url, "store": store.url, "done": True}
+    finally:
+        aside.close()
+
+
+def _snapshot(directory: Directory, store: CheckpointStore) -> Document:
+    try:
+        with bar("reading", None, of_bytes=True) as advance:
+            taken = take_snapshot(directory, store, advance=advance)
+    except (DamageError, RefusedError) as error:
+        # no reason to stop: that is when a rollback is needed, and nothing is deleted
+        return {"snapshot": None, "snapshot_problem": error.what}
+    return {"snapshot": snapshot_document(taken)}
+
+
+@contextmanager
+def _sink(out: str, to_batch: int) -> Iterator[SinkPlan]:
+    """The log of the file sink that writes to ``out``."""
+    with opened_directory(f"{out.rstrip('/')}/{SINK_LOG}") as log:
+        try:
+            tree = Tree.of(log)
+        except CheckpointNotFoundError:
+            raise RefusedError(
+                f"there is no log of a file sink in {out}",
+                hint="Give the folder that the query writes to, the one with _spark_metadata.",
+            ) from None
+        names = list(tree.names(""))
+        yield sink_plan(tree, rewound(names, lambda name: tree.read(name).decode(), to_batch))
+
+
+@contextmanager
+def _safety_store(
+    path: str, directory: Directory, given: str | None, query: str, *, create: bool
+) -> Iterator[CheckpointStore | None]:
+    """The store for snapshots; None when it is not there and not to be made."""
+    pipeline = pipeline_name(query)
+    if given is None:
+        directory.beside(".seamark").close()  # tells where nothing can be put beside it
+    names = [f"{path.rstrip('/')}.seamark{more}" for more in ("", f"-{query[:8]}")]
+    for url in [given] if given is not None else names:
+        with ExitStack() as stack:
+            try:
+                store = stack.enter_context(opened(url, must_exist=not create))
+            except CheckpointNotFoundError:
+                yield None
+                return
+            except InvalidInputError as error:
+                hint = "Give a place for it with --store."
+                raise InvalidInputError(error.what, where=error.where, hint=hint) from None
+            owner = store.owner().pipeline
+            if owner in (None, pipeline):
+                yield store
+                return
+    raise RefusedError(
+        f"the store belongs to another query ({owner})",
+        where=url,
+        hint="Give a store of its own with --store.",
+    )

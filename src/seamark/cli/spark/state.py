@@ -1,0 +1,166 @@
+"""``seamark spark state``: the rows of a query's state, or what batches changed in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import click
+
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.output import Document, hint, print_json
+from seamark.cli.settings import Command, settings
+from seamark.cli.spark.directories import opened_directory
+from seamark.cli.spark.state_output import FORMATS, Wanted, require_new, write_rows
+from seamark.cli.stores import opened, resolve_id
+from seamark.spark.native.directory import Directory, Tree
+from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.restoring import restore_directory
+from seamark.spark.native.state_choice import Asked, Side, choose, keepers
+
+_ON_SCREEN = 20
+
+
+@click.command("state", cls=Command)
+@click.argument("path", required=False)
+@click.option("--batch", type=click.IntRange(0), help="At this batch instead of the newest one.")
+@click.option("--operator", type=click.IntRange(0), help="This stateful operator.")
+@click.option("--store-name", help="This store of it.")
+@click.option("--join-side", type=click.Choice(["left", "right"]), help="This side of a join.")
+@click.option("--state-var", help="This state variable of a transformWithState.")
+@click.option("--partition", type=click.IntRange(0), help="Only this state partition.")
+@click.option("--changes", metavar="A..B", help="What batches A to B changed, instead of rows.")
+@click.option(
+    "--limit", type=click.IntRange(0), help="That many rows; 0 is all. On a screen 20 by default."
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="How to print; table.")
+@click.option("--output", metavar="FILE", help="Into a new file instead of onto the screen.")
+@click.option("--list", "listed", is_flag=True, help="Only what there is to look into.")
+@click.option("--from", "store", metavar="STORE", help="Look into a checkpoint of a store instead.")
+@click.option("--id", "checkpoint", metavar="ID", default="latest", help="Which one.")
+def command(
+    path: str | None,
+    batch: int | None,
+    operator: int | None,
+    store_name: str | None,
+    join_side: Side | None,
+    state_var: str | None,
+    partition: int | None,
+    changes: str | None,
+    limit: int | None,
+    form: str | None,
+    output: str | None,
+    listed: bool,
+    store: str | None,
+    checkpoint: str,
+) -> None:
+    """Show the rows of the state at a batch.
+
+    Read by Spark itself, without changing anything; the query may be running. What there is only
+    one of need not be named. With --changes, what each of some batches changed.
+    """
+    asked = Asked(
+        batch, operator, store_name, join_side, state_var, partition, _changes(changes)
+    )  # fmt: skip
+    wanted = _wanted(form, output, limit)
+    with _directory(path, store, checkpoint) as directory:
+        tree = Tree.of(directory)
+        if listed:
+            _show_list(_listing(tree))
+            return
+        reading = choose(tree, asked)
+        require_new(wanted)
+        write_rows(directory, tree, reading, wanted)
+
+
+def _wanted(form: str | None, output: str | None, limit: int | None) -> Wanted:
+    if settings().as_json and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} exclude each other.")
+    chosen = form or ("json" if settings().as_json else "table")
+    if chosen == "parquet" and output is None:
+        raise click.UsageError("Parquet goes into a file: say --output FILE.")
+    if chosen == "table" and output is not None:
+        raise click.UsageError("A table goes onto the screen: say --format parquet, csv or json.")
+    default = _ON_SCREEN if output is None else 0
+    return Wanted(chosen, output, default if limit is None else limit)
+
+
+def _changes(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    first, dots, last = text.partition("..")
+    if not (dots and first.isdigit() and last.isdigit()):
+        raise click.BadParameter(f"{text!r} is not A..B, like 3..7", param_hint="--changes")
+    return int(first), int(last)
+
+
+@contextmanager
+def _directory(path: str | None, store: str | None, checkpoint: str) -> Iterator[Directory]:
+    """The directory at a path, or one made of a checkpoint for as long as it is looked into."""
+    if (path is None) == (store is None):
+        raise click.UsageError(
+            "Say which directory (PATH) or which store (--from STORE), not both."
+        )
+    with ExitStack() as stack:
+        if path is not None:
+            yield stack.enter_context(opened_directory(path))
+            return
+        assert store is not None
+        scratch = tempfile.mkdtemp(prefix="seamark-state-")
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        found = stack.enter_context(opened(store))
+        restored = LocalDirectory(os.path.join(scratch, "directory"))
+        restore_directory(found, resolve_id(found, checkpoint), restored)
+        yield restored
+
+
+def _listing(tree: Tree) -> Document:
+    commits = tree.batches("commits")
+    return {
+        "path": tree.directory.url,
+        "batches": [commits[0], commits[-1]] if commits else None,
+        "operators": [
+            {
+                "operator": keeper.operator.number,
+                "name": keeper.operator.name,
+                "stores": keeper.operator.stores,
+                "join": keeper.is_join,
+                "variables": [
+                    {"name": variable.name, "type": variable.kind} for variable in keeper.variables
+                ],
+            }
+            for keeper in keepers(tree)
+        ],
+    }
+
+
+def _show_list(document: Document) -> None:
+    if settings().as_json:
+        print_json(document)
+        return
+    if not document["operators"]:
+        print_paragraph("This query keeps no state.")
+        return
+    print_rows(
+        ("OPERATOR", "NAME", "LOOK INTO"),
+        [[str(one["operator"]), one["name"], _to_look_into(one)] for one in document["operators"]],
+        right="OPERATOR",
+    )
+    if document["batches"]:
+        first, last = document["batches"]
+        hint(f"Committed batches {first} to {last}; choose one with --batch.")
+
+
+def _to_look_into(operator: Document) -> str:
+    if operator["variables"]:
+        return "--state-var " + ", ".join(
+            f"{v['name']} ({v['type']})" for v in operator["variables"]
+        )
+    if operator["join"]:
+        return "--join-side left, --join-side right"
+    if len(operator["stores"]) > 1:
+        return "--store-name " + ", ".join(operator["stores"])
+    return "its only store"

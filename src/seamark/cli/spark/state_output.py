@@ -1,0 +1,243 @@
+"""Rows of state on the screen or in a file: a table, JSON, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.output import Document, hint, print_json
+from seamark.errors import RefusedError
+from seamark.pipeline.figures import size_text
+from seamark.spark.native.directory import Directory, Tree
+from seamark.spark.native.hadoop import a_session
+from seamark.spark.native.object_store import ObjectDirectory
+from seamark.spark.native.state_choice import Reading
+from seamark.spark.native.state_rows import brought_here, state_frame
+from seamark.spark.native.state_values import plain_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMATS: Final = ("table", "json", "parquet", "csv")
+_MOST_COLUMNS: Final = 5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Where the rows go."""
+
+    form: str
+    output: str | None
+    limit: int
+    """0 is all."""
+
+
+def require_new(wanted: Wanted) -> None:
+    """:class:`RefusedError` when the file is there already: nothing is overwritten."""
+    if wanted.output is not None and os.path.lexists(wanted.output):
+        raise RefusedError(
+            f"{wanted.output} is there already, and nothing is overwritten",
+            hint="Choose another name, or remove it first.",
+        )
+
+
+def write_rows(directory: Directory, tree: Tree, reading: Reading, wanted: Wanted) -> None:
+    """Have Spark read, and put the rows where they are wanted."""
+    with _within_reach(directory, tree) as files:
+        spark = a_session()
+        spark.sparkContext.setLogLevel("OFF")  # what it has to say is told once, as an error
+        try:
+            with state_frame(spark, files, reading) as frame:
+                _put(frame, reading, wanted)
+        finally:
+            spark.sparkContext.setLogLevel("ERROR")
+
+
+def _put(frame: DataFrame, reading: Reading, wanted: Wanted) -> None:
+    if wanted.form == "parquet":
+        _write_parquet(frame, wanted)
+    elif wanted.form == "csv":
+        _write_csv(frame, wanted)
+    else:
+        _write_document(_document(frame, reading, wanted.limit), wanted)
+
+
+@contextmanager
+def _within_reach(directory: Directory, tree: Tree) -> Iterator[Tree]:
+    """The directory where a plain Spark can read it: an object store takes a connector."""
+    if not isinstance(directory, ObjectDirectory):
+        yield tree
+        return
+    scratch = tempfile.mkdtemp(prefix="seamark-state-")
+    try:
+        yield brought_here(tree, f"{scratch}/directory")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _document(frame: DataFrame, reading: Reading, limit: int) -> Document:
+    shown = frame
+    if reading.changes is not None:
+        shown = shown.orderBy("batch_id", "partition_id")
+    rows = (shown.limit(limit + 1) if limit else shown).collect()
+    truncated = bool(limit) and len(rows) > limit
+    return {
+        "operator": reading.keeper.operator.number,
+        "name": reading.keeper.operator.name,
+        "batch": reading.batch,
+        "changes": list(reading.changes) if reading.changes else None,
+        "columns": [
+            {"name": field.name, "type": field.dataType.simpleString()}
+            for field in frame.schema.fields
+        ],
+        "rows": [plain_row(row, frame.schema) for row in rows[: limit or None]],
+        "truncated": truncated,
+    }
+
+
+def _write_document(document: Document, wanted: Wanted) -> None:
+    if wanted.form == "table":
+        _show(document)
+    elif wanted.output is None:
+        print_json(document)
+    else:
+        with _new_file(wanted.output) as file:
+            json.dump(document, file, ensure_ascii=False)
+            file.write("\n")
+        _tell_written(wanted.output, len(document["rows"]))
+
+
+# a table
+
+
+def _show(document: Document) -> None:
+    rows = [_flat(row) for row in document["rows"]]
+    names = list(rows[0]) if rows else []
+    if len(names) > _MOST_COLUMNS:
+        rows, names = document["rows"], [column["name"] for column in document["columns"]]
+    name = f"operator {document['operator']} ({document['name']})"
+    if document["changes"]:
+        first, last = document["changes"]
+        print_paragraph(f"{name}, what batches {first} to {last} changed")
+    else:
+        print_paragraph(f"{name}, state after batch {document['batch']}")
+    if not rows:
+        print_paragraph("No rows.")
+        return
+    right = {n for n in names if all(_is_number(row.get(n)) for row in rows)}
+    print_rows(
+        [n.replace(" ", "_") for n in names],
+        [[_cell(row.get(n)) for n in names] for row in rows],
+        right=" ".join(n.replace(" ", "_") for n in right),
+    )
+    if document["truncated"]:
+        hint(f"More than these {len(rows)} rows: --limit, or --format parquet --output FILE.")
+
+
+def _flat(row: Document) -> Document:
+    """Structs one level deep as columns of their own, like ``key.k``."""
+    flat: Document = {}
+    for name, value in row.items():
+        if isinstance(value, dict) and value:
+            flat |= {f"{name}.{inner}": deep for inner, deep in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value.replace("\n", "\\n")
+    return json.dumps(value, ensure_ascii=False)
+
+
+# files
+
+
+def _write_csv(frame: DataFrame, wanted: Wanted) -> None:
+    names = [field.name for field in frame.schema.fields]
+    limited = frame.limit(wanted.limit) if wanted.limit else frame
+    found = (plain_row(row, frame.schema) for row in limited.toLocalIterator())
+    first = next(found, None)  # Spark's errors come before anything is written
+    rows = itertools.chain([] if first is None else [first], found)
+    if wanted.output is None:
+        _put_csv(sys.stdout, names, rows)
+        return
+    with _new_file(wanted.output) as file:
+        count = _put_csv(file, names, rows)
+    _tell_written(wanted.output, count)
+
+
+def _put_csv(file: TextIO, names: list[str], rows: Iterator[Document]) -> int:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    count = 0
+    for count, row in enumerate(rows, 1):  # noqa: B007 - the last number is how many there were
+        writer.writerow([_csv_cell(row[name]) for name in names])
+    return count
+
+
+def _csv_cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def _write_parquet(frame: DataFrame, wanted: Wanted) -> None:
+    """One file, written by one task of Spark's, so that it need not fit into memory."""
+    assert wanted.output is not None
+    limited = frame.limit(wanted.limit) if wanted.limit else frame
+    near = os.path.dirname(os.path.abspath(wanted.output))
+    scratch = tempfile.mkdtemp(prefix=".seamark-state-", dir=near)
+    try:
+        limited.coalesce(1).write.parquet(f"file://{scratch}/rows")
+        parts = glob.glob(f"{glob.escape(scratch)}/rows/part-*.parquet")
+        if len(parts) != 1:
+            raise RefusedError(
+                "Spark has not written the rows on this machine",
+                hint="Its executors are elsewhere. Unset MASTER, so that a local Spark reads.",
+            )
+        with _new_file(wanted.output):
+            os.replace(parts[0], wanted.output)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    _tell_written(wanted.output, None)
+
+
+@contextmanager
+def _new_file(path: str) -> Iterator[TextIO]:
+    """A file that was not there before, and is not there when writing it fails."""
+    try:
+        file = open(path, "x", encoding="utf-8", newline="")  # noqa: SIM115 - closed below
+    except FileExistsError:
+        require_new(Wanted("", path, 0))
+        raise
+    except OSError as error:
+        raise RefusedError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        with file:
+            yield file
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _tell_written(path: str, count: int | None) -> None:
+    rows = "" if count is None else f"{count} {'row' if count == 1 else 'rows'}, "
+    print_paragraph(f"{path}: {rows}{size_text(os.path.getsize(path))}")

@@ -1,0 +1,187 @@
+"""``seamark spark watch``: one checkpoint of a directory after another."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from seamark.cli.durations import duration
+from seamark.cli.output import Document, print_json, stderr, stdout
+from seamark.cli.settings import Command, settings
+from seamark.cli.spark.directories import opened_directory, target_store
+from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
+from seamark.errors import CheckpointNotFoundError, SeamarkError
+from seamark.spark.native.directory import Directory
+from seamark.spark.native.snapshot import Snapshot, take_snapshot
+from seamark.spark.native.watch_status import WatchStatus
+from seamark.spark.native.watching import KEEP, Watcher
+
+_LOOK: Final = 0.1
+_BATCHES: Final = re.compile(r"([1-9]\d*)\s*b(?:atch(?:es)?)?")
+
+Show = Callable[[Snapshot], None]
+
+
+def _every(_: click.Context, __: click.Parameter, text: str) -> float:
+    """An int for batches, a float for seconds."""
+    found = _BATCHES.fullmatch(text.strip().lower())
+    if found is not None:
+        return int(found[1])
+    try:
+        seconds = duration(text)
+    except click.BadParameter:
+        seconds = 0.0
+    if seconds <= 0:
+        raise click.BadParameter("give a time like 30s, or batches like 5b")
+    return seconds
+
+
+@click.command("watch", cls=Command)
+@click.argument("path")
+@click.argument("store")
+@click.option("--once", is_flag=True, help="Take one checkpoint and end.")
+@click.option(
+    "--every",
+    default="1b",
+    show_default=True,
+    metavar="30s|5b",
+    callback=_every,
+    help="How often: a time, or a number of batches.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    default=KEEP,
+    show_default=True,
+    help="Prune to that many checkpoints after each one.",
+)
+def command(path: str, store: str, once: bool, every: float, keep: int) -> None:
+    """Keep taking a directory into a store.
+
+    The newest committed batch of PATH becomes a checkpoint of STORE, again and again, as 'seamark
+    spark snapshot' does once. The query is not touched and need not run; PATH need not exist yet.
+    What fails is told and tried again. Ctrl-C or SIGTERM end it, after a last checkpoint; a second
+    one ends it at once.
+    """
+    with opened_directory(path) as directory:
+        if once:
+            with target_store(store) as opened:
+                taken = take_snapshot(directory, opened, keep=keep)
+            _print(taken, None, stdout())
+            return
+        _watch(directory, store, every, keep)
+
+
+def _watch(directory: Directory, store: str, every: float, keep: int) -> None:
+    taken: SimpleQueue[Snapshot] = SimpleQueue()
+    watcher = Watcher(
+        directory,
+        store,
+        every=every,
+        keep=keep,
+        storage_options=settings().storage_options,
+        on_taken=taken.put,
+    )
+    _say_what_is_awaited(directory)
+    with _signals() as received, _screen(watcher) as show:
+        watcher.start()
+        try:
+            while not watcher.join(_LOOK):
+                show(taken)
+                if received and not watcher.ending:
+                    watcher.finish()
+        finally:
+            status = watcher.stop(last=False)
+        show(taken)
+    if status.failures_in_a_row and status.last_failure is not None:
+        stderr().print(Text(f"warning: the last try failed: {status.last_failure.what}"))
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+
+
+def _say_what_is_awaited(directory: Directory) -> None:
+    try:
+        awaited = directory.newest_commit() is None
+        what = "its first committed batch"
+    except CheckpointNotFoundError:
+        awaited, what = True, "it to appear"
+    except SeamarkError:
+        return  # the watcher tells, and tries again
+    if awaited and not settings().quiet:
+        stderr().print(Text(f"{directory.url}: waiting for {what}"))
+
+
+def _print(taken: Snapshot, status: WatchStatus | None, console: Console) -> None:
+    document = snapshot_document(taken)
+    if settings().as_json:
+        lag = {} if status is None else _lag(status)
+        print_json(document | lag)
+        return
+    console.print(snapshot_line(document), markup=False)
+
+
+def _lag(status: WatchStatus) -> Document:
+    return {
+        "newest_batch": status.newest_batch,
+        "lag_batches": status.lag_batches,
+        "failures": status.failures,
+    }
+
+
+@contextmanager
+def _screen(watcher: Watcher) -> Iterator[Callable[[SimpleQueue[Snapshot]], None]]:
+    """What prints the checkpoints that wait in a queue; on a terminal with a live line below."""
+    console = stdout()
+    asked = settings()
+    is_live = console.is_terminal and not asked.quiet and not asked.as_json
+    live = Live(console=console, auto_refresh=False, transient=True) if is_live else None
+
+    def show(queue: SimpleQueue[Snapshot]) -> None:
+        status = watcher.status()
+        while True:
+            try:
+                _print(queue.get_nowait(), status, console)
+            except Empty:
+                break
+        if live is not None:
+            live.update(Text(str(status), "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    if live is None:
+        yield show
+        return
+    with live:
+        yield show
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect the first SIGINT or SIGTERM; the second does what it does by default."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def note(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    before: dict[int, Any] = {}
+    for each in (signal.SIGINT, signal.SIGTERM):
+        before[each] = signal.signal(each, note)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,36 @@
+"""``seamark unpin``: let go of a checkpoint."""
+
+from __future__ import annotations
+
+import click
+
+from seamark.cli.layout import print_paragraph
+from seamark.cli.output import hint, print_json
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import opened
+from seamark.errors import CheckpointNotFoundError
+
+
+@click.command("unpin", cls=Command)
+@click.argument("store")
+@click.argument("name")
+def command(store: str, name: str) -> None:
+    """Remove a pin.
+
+    The checkpoint itself stays until a prune no longer keeps it.
+    """
+    with opened(store) as found:
+        pins = found.pins()
+        if name not in pins:
+            names = ", ".join(sorted(pins)) or "none"
+            raise CheckpointNotFoundError(
+                f"there is no pin {name!r}", where=found.url, hint=f"There are: {names}."
+            )
+        found.unpin(name)
+        checkpoint_id = pins[name].checkpoint_id
+        url = found.url
+    if settings().as_json:
+        print_json({"store": url, "name": name, "id": checkpoint_id})
+        return
+    print_paragraph(f"The pin {name} is gone from checkpoint {checkpoint_id}.")
+    hint(f"To pin it again:  seamark pin {store} {checkpoint_id} {name}")

@@ -1,0 +1,183 @@
+"""``seamark verify``: what is stored is what was written, or the difference is named."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+
+import click
+
+from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.listing import Summary, chain_ids, summaries
+from seamark.cli.output import Document, bar, hint, print_json, styled
+from seamark.cli.settings import Command, settings
+from seamark.cli.stores import load, opened, resolve_id
+from seamark.cli.verifying import Check, check_all
+from seamark.errors import DamageError, StoreUnavailableError
+from seamark.pipeline.figures import size_text
+from seamark.store import CheckpointStore
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
+
+
+def _share(text: str) -> float:
+    found = _SHARE.fullmatch(text.strip())
+    if found is None or not 0 < float(found[1]) <= 100:
+        raise click.BadParameter(f"{text!r} is not a share like 10%")
+    return float(found[1]) / 100
+
+
+@click.command("verify", cls=Command)
+@click.argument("store")
+@click.argument("checkpoint", metavar="[ID]", required=False)
+@click.option("--read-data", is_flag=True, help="Read and check every byte of state too.")
+@click.option(
+    "--read-data-subset", type=_share, metavar="SHARE", help="The same for a share, like 10%."
+)
+@click.option("--seed", type=int, help="Chooses the share; without it each run takes another one.")
+def command(
+    store: str,
+    checkpoint: str | None,
+    read_data: bool,
+    read_data_subset: float | None,
+    seed: int | None,
+) -> None:
+    """Check what is stored, down to every byte if asked.
+
+    All manifests are read and checked, and that their parents and state are there in full size.
+    With ID only that checkpoint and those it builds on. Safe on a store in use. Exit code 3 when
+    something is damaged, 7 when something could not be read; warnings alone are 0.
+    """
+    if read_data and read_data_subset is not None:
+        raise click.UsageError("--read-data and --read-data-subset exclude each other")
+    with opened(store) as found:
+        known = summaries(found)
+        ids = _wanted(found, checkpoint, known)
+        seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+        share = 1.0 if read_data else read_data_subset or 0.0
+        read = chosen_share(ids, known, share, seed)
+        weights = {i: _size(known, i) for i in ids} if read else None
+        total = sum(weights.values()) if weights is not None else len(ids)
+        with bar("Verifying", total, of_bytes=weights is not None) as advance:
+            checks = check_all(found, ids, read=read, progress=advance, weights=weights)
+    document = _document(found.url, checks, share)
+    if read_data_subset is not None:
+        document["seed"] = seed
+    if settings().as_json:
+        print_json(document)
+    else:
+        show(document, store)
+    if code := document["exit_code"]:
+        raise click.exceptions.Exit(code)
+
+
+def _wanted(store: CheckpointStore, checkpoint: str | None, known: dict[int, Summary]) -> list[int]:
+    if checkpoint is None:
+        return list(known)
+    checkpoint_id = resolve_id(store, checkpoint)
+    if checkpoint_id not in known:
+        load(store, checkpoint_id)  # says that there is none, or what is wrong with it
+    return chain_ids(checkpoint_id, known) or [checkpoint_id]
+
+
+def chosen_share(ids: list[int], known: dict[int, Summary], share: float, seed: int) -> set[int]:
+    """Checkpoints that together hold at least this share of the bytes; the same for one seed."""
+    if share >= 1:
+        return set(ids)
+    shuffled = sorted(ids)
+    random.Random(seed).shuffle(shuffled)
+    goal = share * sum(_size(known, i) for i in ids)
+    chosen: set[int] = set()
+    reached = 0
+    for checkpoint_id in shuffled:
+        if reached >= goal:
+            break
+        chosen.add(checkpoint_id)
+        reached += _size(known, checkpoint_id)
+    return chosen
+
+
+def _size(known: dict[int, Summary], checkpoint_id: int) -> int:
+    return (known[checkpoint_id].new_bytes or 0) if checkpoint_id in known else 0
+
+
+def _document(url: str, checks: list[Check], share: float) -> Document:
+    counted = Counter(check.status for check in checks)
+    code = 0
+    if counted["unreadable"]:
+        code = StoreUnavailableError.exit_code
+    if counted["damaged"]:
+        code = DamageError.exit_code
+    return {
+        "store": url,
+        "checkpoints": [
+            {
+                "id": check.id,
+                "status": check.status,
+                "damage": check.damage,
+                "warnings": check.warnings,
+                "error": check.error.what if check.error is not None else None,
+                "data_read": check.data_read,
+            }
+            for check in checks
+        ],
+        "ok": counted["ok"],
+        "damaged": counted["damaged"],
+        "unreadable": counted["unreadable"],
+        "gone": counted["gone"],
+        "read_data": share,
+        "bytes_read": sum(check.bytes_read for check in checks),
+        "data_read": sum(check.data_read for check in checks),
+        "exit_code": code,
+    }
+
+
+def show(document: Document, url: str) -> None:
+    """Lay the document out for a person: what is not in order, then the sum."""
+    rows = document["checkpoints"]
+    if not rows:
+        print_paragraph("No checkpoints: nothing to verify.")
+        return
+    told = [
+        (row["id"], word, finding)
+        for row in rows
+        for word, finding in [
+            *[("damaged", text) for text in row["damage"]],
+            *([("unreadable", row["error"])] if row["error"] else []),
+            *([("gone", "pruned meanwhile")] if row["status"] == "gone" else []),
+        ]
+    ]
+    warned = Counter(text for row in rows for text in row["warnings"] if row["status"] != "gone")
+    if told:
+        print_rows(
+            ("ID", "STATUS", "FINDING"),
+            [[str(number), styled(word), finding] for number, word, finding in told],
+            right="ID",
+        )
+    for text, times in warned.items():
+        print_paragraph(f"warning: {text}" + (f" ({times} checkpoints)" if times > 1 else ""))
+    counts = [f"{document[word]} {word}" for word in ("ok", "damaged", "unreadable", "gone")]
+    print_paragraph(
+        f"{len(rows)} checkpoints: "
+        + ", ".join(text for text in counts if not text.startswith("0 "))
+        + f" · {_depth(document)}"
+    )
+    if document["damaged"]:
+        hint(f"Which one would a start choose?  seamark recover {url} --explain")
+    elif document["unreadable"]:
+        hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
+    elif not document["data_read"]:
+        hint(f"To read every byte too:  seamark verify {url} --read-data")
+
+
+def _depth(document: Document) -> str:
+    if not document["data_read"]:
+        return "manifests read, state present in full size"
+    size = size_text(document["bytes_read"])
+    if document["read_data"] >= 1:
+        return f"all bytes read ({size} of state)"
+    return (
+        f"state of {document['data_read']} read ({size}, asked for "
+        f"{document['read_data']:.0%}, seed {document['seed']})"
+    )

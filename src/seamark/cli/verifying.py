@@ -1,0 +1,136 @@
+"""Checking many checkpoints, each one's bytes once, also while others write and prune."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from seamark.cli.output import Advance
+from seamark.errors import DamageError, StoreUnavailableError
+from seamark.manifest import CheckpointManifest
+from seamark.spark.placement import state_id, states_beside
+from seamark.state import StateStore
+from seamark.store import CheckpointStore
+from seamark.store.inspection import Examined, Kind
+from seamark.store.owner import Standing, standing
+
+
+@dataclass
+class Check:
+    """What was found about one checkpoint."""
+
+    id: int
+    status: str
+    """ok, damaged, gone (pruned meanwhile) or unreadable (which proves nothing)."""
+    damage: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    parent_id: int | None = None
+    bytes_read: int = 0
+    data_read: bool = False
+    error: StoreUnavailableError | None = None
+
+
+def check_all(
+    store: CheckpointStore,
+    ids: Sequence[int],
+    *,
+    read: Collection[int],
+    progress: Advance | None = None,
+    weights: Mapping[int, int] | None = None,
+) -> list[Check]:
+    """Check manifests, and all bytes of those in ``read``; one that builds on damage is damaged.
+
+    An I/O error is put down as ``unreadable`` and the rest goes on. Progress counts checkpoints,
+    or their ``weights``.
+    """
+    states = states_beside(store)
+    checks: dict[int, Check] = {}
+    for checkpoint_id in ids:
+        checks[checkpoint_id] = _check(store, states, checkpoint_id, checkpoint_id in read)
+        if progress is not None:
+            progress(1 if weights is None else weights.get(checkpoint_id, 0))
+    for checkpoint_id in sorted(checks):
+        _look_at_parent(store, checks, checkpoint_id)
+    return [checks[checkpoint_id] for checkpoint_id in ids]
+
+
+def _check(store: CheckpointStore, states: StateStore, checkpoint_id: int, read: bool) -> Check:
+    try:
+        seen = store.examine(checkpoint_id, read_data=read)
+        if seen.kind is Kind.CHECKPOINT and not read:
+            seen = _with_partitioned(states, seen)
+        if seen.kind is not Kind.CHECKPOINT and _is_gone(store, checkpoint_id):
+            return Check(checkpoint_id, "gone")
+    except StoreUnavailableError as error:
+        return Check(checkpoint_id, "unreadable", error=error)
+    warnings = [str(issue) for issue in seen.result.issues if issue.severity == "warning"]
+    m = seen.manifest
+    if seen.kind in (Kind.TOMBSTONE, Kind.TOO_LATE):
+        return Check(checkpoint_id, "gone", warnings=seen.result.damage)
+    return Check(
+        checkpoint_id,
+        "ok" if seen.kind is Kind.CHECKPOINT else "damaged",
+        damage=seen.result.damage,
+        warnings=warnings,
+        parent_id=m.parent_id if m is not None and m.is_incremental else None,
+        bytes_read=data_bytes(states, m) if read and m is not None else 0,
+        data_read=read,
+    )
+
+
+def _with_partitioned(states: StateStore, seen: Examined) -> Examined:
+    """The same, with a look at whether partitioned state is there."""
+    m = seen.manifest
+    assert m is not None
+    try:
+        found = state_id(m) if m.is_ours else None
+        problems = states.verify(found, read_data=False).issues if found is not None else []
+    except DamageError as error:
+        problems = [error.what]
+    if not problems:
+        return seen
+    result = type(seen.result).of(m.checkpoint_id, problems, [str(i) for i in seen.result.issues])
+    return Examined(Kind.DAMAGED, m, result)
+
+
+def _is_gone(store: CheckpointStore, checkpoint_id: int) -> bool:
+    """Whether it was pruned since it was listed; a prune says so before it removes anything."""
+    return standing(store.owner(), checkpoint_id) is Standing.PRUNED
+
+
+def _look_at_parent(store: CheckpointStore, checks: dict[int, Check], checkpoint_id: int) -> None:
+    check = checks[checkpoint_id]
+    if check.status != "ok" or check.parent_id is None:
+        return
+    parent = checks.get(check.parent_id)
+    if parent is not None and parent.status == "ok":
+        return
+    if parent is not None and parent.status == "unreadable":
+        check.status, check.error = "unreadable", parent.error
+        return
+    try:
+        if _is_gone(store, checkpoint_id):
+            check.status = "gone"
+            return
+    except StoreUnavailableError as error:
+        check.status, check.error = "unreadable", error
+        return
+    broken = parent is not None and parent.status == "damaged"
+    check.status = "damaged"
+    check.damage.append(
+        f"it builds on {check.parent_id}, which is {'damaged' if broken else 'not there'}"
+    )
+
+
+def data_bytes(states: StateStore, manifest: CheckpointManifest) -> int:
+    """How many bytes of state a checkpoint has outside of its manifest."""
+    try:
+        found = state_id(manifest) if manifest.is_ours else None
+    except DamageError:
+        found = None
+    beside = sum(states.sizes([found]).values()) if found is not None else 0
+    sidecar = manifest.state_bytes
+    if sidecar is None:
+        ends = [o.external_offset + o.external_length for o in manifest.operator_states.values()]
+        sidecar = max(ends, default=0)
+    return sidecar + beside

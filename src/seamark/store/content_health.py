@@ -1,0 +1,108 @@
+"""Whether what a store holds fits together: owner, format, pointer, the newest checkpoint."""
+
+from __future__ import annotations
+
+import time
+
+from seamark.errors import DamageError
+from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.health import Check, failed, ok, tried, warning
+from seamark.store.owner import Standing, standing
+from seamark.store.ownership import claim_mark
+from seamark.store.validation import RecoveryReport
+
+
+def check_contents(store: CheckpointStore) -> list[Check]:
+    """What the store says of itself, and whether its newest checkpoint is whole. Writes nothing."""
+    checks = [tried("format", lambda: _format(store))]
+    if checks[0].verdict == "failed":
+        return checks  # owner.json decides which checkpoints count
+    checks.append(tried("owner", lambda: _owner(store)))
+    checks.append(tried("pointer", lambda: _pointer(store)))
+    checks.append(tried("newest checkpoint", lambda: _newest(store)))
+    return checks
+
+
+def _format(store: CheckpointStore) -> Check:
+    owner = store.owner()
+    if owner.generation == 0:
+        return ok("format", "nobody has claimed this store yet")
+    pipeline = f", pipeline {owner.pipeline}" if owner.pipeline else ""
+    return ok("format", f"store format {owner.format_version}{pipeline}")
+
+
+def _owner(store: CheckpointStore) -> Check:
+    owner = store.owner()
+    if owner.generation == 0:
+        return ok("owner", "none")
+    who = f"generation {owner.generation} ({owner.writer})"
+    hours = (time.time() - owner.claimed_at_ms / 1000) / 3600
+    since = f"{hours:.0f} h ago" if hours >= 2 else f"{max(hours, 0) * 60:.0f} min ago"
+    if owner.released:
+        return ok("owner", f"given back by {who}, claimed {since}")
+    alive = store.backend.is_held(claim_mark(owner.generation))
+    if alive:
+        return ok("owner", f"in use by {who}, claimed {since}")
+    if alive is None:
+        return ok("owner", f"{who}, claimed {since}; this store cannot tell whether it is alive")
+    return warning(
+        "owner",
+        f"{who}, claimed {since}, has died without giving it back",
+        "Nothing is lost: the next start of the pipeline claims it and finishes the last epoch.",
+    )
+
+
+def _pointer(store: CheckpointStore) -> Check:
+    owner = store.owner()
+    named = store.parts.manifests.read_pointer()
+    ids = [i for i in store.list_ids() if standing(owner, i) is not Standing.PRUNED]
+    newest = max(ids, default=None)
+    advice = "It is only a hint, and the next save puts it right."
+    if newest is None:
+        if not named or standing(owner, named) is Standing.PRUNED:
+            return ok("pointer", "nothing to point at")
+        return failed(
+            "pointer",
+            DamageError(
+                f"it names checkpoint {named}, and there is none at all",
+                hint="Was the store emptied by hand? Bring it back from a copy.",
+            ),
+        )
+    if named is None:
+        return warning("pointer", f"missing; the newest checkpoint is {newest}", advice)
+    if named == newest:
+        return ok("pointer", f"names {newest}, the newest checkpoint")
+    if named > newest and standing(owner, named) is Standing.CURRENT:
+        return failed(
+            "pointer",
+            DamageError(
+                f"it names checkpoint {named}, which is gone; the newest is {newest}",
+                hint="Was it removed by hand? Bring it back from a copy, if there is one.",
+            ),
+        )
+    return warning("pointer", f"names {named}; the newest checkpoint is {newest}", advice)
+
+
+def _newest(store: CheckpointStore) -> Check:
+    walk = store.recover_latest_validated()
+    name = "newest checkpoint"
+    if walk.fresh_start:
+        return ok(name, "the store is empty")
+    broken = [(i, why) for i, why in walk.skipped if "superseded" not in why]
+    if walk.chosen_id is None and not broken:
+        return ok(name, "all are superseded: a start begins anew")
+    if broken:
+        return failed(name, _damage(walk, broken))
+    return ok(name, f"{walk.chosen_id} is whole, every byte was read")
+
+
+def _damage(walk: RecoveryReport, broken: list[tuple[int, str]]) -> DamageError:
+    worst = f"{broken[0][0]} is damaged: {broken[0][1]}"
+    if len(broken) > 1:
+        worst += f", and {len(broken) - 1} more"
+    if walk.chosen_id is None:
+        return DamageError(worst, hint="No checkpoint can be used. Bring the store back.")
+    return DamageError(
+        worst,
+        hint=f"A start would go back to {walk.chosen_id}: 'seamark recover STORE --explain'.",
+    )

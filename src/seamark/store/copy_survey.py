@@ -1,0 +1,212 @@
+"""Looking at two stores before a copy between them: what there is to do. Writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FencedError,
+    InvalidInputError,
+    RefusedError,
+)
+from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.copy_plan import (
+    Copying,
+    Item,
+    There,
+    must_write,
+    pins_to_copy,
+    refuse_other_history,
+    with_chains,
+)
+from seamark.store.copy_transfer import translated
+from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.manifests import Found
+from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.ownership import claim_mark
+
+Outcome = Literal["copied", "there already", "pruned there", "damaged", "gone"]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What became of one checkpoint."""
+
+    checkpoint_id: int
+    outcome: Outcome
+    size: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """What a copy is going to do. Made without writing anything."""
+
+    source: Owner
+    target: Owner
+    items: dict[int, Item]
+    """All that the target shall hold, by id, ascending."""
+    arriving: list[int]
+    """Those whose manifest is to be written or brought up to date."""
+    unusable: list[Copied]
+    """Those that are damaged or gone in the source, or pruned in the target."""
+    copying: Copying
+    replaceable: frozenset[int] = frozenset()
+    """Ids of the target that hold what a fenced writer has left."""
+    pins: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes to copy, as far as manifests tell."""
+        return sum(self.items[i].size for i in self.arriving)
+
+
+def plan_copy(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    checkpoint_id: int | None = None,
+    *,
+    pins: bool = False,
+) -> CopyPlan:
+    """What has to be copied: one checkpoint with all that it builds on, or all that count.
+
+    :class:`FencedError` when a writer uses the target, :class:`RefusedError` when it holds another
+    history, :class:`DamageError` when the one that was asked for is damaged.
+    """
+    _refuse_same_place(source, target)
+    owner, there_owner = source.owner(), target.owner()
+    _refuse_in_use(target, there_owner)
+    known, unusable = _readable(source, owner)
+    if checkpoint_id is None:
+        chosen = [i for i in known if standing(owner, i) is Standing.CURRENT]
+        chosen = [i for i in chosen if standing(there_owner, i) is not Standing.PRUNED]
+    else:
+        chosen = [_required(source, owner, checkpoint_id, known, unusable)]
+        unusable = []
+    items = {i: known[i] for i in with_chains(chosen, known)}
+    there = _target_contents(target, there_owner)
+    refuse_other_history(owner, there_owner, known, there)
+    _refuse_damaged(target, items, there)
+    arriving = [i for i in items if must_write(items[i], there.get(i))]
+    if checkpoint_id is None:
+        unusable += [
+            Copied(i, "pruned there", why="pruned in the target, and not brought back")
+            for i in known
+            if i not in items and standing(owner, i) is Standing.CURRENT
+        ]
+    counting = [i for i in known if standing(owner, i) is Standing.CURRENT]
+    late = [i for i, found in there.items() if found.too_late and i not in items]
+    copying = Copying(
+        owner,
+        list(items.values()),
+        arriving,
+        late if arriving else [],
+        has_newest=bool(counting) and counting[-1] in items,
+    )
+    wanted_pins = pins_to_copy(owner, there_owner, items) if pins else {}
+    named = {name: pin.checkpoint_id for name, pin in wanted_pins.items()}
+    replaceable = frozenset(i for i in items if (t := there.get(i)) and t.too_late)
+    return CopyPlan(owner, there_owner, items, arriving, unusable, copying, replaceable, pins=named)
+
+
+def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:
+    local = [os.path.realpath(s.url) for s in (source, target) if _is_local(s)]
+    if source.backend is target.backend or (len(local) == 2 and local[0] == local[1]):
+        raise InvalidInputError("source and target are the same store", where=source.url)
+
+
+def _is_local(store: CheckpointStore) -> bool:
+    return isinstance(store.backend, FilesystemBlobs)
+
+
+def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
+    if not owner.generation or owner.released:
+        return
+    if target.backend.is_held(claim_mark(owner.generation)) is not False:
+        raise FencedError(
+            "the target is in use by another writer",
+            where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
+            hint="Nothing was copied. Stop that writer, or copy to a store of its own.",
+        )
+
+
+def _readable(source: CheckpointStore, owner: Owner) -> tuple[dict[int, Item], list[Copied]]:
+    """The checkpoints of the source by id, and those that cannot be read."""
+    items: dict[int, Item] = {}
+    unusable: list[Copied] = []
+    for checkpoint_id, found in source.parts.manifests.read_many(source.list_ids()):
+        if isinstance(found, DamageError):
+            if standing(owner, checkpoint_id) is Standing.CURRENT:
+                unusable.append(Copied(checkpoint_id, "damaged", why=found.what))
+        elif isinstance(found, Found):
+            covering = source.parts.ownership.covering(
+                owner, found.manifest.generation, checkpoint_id
+            )
+            if not arrived_too_late(covering, found.manifest):
+                items[checkpoint_id] = _item(found)
+    return items, unusable
+
+
+def _required(
+    source: CheckpointStore,
+    owner: Owner,
+    checkpoint_id: int,
+    known: dict[int, Item],
+    unusable: list[Copied],
+) -> int:
+    """The id that was asked for, when it and all that it builds on can be read."""
+    at: int | None = checkpoint_id
+    while at is not None:
+        if at not in known:
+            why = next((each.why for each in unusable if each.checkpoint_id == at), None)
+            if why is None and at == checkpoint_id:
+                raise CheckpointNotFoundError(
+                    f"there is no checkpoint {checkpoint_id}", where=source.url
+                )
+            raise DamageError(
+                f"checkpoint {checkpoint_id} is not whole, so it was not copied",
+                where=f"{source.url}: {at}: {why or 'gone'}",
+                hint="Nothing was copied. Choose another one.",
+            )
+        at = known[at].parent_id
+    if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
+        raise RefusedError(
+            f"checkpoint {checkpoint_id} was given up by a rollback, so no start would use it",
+            where=source.url,
+            hint="Choose one that counts.",
+        )
+    return checkpoint_id
+
+
+def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, There]:
+    """What the target holds, by id."""
+    there: dict[int, There] = {}
+    for checkpoint_id, found in target.parts.manifests.read_many(target.list_ids()):
+        if isinstance(found, Found):
+            there[checkpoint_id] = There(_item(found), arrived_too_late(owner, found.manifest))
+        elif isinstance(found, DamageError):
+            there[checkpoint_id] = There(None)
+    return there
+
+
+def _item(found: Found) -> Item:
+    content = hashlib.sha256(translated(found, None)).digest()
+    return Item.of(found.manifest, len(found.data), content)
+
+
+def _refuse_damaged(
+    target: CheckpointStore, items: Collection[int], there: dict[int, There]
+) -> None:
+    for checkpoint_id, found in there.items():
+        if found.item is None and checkpoint_id in items:
+            raise DamageError(
+                f"checkpoint {checkpoint_id} of the target is damaged",
+                where=target.url,
+                hint="Nothing was copied. Remove it there, or copy to a store of its own.",
+            )

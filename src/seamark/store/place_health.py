@@ -1,0 +1,244 @@
+"""Whether the place where a store lives keeps what it promises: permissions, conditions, time."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from seamark.errors import RefusedError, SeamarkError
+from seamark.store.blobs import Blobs
+from seamark.store.filesystem import TEMPORARY, FilesystemBlobs
+from seamark.store.health import Check, failed, ok, tried, warning
+from seamark.store.layout import OWNER_KEY, PROBE_PREFIX
+from seamark.store.mounts import Mount, mount_of
+from seamark.store.posix import sync_folder
+from seamark.store.probe import probe_conditional_writes
+
+CLOCK_SECONDS: Final = 5.0
+_SLOW_WRITE: Final = 0.25
+_FEW_BYTES: Final = 1 << 30
+_FEW_PERCENT: Final = 5
+_TRIES: Final = 3
+_MIB: Final = 1 << 20
+
+
+def check_place(blobs: Blobs, *, write: bool) -> list[Check]:
+    """All that can be found out about a place; without ``write`` nothing is put there."""
+    checks = [tried("read", lambda: _reading(blobs))]
+    if checks[0].verdict == "failed":
+        return checks  # all else would say the same again
+    if isinstance(blobs, FilesystemBlobs):
+        checks += check_disk(blobs.url)
+    if write:
+        with _tidied(blobs) as probed:
+            checks += _writing(probed)
+    return checks
+
+
+def _reading(blobs: Blobs) -> Check:
+    blobs.entries(PROBE_PREFIX)
+    blobs.folders_holding("checkpoints/", "manifest.json")
+    blobs.read(OWNER_KEY, 16 << 20)
+    return ok("read", "listing and reading work")
+
+
+def check_disk(path: str) -> list[Check]:
+    """The file system under a path: what kind it is, and how much room it has."""
+    return [
+        tried("file system", lambda: _file_system(mount_of(path))),
+        tried("free space", lambda: _free_space(path)),
+    ]
+
+
+def _file_system(mount: Mount | None) -> Check:
+    name = "file system"
+    if mount is None:
+        return ok(name, "its kind is not known here")
+    found = f"{mount.kind} at {mount.point}"
+    if mount.is_network:
+        return warning(
+            name,
+            found,
+            "Over a network, locks may not reach other machines and a write may be lost when the "
+            "server restarts. Run one writer at a time, or use an object store.",
+        )
+    if mount.is_memory:
+        return warning(name, found, "It is in memory: nothing of it survives a restart.")
+    return ok(name, found)
+
+
+def _free_space(path: str) -> Check:
+    disk = os.statvfs(path)
+    free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    percent = 100 * free / total if total else 100.0
+    found = f"{free // _MIB} MiB free, {percent:.0f} %"
+    if disk.f_files and not disk.f_favail:
+        return warning("free space", f"{found}, but no file can be added", "Remove some files.")
+    if free < _FEW_BYTES or percent < _FEW_PERCENT:
+        return warning("free space", found, "Keep fewer checkpoints, or give it more room.")
+    return ok("free space", found)
+
+
+# with writes
+
+
+def _writing(blobs: Blobs) -> list[Check]:
+    key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
+    first = tried("write", lambda: _write_and_remove(blobs, key))
+    if first.verdict == "failed":
+        return [first]
+    checks = [first, tried("conditional writes", lambda: _conditions(blobs))]
+    checks.append(tried("durable write", lambda: _durable_write(blobs)))
+    if isinstance(blobs, FilesystemBlobs):
+        checks.append(tried("locks", lambda: _locks(blobs)))
+        checks.append(tried("links", lambda: _links(blobs.url)))
+    checks.append(tried("clock", lambda: _clock(blobs)))
+    return checks
+
+
+def _write_and_remove(blobs: Blobs, key: str) -> Check:
+    blobs.create(key, b"seamark doctor")
+    try:
+        found = blobs.read(key, 64)
+    finally:
+        try:
+            blobs.delete([key])
+        except SeamarkError as error:
+            error.hint = (
+                f"Deleting is needed to prune. {key} was left behind; allow it, then 'seamark gc'."
+            )
+            raise
+    if found is None or found.data != b"seamark doctor":
+        raise RefusedError(
+            "what was written cannot be read back at once",
+            hint="A store must show a write to everybody as soon as it is acknowledged.",
+        )
+    return ok("write", "writing, reading back and removing work")
+
+
+def _conditions(blobs: Blobs) -> Check:
+    probe_conditional_writes(blobs)
+    return ok("conditional writes", "a second create and a stale replace are refused")
+
+
+def _durable_write(blobs: Blobs) -> Check:
+    keys = [f"{PROBE_PREFIX}{uuid.uuid4().hex}" for _ in range(_TRIES)]
+    seconds = []
+    try:
+        for key in keys:
+            started = time.perf_counter()
+            blobs.create(key, b"x" * 4096)
+            seconds.append(time.perf_counter() - started)
+    finally:
+        blobs.delete(keys)
+    middle = sorted(seconds)[len(seconds) // 2]
+    local = isinstance(blobs, FilesystemBlobs)
+    how = "file and folder fsynced" if local else "one PUT, acknowledged"
+    found = f"{middle * 1000:.1f} ms for 4 KiB ({how})"
+    if middle > _SLOW_WRITE:
+        return warning(
+            "durable write", found, "Every epoch waits for a few of these. Is the place busy?"
+        )
+    return ok("durable write", found)
+
+
+def _locks(blobs: Blobs) -> Check:
+    name = f"doctor-{uuid.uuid4().hex}"
+    try:
+        with blobs.hold(name):
+            seen = blobs.is_held(name)
+        left = blobs.is_held(name)
+    finally:
+        blobs.delete([f"locks/{name}.lock"])
+    if seen is False or left is True:
+        error = RefusedError(
+            "locks do not exclude anybody here",
+            hint="Two writers could change owner.json at once. Use another file system.",
+        )
+        return failed("locks", error)
+    return ok("locks", "a lock that is held is seen, and gone when it is given back")
+
+
+def _links(root: str) -> Check:
+    """Names are taken by hard links, which never overwrite; where there are none, under a lock."""
+    one, two = (f"{root}/{PROBE_PREFIX}{uuid.uuid4().hex}" for _ in range(2))
+    try:
+        for path in (one, two):
+            with open(path, "xb"):
+                pass
+        try:
+            os.link(one, two)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            return warning(
+                "links",
+                f"hard links do not work: {error.strerror}",
+                "A lock stands in for them, which excludes only writers that use it too.",
+            )
+        else:
+            return failed("links", RefusedError("a link replaces a file that is there"))
+        os.rename(one, f"{one}.renamed")
+        os.rename(f"{one}.renamed", one)
+        sync_folder(os.path.dirname(one))
+        return ok("links", "a link never replaces what is there")
+    finally:
+        for path in (one, two, f"{one}.renamed"):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def _clock(blobs: Blobs) -> Check:
+    key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
+    before = time.time()
+    try:
+        if isinstance(blobs, FilesystemBlobs):
+            # by the file system's own clock, which is a server's on a network
+            with open(f"{blobs.url}/{key}", "xb") as file:
+                file.write(b"?")
+                file.flush()
+                there = os.fstat(file.fileno()).st_mtime
+        else:
+            blobs.create(key, b"?")
+            entry = blobs.stat(key)
+            if entry is None:
+                raise RefusedError("what was written is not there")
+            there = entry.modified
+    finally:
+        blobs.delete([key])
+    after = time.time()
+    # a store may tell whole seconds only
+    off = max(int(before) - there, there - after, 0.0)
+    if off > CLOCK_SECONDS:
+        return warning(
+            "clock",
+            f"the store's clock and ours are {off:.0f} s apart",
+            "Ages of leftovers and of pins are told by these clocks. Set both by NTP.",
+        )
+    return ok("clock", f"the store's clock and ours are less than {CLOCK_SECONDS:.0f} s apart")
+
+
+@contextmanager
+def _tidied(blobs: Blobs) -> Iterator[Blobs]:
+    """Leave no folder behind that was not there: the place may not be a store yet."""
+    folders: list[str] = []
+    if isinstance(blobs, FilesystemBlobs):
+        blobs = FilesystemBlobs(blobs.url)  # a handle remembers which folders it has made
+        new = [PROBE_PREFIX, TEMPORARY, "locks/"]
+        if os.path.exists(f"{blobs.url}/{OWNER_KEY}"):
+            new = [PROBE_PREFIX]  # a writer may be about to use the others
+        folders = [f"{blobs.url}/{name}".rstrip("/") for name in new]
+        folders = [folder for folder in folders if not os.path.exists(folder)]
+    try:
+        yield blobs
+    finally:
+        for folder in folders:
+            with suppress(OSError):
+                if folder.endswith("/locks"):
+                    os.unlink(f"{folder}/writers.lock")
+            with suppress(OSError):
+                os.rmdir(folder)

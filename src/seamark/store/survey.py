@@ -1,0 +1,79 @@
+"""Looking over all checkpoints of a store at once: one listing, and each manifest read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.manifests import Found, Manifests
+from seamark.store.owner import Owner, Standing, arrived_too_late, live_pins, standing
+from seamark.store.ownership import Ownership
+
+_AT_ONCE: Final = 128
+_UNCOUNTED: Final = (Standing.PRUNED, Standing.VOID)
+
+
+class Surveyed(NamedTuple):
+    """One checkpoint as its manifest tells it; its state and its parents were not looked at."""
+
+    checkpoint_id: int
+    manifest: CheckpointManifest | None
+    damage: str | None
+    """What is proven wrong with the manifest, or None."""
+    superseded: bool
+
+
+def survey(manifests: Manifests, ownership: Ownership) -> Iterator[Surveyed]:
+    """Every checkpoint, newest first, damaged ones too. I/O errors pass through.
+
+    Manifests can be large, so only a few are held at a time.
+    """
+    owner = ownership.read()
+    listed = manifests.ids()
+    named = manifests.read_pointer() or 0
+    wanted = [i for i in reversed(listed) if standing(owner, i) not in _UNCOUNTED]
+    if named and named not in listed and standing(owner, named) not in _UNCOUNTED:
+        owner = ownership.read()  # a prune may have been under way
+        if standing(owner, named) not in _UNCOUNTED:
+            wanted = sorted({named, *wanted}, reverse=True)
+    for start in range(0, len(wanted), _AT_ONCE):
+        part = wanted[start : start + _AT_ONCE]
+        for checkpoint_id, found in manifests.read_many(part):
+            superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+            if isinstance(found, Found):
+                owner = ownership.covering(owner, found.manifest.generation, checkpoint_id)
+                if not arrived_too_late(owner, found.manifest):
+                    damage = damage_in(found.manifest)
+                    yield Surveyed(checkpoint_id, found.manifest, damage, superseded)
+            elif isinstance(found, Exception):
+                yield Surveyed(checkpoint_id, None, found.what, superseded)
+            elif found is None:
+                owner = ownership.read()  # listed a moment ago and gone: pruned meanwhile?
+                if standing(owner, checkpoint_id) is not Standing.PRUNED:
+                    yield Surveyed(checkpoint_id, None, _gone(checkpoint_id, named), superseded)
+
+
+def damage_in(manifest: CheckpointManifest) -> str | None:
+    """Why nothing can be restored from a manifest, as far as it tells itself."""
+    told = manifest
+    if manifest.is_ours:
+        # its own checksum vouches for inline state; decoding all of it would take longest
+        outside = {name: op for name, op in manifest.operator_states.items() if op.external}
+        told = manifest.replace(operator_states=outside)
+    found = [*unrestorable(told, manifest.state_bytes), *unsafe_names(manifest)]
+    return "; ".join(found) or None
+
+
+def _gone(checkpoint_id: int, named: int) -> str:
+    text = f"manifest not found for checkpoint {checkpoint_id}"
+    return f"{text}, although the pointer names it" if checkpoint_id == named else text
+
+
+def known_pins(owner: Owner) -> dict[int, list[str]]:
+    """The names of the pins that have not expired, by checkpoint."""
+    found: dict[int, list[str]] = {}
+    for name, pin in sorted(live_pins(owner).items()):
+        found.setdefault(pin.checkpoint_id, []).append(name)
+    return found

@@ -1,0 +1,125 @@
+"""``seamark copy``: from any store to any other, finished by repeating it, honest about damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seamark.store import open_store
+from tests.cli.running import Cli, closed_folder, flip, options_of, without_rights
+from tests.servers import ObjectServer
+from tests.store.copies import COUNTING, fill, problems
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    with open_store(tmp_path / "source") as store:
+        fill(store)
+    return tmp_path / "source"
+
+
+def test_a_directory_is_copied_and_said_to_be_verified(
+    cli: Cli, source: Path, tmp_path: Path
+) -> None:
+    assert cli("copy", source, tmp_path / "target") == 0
+    assert "4 copied" in cli.out
+    assert "verified" in cli.out
+    with open_store(tmp_path / "target") as target:
+        assert problems(target, COUNTING) == []
+    assert cli("copy", source, tmp_path / "target") == 0
+    assert "0 copied" in cli.out
+    assert "4 there already" in cli.out
+
+
+def test_json_tells_what_became_of_each(cli: Cli, source: Path, tmp_path: Path) -> None:
+    found = cli.document("copy", source, tmp_path / "target", 5, "--pins")
+    assert [(each["id"], each["outcome"]) for each in found["checkpoints"]] == [
+        (1, "copied"),
+        (2, "copied"),
+        (5, "copied"),
+    ]
+    assert found["copied"] == 3
+    assert found["copied_bytes"] == sum(each["bytes"] for each in found["checkpoints"]) > 30_000
+    assert found["pins"] == ["before-upgrade"]
+    with open_store(tmp_path / "target") as target:
+        assert set(target.pins()) == {"before-upgrade"}
+
+
+def test_to_a_bucket_and_back_everything_stays_the_same(
+    cli: Cli, source: Path, tmp_path: Path, s3: ObjectServer
+) -> None:
+    url = s3.new_url("copy")
+    assert cli("copy", source, url, *options_of(s3, "--to-storage-option")) == 0, cli.err
+    with open_store(url, storage_options=s3.storage_options) as there:
+        assert problems(there, COUNTING) == []
+    assert cli("copy", url, tmp_path / "back", *options_of(s3)) == 0, cli.err
+    with open_store(tmp_path / "back") as back, open_store(source) as first:
+        assert problems(back, COUNTING) == []
+        for checkpoint_id in COUNTING:
+            assert back.load_by_id(checkpoint_id) == first.load_by_id(checkpoint_id)
+    other = s3.new_url("other")
+    assert cli("copy", url, other, *options_of(s3)) == 0, "without its own the options are shared"
+    with open_store(other, storage_options=s3.storage_options) as there:
+        assert problems(there, COUNTING) == []
+
+
+def test_a_damaged_one_is_told_with_exit_3_and_the_others_arrive(
+    cli: Cli, source: Path, tmp_path: Path
+) -> None:
+    flip(source / "checkpoints/checkpoint_000005/state.bin")
+    assert cli("copy", source, tmp_path / "target") == 3
+    assert "2 copied" in cli.out
+    assert "2 damaged" in cli.out
+    with open_store(tmp_path / "target") as target:
+        assert problems(target, [1, 2]) == []
+    found = cli.document("copy", source, tmp_path / "target", code=3)
+    reasons = {each["id"]: each["reason"] for each in found["checkpoints"]}
+    assert "checksum" in reasons[5]
+    assert "builds on 5" in reasons[6]
+    assert cli("copy", source, tmp_path / "target", "6") == 3
+    assert "so 6 was not copied" in cli.err
+    flip(source / "checkpoints/checkpoint_000005/manifest.json")
+    assert cli("copy", source, tmp_path / "target", "6") == 3
+    with open_store(tmp_path / "target") as target:
+        assert target.list_ids() == [1, 2]
+
+
+def test_what_is_missing_empty_or_in_use_has_its_own_exit_code(
+    cli: Cli, source: Path, tmp_path: Path
+) -> None:
+    assert cli("copy", tmp_path / "nothing", tmp_path / "target") == 4
+    assert not (tmp_path / "target").exists()
+    (tmp_path / "empty").mkdir()
+    assert cli("copy", tmp_path / "empty", tmp_path / "target") == 0
+    assert "nothing to copy" in cli.out
+    assert cli("copy", source, tmp_path / "target", "17") == 4
+    assert cli("copy", source, tmp_path / "target", "4") == 6
+    with open_store(tmp_path / "target") as used:
+        used.claim()
+        assert cli("copy", source, tmp_path / "target") == 5
+    error = cli.document("copy", source, source, code=1)["error"]
+    assert "same store" in error["what"]
+
+
+def test_a_source_without_permission_proves_nothing_about_it(cli: Cli) -> None:
+    with closed_folder() as folder:
+        cli("copy", folder, folder.parent / "target")
+        with without_rights():
+            assert cli("copy", folder, folder.parent / "target") == 7
+    assert "Permission denied" in cli.err
+
+
+def test_a_secret_of_the_target_is_in_no_error(cli: Cli, source: Path, s3: ObjectServer) -> None:
+    given = options_of(s3, "--to-storage-option")
+    given = [each.replace("=testing", "=hunter2hunter2") for each in given]
+    url = s3.new_url() + "-that-is-not-there"
+    assert cli("copy", source, url, *given, "-vv") != 0
+    assert "hunter2" not in cli.out + cli.err
+    assert cli("copy", source, url, "--to-storage-option", "hunter2hunter2") == 2
+    assert "hunter2" not in cli.out + cli.err

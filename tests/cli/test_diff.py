@@ -1,0 +1,59 @@
+"""The way from one checkpoint to another is told in numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seamark import ConnectorCheckpoint, open_store
+from tests.cli.stores import Commands, save
+
+
+def test_offsets_state_and_watermark_are_subtracted(seamark: Commands, store: Path) -> None:
+    found = seamark.json("diff", store, 1, 3)
+    assert found["epochs"] == 2
+    assert found["sources"]["trades"]["trades-1"] == {"a": "101", "b": "301", "advance": 200}
+    assert found["operators"]["stateStoreSave-0"] == {"a": 6000, "b": 18000, "growth": 12000}
+    assert found["watermark"]["advance_ms"] == 2000
+    assert found["configuration"] == {}
+    shown = seamark("diff", store, 1, 3)
+    assert "+2 epochs" in shown
+    assert "+200" in shown
+    assert "+12 KiB" in shown
+    assert "+2 s" in shown
+
+
+def test_going_back_has_the_other_sign(seamark: Commands, store: Path) -> None:
+    found = seamark.json("diff", store, "latest", 2)
+    assert found["epochs"] == -2
+    assert found["sources"]["trades"]["trades-0"]["advance"] == -200
+    assert "-200" in seamark("diff", store, "latest", 2)
+
+
+def test_changed_sinks_and_configuration_are_named(seamark: Commands, store: Path) -> None:
+    with open_store(store) as found:
+        structure = {"sources": {"trades": "kafka"}, "sinks": {"bars": {"target": "/elsewhere"}}}
+        save(found, 5, extra={"structure": structure}, pipeline_hash=78, sink_names=["bars"])
+    changes = seamark.json("diff", store, 4, 5)["configuration"]
+    assert changes == {"sinks.bars.target": {"a": "/bars", "b": "/elsewhere"}}
+    assert "/bars  →  /elsewhere" in seamark("diff", store, 4, 5)
+
+
+def test_positions_that_are_no_numbers_are_compared_as_they_are(
+    seamark: Commands, store: Path
+) -> None:
+    with open_store(store) as found:
+        for number, position in ((5, "0/16B3748"), (6, "0/16B3990")):
+            offsets = {"orders": ConnectorCheckpoint({"lsn": position}, number)}
+            save(found, number, source_offsets=offsets, source_names=["orders"])
+    at = seamark.json("diff", store, 5, 6)["sources"]["orders"]["lsn"]
+    assert at == {"a": "0/16B3748", "b": "0/16B3990", "advance": None}
+    assert "changed" in seamark("diff", store, 5, 6)
+
+
+def test_a_new_source_has_no_position_before(seamark: Commands, store: Path) -> None:
+    with open_store(store) as found:
+        offsets = {"orders": ConnectorCheckpoint({"0": "7"}, 5)}
+        save(found, 5, source_offsets=offsets, source_names=["orders"])
+    found = seamark.json("diff", store, 4, 5)["sources"]
+    assert found["orders"]["0"] == {"a": None, "b": "7", "advance": None}
+    assert found["trades"]["trades-0"]["b"] is None

@@ -1,0 +1,65 @@
+"""Pins keep checkpoints, by names that other commands understand."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from seamark import open_store
+from seamark.cli.durations import duration_text, parse_duration
+from tests.cli.stores import Commands
+
+
+def test_a_pin_is_made_and_removed_without_disturbing_the_pipeline(
+    seamark: Commands, store: Path
+) -> None:
+    with open_store(store) as running:
+        running.claim()
+        assert "pinned as gold" in seamark("pin", store, "latest", "gold")
+        assert seamark.json("show", store, "gold")["id"] == 4
+        assert "gone from checkpoint 4" in seamark("unpin", store, "gold")
+        running.check_claim()
+        assert running.pins() == {}
+
+
+def test_a_pin_can_expire(seamark: Commands, store: Path) -> None:
+    made = seamark.json("pin", store, 1, "gold", "--expires", "30d")
+    assert made["expires_at_ms"] - made["created_at_ms"] == 30 * 86400 * 1000
+    assert " UTC." in seamark("pin", store, 1, "silver", "--expires", "1h")
+    seamark("pin", store, 1, "brief", "--expires", "0.01s")
+    time.sleep(0.02)
+    seamark("show", store, "brief", code=4)
+
+
+def test_pins_of_nothing_are_refused(seamark: Commands, store: Path) -> None:
+    seamark("pin", store, 99, "gold", code=4)
+    seamark("pin", store, 1, "gold", "--expires", "soon", code=2)
+    seamark("pin", store, 1, "../gold", code=1)
+    seamark("unpin", store, "gold", code=4)
+    assert "There are: none." in seamark.err
+
+
+def test_a_name_is_not_moved_silently(seamark: Commands, store: Path) -> None:
+    seamark("pin", store, 1, "gold")
+    seamark("pin", store, 2, "gold", code=6)
+    assert seamark.json("unpin", store, "gold")["id"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("15min", 900), ("15 min", 900), ("2h", 7200), ("7d", 604800), ("1.5H", 5400)],
+)
+def test_spans_of_time_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1y", "1d2h", "٣h x"])
+def test_anything_else_is_no_span_of_time(text: str) -> None:
+    assert parse_duration(text) is None
+
+
+def test_spans_of_time_are_written_as_people_read_them() -> None:
+    told = [duration_text(seconds) for seconds in (90, 900, 7200, 86400, 604800, 0.5)]
+    assert told == ["90 s", "15 min", "2 h", "1 day", "7 days", "0.5 s"]

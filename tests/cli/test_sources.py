@@ -1,0 +1,127 @@
+"""``seamark sources``: how far each source is, read beside the writer, positions readable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seamark.cli.sources import readable
+from seamark.progress import open_progress, rocksdb_url
+from seamark.progress.store import SourceCheckpointStore
+from tests.cli.running import Cli, closed_folder, with_password, without_rights
+from tests.databases import RedisServer
+
+LONG = json.dumps({"trades": {str(n): 1_000_000 + n for n in range(40)}}).encode()
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def fill(store: SourceCheckpointStore) -> None:
+    with store.session() as session:
+        session.stage_checkpoint("trades", 41, LONG)
+        session.stage_checkpoint("quotes", 40, b"2026-01-05 09:30:01")
+        session.stage_checkpoint("raw", 2**64 - 1, b"\x00\xff\x10")
+        session.stage_checkpoint("new", 0)
+    store.write_config_hash(0x00AB_CDEF_0123_4567)
+
+
+def check(cli: Cli, url: object, *options: str) -> None:
+    found = cli.document("sources", url, *options)
+    assert found["config_hash"] == "00abcdef01234567"
+    by_name = {each["name"]: each for each in found["sources"]}
+    assert by_name["trades"]["position"] == json.loads(LONG)
+    assert by_name["trades"]["sequence"] == 41
+    assert (by_name["quotes"]["position_encoding"], by_name["quotes"]["position"]) == (
+        "text",
+        "2026-01-05 09:30:01",
+    )
+    assert (by_name["raw"]["position_encoding"], by_name["raw"]["position"]) == ("hex", "00ff10")
+    assert by_name["raw"]["sequence"] == 2**64 - 1
+    assert by_name["new"]["position"] is None
+    assert cli("sources", url, *options) == 0
+    assert "00abcdef01234567" in cli.out
+    assert "1000039" in cli.out, "what is long wraps and is not cut"
+
+
+def test_a_rocksdb_folder_is_read_beside_its_writer(cli: Cli, tmp_path: Path) -> None:
+    url = rocksdb_url(tmp_path / "a b")
+    with open_progress(url) as writer:
+        fill(writer)
+        check(cli, url)
+        check(cli, tmp_path / "a b")
+        with writer.session() as session:
+            session.stage_checkpoint("trades", 42, LONG)
+        found = cli.document("sources", url)
+        assert {each["sequence"] for each in found["sources"]} >= {42}
+
+
+def test_the_store_of_a_pipeline_has_its_progress_inside(cli: Cli, tmp_path: Path) -> None:
+    with open_progress(rocksdb_url(tmp_path / "store/progress")) as writer:
+        fill(writer)
+    check(cli, tmp_path / "store")
+
+
+def test_a_redis_namespace_is_given_either_way_and_its_password_is_never_shown(
+    cli: Cli, redis: RedisServer, tmp_path: Path
+) -> None:
+    with open_progress(redis.url, namespace=tmp_path.name) as writer:
+        fill(writer)
+        check(cli, f"{redis.url}?namespace={tmp_path.name}")
+        check(cli, redis.url, "--namespace", tmp_path.name)
+        writer.write_config_hash(1)  # reading has fenced nobody
+    assert cli("sources", redis.url) == 1
+    assert "namespace" in cli.err
+    url = f"{with_password(redis, 'hunter2hunter2')}?namespace=x"
+    assert cli("sources", url, "-vv") == 0
+    assert "hunter2" not in cli.out + cli.err
+    assert cli("sources", url.replace("hunter2", "wrong22"), "-vv") == 7
+    assert "wrong22" not in cli.out + cli.err
+    nobody = url.replace(f":{redis.port}", ":1")
+    assert cli("sources", nobody, "-vv") == 7, "a server that does not answer proves nothing"
+    assert "hunter2" not in cli.out + cli.err
+
+
+def test_what_is_not_there_is_not_found_and_what_is_empty_is_not_an_error(
+    cli: Cli, tmp_path: Path
+) -> None:
+    assert cli("sources", tmp_path / "nothing") == 4
+    assert cli("sources", rocksdb_url(tmp_path / "nothing")) == 4
+    assert not (tmp_path / "nothing").exists()
+    (tmp_path / "folder").mkdir()
+    assert cli("sources", tmp_path / "folder") == 4
+    assert cli("sources", "s3://bucket/store") == 1
+    open_progress(rocksdb_url(tmp_path / "empty")).close()
+    assert cli("sources", tmp_path / "empty") == 0
+    assert "No source is recorded" in cli.out
+    assert cli.document("sources", tmp_path / "empty")["sources"] == []
+
+
+def test_a_folder_without_permission_proves_nothing(cli: Cli) -> None:
+    with closed_folder() as folder:
+        cli("sources", folder)
+        with without_rights():
+            assert cli("sources", folder) == 7
+    assert "Permission denied" in cli.err
+
+
+@pytest.mark.parametrize(
+    ("position", "encoding"),
+    [
+        (b"{}", "json"),
+        (b"17", "json"),
+        (b"NaN", "text"),
+        (b"", "text"),
+        (b"a\x1b[31mred", "hex"),
+        ("größer".encode(), "text"),
+        (b"[" * 100_000, "text"),
+    ],
+)
+def test_a_position_is_shown_as_what_it_is_and_cannot_colour_the_screen(
+    position: bytes, encoding: str
+) -> None:
+    assert readable(position)[0] == encoding

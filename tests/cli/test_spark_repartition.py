@@ -1,0 +1,100 @@
+"""``seamark spark repartition``: shown first, after a snapshot, or refused with nothing changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from seamark.cli.spark import repartition as module
+from seamark.spark.native.repartition import OLDEST
+from seamark.spark.versions import spark_version
+from tests.cli.running import Cli
+from tests.pipeline.workloads import write_input
+from tests.spark.native.queries import run
+from tests.spark.native.test_repartition import entry, make
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+def test_without_yes_it_is_only_shown(cli: Cli, tmp_path: Path) -> None:
+    make(tmp_path / "ck")
+    before = everything(tmp_path)
+    assert cli("spark", "repartition", tmp_path / "ck", "5") == 0
+    assert "from 2 to 5" in cli.out
+    assert "Nothing was changed" in cli.out
+    document = cli.document("spark", "repartition", tmp_path / "ck", "5")
+    assert (document["new_batch"], document["partitions"], document["done"]) == (1, 5, False)
+    assert everything(tmp_path) == before
+
+
+def test_state_that_rocksdb_does_not_keep_is_refused_and_nothing_changes(
+    cli: Cli, tmp_path: Path
+) -> None:
+    make(tmp_path / "ck", provider="org.apache.spark.sql.x.HDFSBackedStateStoreProvider")
+    before = everything(tmp_path)
+    assert cli("spark", "repartition", tmp_path / "ck", "5", "--yes") == 6
+    assert "RocksDB only" in cli.err
+    assert "new checkpointLocation" in cli.err.replace("\n  ", " ")
+    assert everything(tmp_path) == before
+
+
+def test_an_older_spark_is_refused_before_anything_is_looked_at(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "ck")
+    before = everything(tmp_path)
+    monkeypatch.setattr(module, "installed_spark", lambda: (4, 1))
+    assert cli("spark", "repartition", tmp_path / "ck", "5", "--yes") == 6
+    assert "4.2 or newer, and this is 4.1" in cli.err.replace("\n  ", " ")
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(("wanted", "code"), [("0", 2), ("x", 2), ("2", 6)])
+def test_a_number_that_cannot_be_is_refused(
+    cli: Cli, tmp_path: Path, wanted: str, code: int
+) -> None:
+    make(tmp_path / "ck")
+    assert cli("spark", "repartition", tmp_path / "ck", wanted, "--yes") == code
+
+
+def test_a_missing_directory_is_not_found_and_an_unfinished_batch_refused(
+    cli: Cli, tmp_path: Path
+) -> None:
+    assert cli("spark", "repartition", tmp_path / "nowhere", "5") == 4
+    make(tmp_path / "ck").write("offsets/1", entry(2))
+    assert cli("spark", "repartition", tmp_path / "ck", "5", "--yes") == 6
+    assert "batch 1" in cli.err
+    assert not (tmp_path / "ck.seamark").exists()
+
+
+@pytest.mark.warm
+def test_it_is_done_after_a_snapshot_that_leads_back(
+    spark: SparkSession, cli: Cli, tmp_path: Path
+) -> None:
+    if spark_version(spark) < OLDEST:
+        pytest.skip("this Spark has no offline runner")
+    folder = write_input(tmp_path / "input", 1)
+    run(spark, "counted-rocksdb", folder, tmp_path / "ck", tmp_path / "out")
+    logs = {path: (tmp_path / "ck" / path).read_bytes() for path in ("offsets/1", "commits/1")}
+    done = cli.document("spark", "repartition", tmp_path / "ck", "3", "--yes")
+    assert (done["done"], done["new_batch"], done["state_stores"]) == (True, 2, 3)
+    assert (tmp_path / "ck" / "commits" / "2").exists()
+    # a second run has nothing to do
+    assert cli("spark", "repartition", tmp_path / "ck", "3", "--yes") == 6
+    assert "3 state partitions already" in cli.err
+    words = done["undo"].replace("NEW_PATH", str(tmp_path / "back")).split()
+    assert cli(*words[1:]) == 0
+    assert {path: (tmp_path / "back" / path).read_bytes() for path in logs} == logs
+    assert not (tmp_path / "back" / "commits" / "2").exists()

@@ -1,0 +1,193 @@
+"""``seamark spark rollback`` shows first, asks what it must know, and says how to go back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from seamark import open_store
+from seamark.spark.native.directory import Tree
+from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.object_store import ObjectDirectory
+from tests.cli.running import Cli, options_of
+from tests.servers import ObjectServer
+from tests.spark.native.rewinds import contents, make_directory, make_sink
+
+TARGET = 3
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    make_directory(tmp_path / "checkpoint")
+    return _old(tmp_path / "checkpoint")
+
+
+def _old(root: Path) -> Path:
+    """Files that were written a while ago, as those of a query that was stopped."""
+    for path in root.rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    return root
+
+
+def test_without_yes_it_shows_everything_and_changes_nothing(cli: Cli, checkpoint: Path) -> None:
+    before = contents(LocalDirectory(checkpoint))
+    assert cli("spark", "rollback", checkpoint, "--to-batch", TARGET) == 0
+    for told in ("from batch 6 to 3", "state", "commits", "offsets", "source logs", "sources/0/3"):
+        assert told in cli.out
+    assert "--file-sink OUT" in cli.out
+    assert "Nothing was changed." in cli.out
+    assert contents(LocalDirectory(checkpoint)) == before
+    assert os.listdir(checkpoint.parent) == ["checkpoint"]
+
+
+def test_yes_alone_is_refused_because_a_sink_may_drop_what_is_run_again(
+    cli: Cli, checkpoint: Path
+) -> None:
+    before = contents(LocalDirectory(checkpoint))
+    told = cli.document("spark", "rollback", checkpoint, "--to-batch", TARGET, "--yes", code=6)
+    assert "--query-id new" in told["error"]["hint"]
+    assert contents(LocalDirectory(checkpoint)) == before
+
+
+def test_it_says_where_everything_went_and_how_to_undo_it(cli: Cli, checkpoint: Path) -> None:
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--query-id", "keep", "--yes")
+    told = cli.document(*args)
+    assert told["done"]
+    assert (told["from_batch"], told["to_batch"]) == (6, TARGET)
+    assert told["snapshot"]["batch"] == 6
+    assert Tree.of(LocalDirectory(checkpoint)).batches("commits") == [0, 1, 2, 3]
+    moved = {each["kind"]: each["files"] for each in told["moves"]}
+    assert moved == {"state": 9, "commits": 4, "offsets": 5, "sources": 4}
+    assert len(LocalDirectory(told["aside"]).listing()) == sum(moved.values())
+    with open_store(told["store"]) as store:
+        assert store.validate_checkpoint(told["snapshot"]["id"]).valid
+    again = checkpoint.parent / "again"
+    assert cli("spark", "restore", told["store"], told["snapshot"]["id"], again) == 0
+    assert Tree.of(LocalDirectory(again)).batches("commits")[-1] == 6
+
+
+def test_a_person_is_told_what_a_restart_will_do(cli: Cli, checkpoint: Path) -> None:
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--query-id", "new", "--yes")
+    metadata = (checkpoint / "metadata").read_bytes()
+    assert cli(*args) == 0, cli.err
+    assert "A restart plans batch 4 anew" in cli.out
+    assert "checkpoint 1 · batch 6" in cli.out
+    assert f"seamark spark restore {checkpoint}.seamark 1 NEW_PATH" in cli.out
+    assert (checkpoint / "metadata").read_bytes() != metadata
+
+
+def test_a_second_rollback_under_a_new_query_id_finds_a_store_of_its_own(
+    cli: Cli, checkpoint: Path
+) -> None:
+    for target in (TARGET, TARGET - 1):
+        args = ("spark", "rollback", checkpoint, "--to-batch", target, "--query-id", "new")
+        assert cli.document(*args, "--yes")["snapshot"]["id"] == 1
+        _old(checkpoint)
+    stores = [name for name in os.listdir(checkpoint.parent) if ".seamark" in name]
+    assert len(stores) == 2
+    args = ("spark", "rollback", checkpoint, "--to-batch", 1, "--query-id", "keep", "--yes")
+    told = cli.document(*args, "--store", f"{checkpoint}.seamark", code=6)
+    assert "another query" in told["error"]["what"]
+
+
+def test_a_bricked_directory_is_rewound_although_it_cannot_be_taken_into_a_store(
+    cli: Cli, checkpoint: Path
+) -> None:
+    (checkpoint / "state/0/1/7.delta").unlink()  # batch 6 was not consumed
+    args = ("spark", "rollback", checkpoint, "--to-batch", 5, "--query-id", "keep", "--yes")
+    assert cli(*args) == 0, cli.err
+    assert "No snapshot was taken" in cli.out
+    assert Tree.of(LocalDirectory(checkpoint)).batches("commits")[-1] == 5
+
+
+def test_a_batch_that_is_gone_comes_from_the_store(cli: Cli, checkpoint: Path) -> None:
+    store = f"{checkpoint}.seamark"
+    assert cli("spark", "snapshot", checkpoint, store, "--batch", 2) == 0
+    (checkpoint / "state/0/0/2.delta").unlink()
+    args = ("spark", "rollback", checkpoint, "--to-batch", 2, "--query-id", "keep", "--yes")
+    told = cli.document(*args)
+    assert told["checkpoint"] == 1
+    assert (checkpoint / "state/0/0/2.delta").exists()
+    assert Tree.of(LocalDirectory(checkpoint)).batches("offsets") == [1, 2]
+
+
+def test_a_batch_that_nobody_has_is_refused_with_those_that_can_be_had(
+    cli: Cli, checkpoint: Path
+) -> None:
+    assert cli("spark", "snapshot", checkpoint, f"{checkpoint}.seamark", "--batch", 3) == 0
+    for name in ("2.delta", "3.delta", "4.delta"):
+        (checkpoint / "state/0/0" / name).unlink()
+    told = cli.document("spark", "rollback", checkpoint, "--to-batch", 2, code=6)
+    assert "batch 0, 5 to 6 of the directory" in told["error"]["hint"]
+    assert f"batch 3 of {checkpoint}.seamark" in told["error"]["hint"]
+
+
+def test_the_log_of_a_file_sink_goes_back_too(cli: Cli, checkpoint: Path) -> None:
+    out = checkpoint.parent / "out"
+    log = make_sink(out)
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--file-sink", out)
+    told = cli.document(*args, "--yes")
+    assert told["unlisted"] == [f"file:///out/{number}" for number in range(4, 7)]
+    assert contents(log).keys() == {"0", "1", "2", "3"}
+    assert "_spark_metadata/6" in LocalDirectory(told["aside"]).listing()
+
+
+def test_a_folder_without_the_log_of_a_sink_is_refused(cli: Cli, checkpoint: Path) -> None:
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--file-sink")
+    told = cli.document(*args, checkpoint.parent, code=6)
+    assert "no log of a file sink" in told["error"]["what"]
+
+
+def test_a_directory_that_changes_meanwhile_is_left_alone(
+    cli: Cli, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = LocalDirectory.listing
+    seen: list[int] = []
+
+    def listing_while_running(self: LocalDirectory) -> object:
+        seen.append(1)
+        (checkpoint / "state/0/0/99.delta").write_bytes(b"%d" % len(seen))
+        return listing(self)
+
+    monkeypatch.setattr(LocalDirectory, "listing", listing_while_running)
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--query-id", "keep", "--yes")
+    told = cli.document(*args, code=6)
+    assert "a query seems to be running" in told["error"]["what"]
+    assert (checkpoint / "commits/6").exists()
+
+
+def test_nothing_to_do_is_said_and_no_error(cli: Cli, checkpoint: Path) -> None:
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--query-id", "keep", "--yes")
+    assert cli(*args) == 0
+    assert cli("spark", "rollback", checkpoint, "--to-batch", TARGET, "--yes") == 0
+    assert "there is nothing to do" in cli.out
+
+
+def test_a_missing_path_is_an_error(cli: Cli, tmp_path: Path) -> None:
+    assert cli("spark", "rollback", tmp_path / "none", "--to-batch", 1) == 4
+
+
+def test_a_directory_on_s3_is_rewound_in_place(
+    cli: Cli, checkpoint: Path, s3: ObjectServer
+) -> None:
+    url = s3.new_url("jobs/checkpoint")
+    remote = ObjectDirectory(url, s3.storage_options)
+    for path, data in contents(LocalDirectory(checkpoint)).items():
+        remote.write(path, data)
+    args = ("spark", "rollback", url, "--to-batch", TARGET, "--query-id", "keep", "--yes")
+    told = cli.document(*args, *options_of(s3))
+    assert told["store"].endswith("jobs/checkpoint.seamark")
+    assert Tree.of(remote).batches("commits") == [0, 1, 2, 3]
+    aside = ObjectDirectory(f"{url}{told['aside'].rpartition('checkpoint')[2]}", s3.storage_options)
+    assert len(aside.listing()) == sum(each["files"] for each in told["moves"])
+    with open_store(f"{url}.seamark", storage_options=dict(s3.storage_options)) as store:
+        assert store.validate_checkpoint(1).valid
+    remote.close()
+    aside.close()
