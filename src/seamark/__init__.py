@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SinkCommitStatus,
     )
     from seamark.pipeline.pipeline import Pipeline
+    from seamark.spark.protect import Protection, protect
     from seamark.store import open_store
 
 __all__ = [
@@ -37,10 +38,12 @@ __all__ = [
     "LineageError",
     "OperatorCheckpoint",
     "Pipeline",
+    "Protection",
     "SeamarkError",
     "SinkCommitStatus",
     "__version__",
     "open_store",
+    "protect",
 ]
 
 _HOME = {
@@ -51,9 +54,11 @@ _HOME = {
     "LineageError": "seamark.errors",
     "OperatorCheckpoint": "seamark.manifest",
     "Pipeline": "seamark.pipeline.pipeline",
+    "Protection": "seamark.spark.protect",
     "SeamarkError": "seamark.errors",
     "SinkCommitStatus": "seamark.manifest",
     "open_store": "seamark.store",
+    "protect": "seamark.spark.protect",
 }
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object

@@ -11,9 +11,10 @@ from seamark import open_store
 from seamark.spark.native.directory import Tree
 from seamark.spark.native.local import LocalDirectory
 from seamark.spark.native.object_store import ObjectDirectory
+from seamark.spark.native.rewinding import plan_rewind, rewind
 from tests.cli.running import Cli, options_of
 from tests.servers import ObjectServer
-from tests.spark.native.rewinds import contents, make_directory, make_sink
+from tests.spark.native.rewinds import Stopped, Stopping, contents, make_directory, make_sink
 
 TARGET = 3
 
@@ -92,7 +93,7 @@ def test_a_second_rollback_under_a_new_query_id_finds_a_store_of_its_own(
         _old(checkpoint)
     stores = [name for name in os.listdir(checkpoint.parent) if ".seamark" in name]
     assert len(stores) == 2
-    args = ("spark", "rollback", checkpoint, "--to-batch", 1, "--query-id", "keep", "--yes")
+    args = ("spark", "rollback", checkpoint, "--to-batch", 1, "--query-id", "keep")
     told = cli.document(*args, "--store", f"{checkpoint}.seamark", code=6)
     assert "another query" in told["error"]["what"]
 
@@ -161,6 +162,22 @@ def test_a_directory_that_changes_meanwhile_is_left_alone(
     told = cli.document(*args, code=6)
     assert "a query seems to be running" in told["error"]["what"]
     assert (checkpoint / "commits/6").exists()
+
+
+def test_an_interrupted_rollback_is_named_and_finished_by_the_same_command(
+    cli: Cli, checkpoint: Path
+) -> None:
+    directory = Stopping(LocalDirectory(checkpoint), [12])
+    with pytest.raises(Stopped):
+        rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".first"))
+    _old(checkpoint)
+    args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--query-id", "keep")
+    assert cli(*args) == 0
+    assert "begun before and not finished" in cli.out
+    told = cli.document(*args, "--yes")
+    assert told["done"]
+    assert told["snapshot"] is None, "a half-done directory was taken into the store"
+    assert Tree.of(LocalDirectory(checkpoint)).batches("offsets") == [0, 1, 2, 3]
 
 
 def test_nothing_to_do_is_said_and_no_error(cli: Cli, checkpoint: Path) -> None:

@@ -63,7 +63,7 @@ def command(
     if settings().as_json:
         print_json(document)
     else:
-        _show(document)
+        _show(document, source, target)
     if any(each.outcome == "damaged" for each in results):
         raise click.exceptions.Exit(DamageError.exit_code)
 
@@ -130,7 +130,7 @@ def _document(
     }
 
 
-def _show(document: Document) -> None:
+def _show(document: Document, source: str, target: str) -> None:
     rows = document["checkpoints"]
     # what was there before is only counted, so that a nightly copy stays readable
     told = [row for row in rows if row["outcome"] not in ("there already", "pruned there")]
@@ -156,6 +156,6 @@ def _show(document: Document) -> None:
         counts = ["the source has no checkpoints that count: nothing to copy"]
     print_paragraph(" · ".join(counts))
     if any(row["outcome"] == "damaged" for row in rows):
-        hint("What is damaged was not copied: 'seamark verify SOURCE' shows more.")
+        hint(f"What is damaged was not copied. More:  seamark verify {source}")
     elif document["copied"]:
-        hint("See it with 'seamark list TARGET'.")
+        hint(f"See it with:  seamark list {target}")

@@ -200,7 +200,7 @@ def print_error(error: SeamarkError) -> None:
 def print_lines(lines: Sequence[str]) -> None:
     """Print the lines of an error to stderr."""
     first, *rest = lines
-    label, headline = first.split(" ", 1)
+    label, _, headline = first.partition(" ")
     console = stderr()
     console.print(Text.assemble((label, "bold red"), " ", (headline, "bold")))
     for line in rest:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from seamark.errors import DamageError
@@ -54,9 +54,9 @@ class StatefulOperator(NamedTuple):
         """The name under which its state is kept."""
         return f"{self.number}-{self.name}"
 
-    def folders(self) -> Iterator[StoreFolder]:
-        """Every store of every partition."""
-        for partition in range(self.partitions):
+    def folders(self, partitions: Iterable[int] | None = None) -> Iterator[StoreFolder]:
+        """Every store of every partition, or of some."""
+        for partition in range(self.partitions) if partitions is None else partitions:
             for store in self.stores:
                 below = "" if store == DEFAULT_STORE else f"/{store}"
                 path = f"state/{self.number}/{partition}{below}"
@@ -142,9 +142,11 @@ class CheckpointFiles(ABC):
             ) from None
 
     def store_folders(self) -> Iterator[StoreFolder]:
-        """Every state store that is there. Spark notes more partitions than some operators have."""
+        """Every state store that is there, whatever number of partitions Spark has noted."""
         for operator in self.operators():
-            for folder in operator.folders():
+            inside = self.names(f"state/{operator.number}")
+            there = sorted(int(name) for name in inside if name.isdigit())
+            for folder in operator.folders(there):
                 if self.has_folder(folder.path):
                     yield folder
 

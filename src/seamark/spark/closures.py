@@ -9,10 +9,11 @@ from typing import Final
 
 from seamark.errors import DamageError
 from seamark.spark.checkpoint_files import CheckpointFiles, StatefulOperator, StoreFolder
-from seamark.spark.logs import CommitIds, parse_commit
+from seamark.spark.logs import CommitIds, parse_commit, parse_offsets
 from seamark.spark.state_files import closure
 
 _AT_A_TIME: Final = 8
+_MOST_PARTITIONS: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,30 @@ def needs_of(files: CheckpointFiles, batch: int) -> Iterator[Need]:
     A file that vanishes meanwhile is a problem like one that was never there.
     """
     ids = ids_by_version(files, batch)
-    stores = list(stores_of(files, ids.get(batch + 1)))
+    stores = list(stores_of(files, ids.get(batch + 1), _pinned_partitions(files, batch)))
     with ThreadPoolExecutor(_AT_A_TIME, "seamark-closure") as pool:
         yield from pool.map(lambda store: _need(files, store[0], store[1], batch + 1, ids), stores)
 
 
+def _pinned_partitions(files: CheckpointFiles, batch: int) -> int:
+    """How many partitions the batch ran with; 0 when its offsets do not tell."""
+    try:
+        told = parse_offsets(files.read_text(f"offsets/{batch}") or "").state_partitions
+    except (DamageError, ValueError):
+        return 0
+    return told if 0 <= told <= _MOST_PARTITIONS else 0
+
+
 def stores_of(
-    files: CheckpointFiles, ids: CommitIds | None = None
+    files: CheckpointFiles, ids: CommitIds | None = None, pinned: int = 0
 ) -> Iterator[tuple[StatefulOperator, StoreFolder]]:
-    """Every state store that there must be.
+    """Every state store that there must be, when the batch ran with ``pinned`` partitions.
 
     Spark notes the number of shuffle partitions for each operator, and some have one partition
-    only: those have one folder.
+    only: those have one folder. What an operator's own note says is not changed by a repartition.
     """
-    for operator in files.operators():
+    for described in files.operators():
+        operator = described._replace(partitions=pinned or described.partitions)
         partitions = len(ids[operator.number]) if ids and operator.number in ids else None
         if partitions is None:
             is_single = not any(
@@ -91,6 +102,8 @@ def _need(
             chosen = {
                 number: each[operator.number][folder.partition][store]
                 for number, each in ids.items()
+                # before a repartition there were fewer of them
+                if number == version or folder.partition < len(each.get(operator.number, ()))
             }
         except (KeyError, IndexError):
             return Need(operator, folder, (), "the commit log names no file for it")

@@ -186,7 +186,7 @@ class Vanishing(LocalDirectory):
             version = self.batches - 1
             for partition in (0, 1):
                 self.copy.write(f"state/0/{partition}/{version}.snapshot", b"all")
-                for old in range(1, version):
+                for old in range(1, version + 1):
                     self.copy.remove(f"state/0/{partition}/{old}.delta")
         return super().read(path)
 

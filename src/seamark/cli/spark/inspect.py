@@ -1,4 +1,19 @@
-"""``seamark spark inspect``: what a checkpoint directory holds, and what is wrong with it."""
+"""``seamark spark inspect``: what a checkpoint directory holds, and what is wrong with it.
+
+``--json`` prints one object::
+
+    path, query_id, spark, offset_log, checkpoint_format, watermark_ms, settings, files, bytes
+    batches       {first, last, kept} of the offset log
+    committed     the newest batch that was finished, or null
+    planned       the batch that was planned and not finished, or null
+    sources       [{name, kind, folder, offset}]
+    operators     [{number, name, partitions, stores, provider, version, complete, files, bytes,
+                  partition_bytes}]
+    restorable    [batches that one can roll back to]
+    would_do      {action: start | next | replay | fail, batch, text}
+    findings      [{code, severity: damage | warning | info, path, message, advice}]
+    unread_files  state files that were not read, without --read-data
+"""
 
 from __future__ import annotations
 
@@ -148,7 +163,7 @@ def _facts(found: Inspection, read_data: bool) -> Iterator[tuple[str, Cell]]:
     yield "would do", found.would_do.text
     yield from _findings(found)
     if found.unread and not read_data:
-        yield "not read", f"{found.unread} large state files; --read-data reads them too"
+        yield "not read", f"{found.unread} state files; --read-data reads them too"
 
 
 def _batches(found: Inspection) -> str:

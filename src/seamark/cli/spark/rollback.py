@@ -14,7 +14,13 @@ from seamark.cli.spark.directories import opened_directory
 from seamark.cli.spark.rollback_view import DECISION, document_of, show
 from seamark.cli.spark.snapshot import snapshot_document
 from seamark.cli.stores import opened
-from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError, RefusedError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+    RefusedError,
+    StoreUnavailableError,
+)
 from seamark.spark.native.batches import read_query_id
 from seamark.spark.native.directory import Directory, Tree
 from seamark.spark.native.restoring import new_metadata
@@ -51,20 +57,21 @@ def command(
 ) -> None:
     """Rewind a directory to an earlier batch.
 
-    Stop the query first: Spark has no lock that could be asked. A snapshot of the newest batch is
-    taken before, and whatever leaves the directory is moved to PATH.rolled-back-TIME. State newer
-    than the batch goes as well, source logs are rebuilt across compactions, and no start of Spark
-    gets between. Repeat the command when it was interrupted.
+    Stop the query first, and its Spark: there is no lock that could be asked, and the maintenance
+    of state goes on for a moment. A snapshot of the newest batch is taken before, and whatever
+    leaves the directory is moved to PATH.rolled-back-TIME. State newer than the batch goes as well,
+    source logs are rebuilt across compactions, and no start of Spark gets between. Repeat the
+    command when it was interrupted.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(opened_directory(path))
         tree = Tree.of(directory)
-        query = read_query_id(tree)
         sink = stack.enter_context(_sink(file_sink, to_batch)) if file_sink is not None else None
-        safety = stack.enter_context(_safety_store(path, directory, store, query, create=yes))
+        safety = _safety_store(stack, path, tree, store, create=yes)
         wanted = Wanted(to_batch, new_metadata() if query_id == "new" else None, sink)
         plan = stack.enter_context(planned_rewind(tree, wanted, safety))
         document = document_of(plan, directory.url, query_id, file_sink)
+        document["store"] = safety.url if safety is not None else None
         if plan.is_needed and yes:
             if document["decision"]:
                 raise RefusedError(
@@ -91,9 +98,16 @@ def _do(
     aside = directory.beside(f".rolled-back-{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}Z")
     try:
         rewind(directory, plan, aside)
-        document |= {"aside": aside.url, "store": store.url, "done": True}
+    except StoreUnavailableError as error:
+        raise type(error)(
+            error.what,
+            where=error.where,
+            hint="If the rollback has begun, Spark is kept out of the directory until it is "
+            f"finished: repeat the same command. Moved files are in {aside.url}.",
+        ) from error
     finally:
         aside.close()
+    document |= {"aside": aside.url, "done": True}
 
 
 def _snapshot(directory: Directory, store: CheckpointStore) -> Document:
@@ -121,29 +135,27 @@ def _sink(out: str, to_batch: int) -> Iterator[SinkPlan]:
         yield sink_plan(tree, rewound(names, lambda name: tree.read(name).decode(), to_batch))
 
 
-@contextmanager
 def _safety_store(
-    path: str, directory: Directory, given: str | None, query: str, *, create: bool
-) -> Iterator[CheckpointStore | None]:
-    """The store for snapshots; None when it is not there and not to be made."""
-    pipeline = pipeline_name(query)
+    stack: ExitStack, path: str, tree: Tree, given: str | None, *, create: bool
+) -> CheckpointStore | None:
+    """The store for snapshots, closed with the stack; None when there is none and none is made."""
+    query = read_query_id(tree)
     if given is None:
-        directory.beside(".seamark").close()  # tells where nothing can be put beside it
-    names = [f"{path.rstrip('/')}.seamark{more}" for more in ("", f"-{query[:8]}")]
-    for url in [given] if given is not None else names:
-        with ExitStack() as stack:
-            try:
-                store = stack.enter_context(opened(url, must_exist=not create))
-            except CheckpointNotFoundError:
-                yield None
-                return
-            except InvalidInputError as error:
-                hint = "Give a place for it with --store."
-                raise InvalidInputError(error.what, where=error.where, hint=hint) from None
-            owner = store.owner().pipeline
-            if owner in (None, pipeline):
-                yield store
-                return
+        tree.directory.beside(".seamark").close()  # tells where nothing can be put beside it
+    beside = f"{path.rstrip('/')}.seamark"
+    # a query with a new id needs another store than it had before
+    for url in [given] if given is not None else [beside, f"{beside}-{query[:8]}"]:
+        try:
+            store = stack.enter_context(opened(url, must_exist=not create))
+        except CheckpointNotFoundError:
+            return None
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                error.what, where=error.where, hint="Give a place for the snapshot with --store."
+            ) from None
+        owner = store.owner().pipeline
+        if owner in (None, pipeline_name(query)):
+            return store
     raise RefusedError(
         f"the store belongs to another query ({owner})",
         where=url,

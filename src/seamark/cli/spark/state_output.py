@@ -47,7 +47,8 @@ def require_new(wanted: Wanted) -> None:
     """:class:`RefusedError` when the file is there already: nothing is overwritten."""
     if wanted.output is not None and os.path.lexists(wanted.output):
         raise RefusedError(
-            f"{wanted.output} is there already, and nothing is overwritten",
+            "the file is there already, and nothing is overwritten",
+            where=wanted.output,
             hint="Choose another name, or remove it first.",
         )
 
@@ -228,7 +229,7 @@ def _new_file(path: str) -> Iterator[TextIO]:
         require_new(Wanted("", path, 0))
         raise
     except OSError as error:
-        raise RefusedError(f"{path} cannot be written: {error.strerror}") from None
+        raise RefusedError(f"the file cannot be written: {error.strerror}", where=path) from None
     try:
         with file:
             yield file

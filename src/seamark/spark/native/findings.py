@@ -23,15 +23,15 @@ operator-metadata-unreadable damage    it is there and cannot be read
 schema-elsewhere             warning   a schema is named by a path into another directory
 schema-missing               damage    a schema file that is named is not there
 batch-not-consumed           damage    a committed batch has not written the state of every store
-state-missing                damage    a state file that the newest batch needs is not there
+state-missing                damage,   a state file that the newest batch needs is not there; a
+                             warning   warning for one that only a rollback would need
 state-empty                  damage    a state file has no bytes
 state-unreadable             damage    a state file is torn, or its own checksums differ
 sst-missing                  damage    a RocksDB snapshot names a file that is not there
 sst-size                     damage    such a file has another size than the snapshot says
 zip-unreadable               damage    a RocksDB snapshot cannot be unpacked
 state-duplicated             damage    a state file equals one of another partition
-state-repeated               warning,  a state file equals one of another version; info where the
-                             info      query does so all the time
+state-repeated               warning   a state file equals one of another version
 key-in-two-partitions        damage    two partitions have state for one and the same key
 state-newer-than-log         damage,   state of batches that were never planned: an abandoned
                              warning,  history that Spark would take for its own; a warning for
@@ -42,7 +42,6 @@ hadoop-checksum              damage    a file differs from the hidden checksum b
 spark-checksum               damage    a file differs from the checksum that Spark put beside it
 repartition-unfinished       damage    a change of the number of partitions was not finished
 temporary-files              info      files of writes that were never finished
-not-read                     info      how much was left out because it is too much to read
 ============================ ========= ===========================================================
 """
 
@@ -104,7 +103,6 @@ class Code(StrEnum):
     SPARK_CHECKSUM = "spark-checksum"
     REPARTITION_UNFINISHED = "repartition-unfinished"
     TEMPORARY_FILES = "temporary-files"
-    NOT_READ = "not-read"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ def a_session() -> SparkSession:
     if active is not None:
         return active
     use_java()
-    builder = SparkSession.builder.appName("seamark").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.appName("seamark")
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
     if "SPARK_REMOTE" not in os.environ and "MASTER" not in os.environ:
         builder = builder.master("local[2]")
     session = builder.getOrCreate()

@@ -16,6 +16,7 @@ from seamark.spark.native.findings import Code, Finding, Severity, damage, shown
 from seamark.spark.native.inspect_logs import Logs
 from seamark.spark.native.seen import Seen
 from seamark.spark.native.source_log import is_file_log, log_problems
+from seamark.store.secrets import Redactor
 
 _LARGEST_READ: Final = 64 << 20
 _MOST_ENTRIES: Final = 10_000
@@ -52,9 +53,14 @@ def sources_of(seen: Seen, logs: Logs) -> list[SourceSeen]:
         name = entry.names[number] if entry.names else str(number)
         is_files = log_offset(line) is not None or (line == NO_OFFSET and name in folders)
         folder = folders.get(name, only) if is_files else None
-        offset = {shown(key): shown(value) for key, value in readable_offset(line).items()}
+        offset = {shown(k): _hidden(k, v) for k, v in readable_offset(line).items()}
         found.append(SourceSeen(shown(name), "files" if is_files else "", folder, offset))
     return found
+
+
+def _hidden(name: str, value: str) -> str:
+    """A value as it may be shown: a source may keep anything in its offsets."""
+    return shown(value if value.isdigit() else Redactor({name: value})(value))
 
 
 def file_logs(seen: Seen) -> list[str]:
@@ -109,8 +115,11 @@ def _input_folder(seen: Seen, folder: str) -> str | None:
     parents = sorted({os.path.dirname(path) for path in paths})
     if not parents:
         return None
-    parts = [parent.split("/") for parent in (parents[0], parents[-1])]
-    common = os.path.commonprefix(parts)
+    common = []
+    for first, last in zip(parents[0].split("/"), parents[-1].split("/"), strict=False):
+        if first != last:
+            break
+        common.append(first)
     return shown("/".join(common)) or None
 
 
@@ -127,7 +136,9 @@ def source_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
     for folder in sorted(seen.names("sources")):
         here = f"sources/{folder}"
         names = _names(seen, folder)
-        empty = [n for n in names if parse_names([n]).newest >= 0 and not seen.is_there(f"{here}/{n}")]
+        empty = [
+            n for n in names if parse_names([n]).newest >= 0 and not seen.is_there(f"{here}/{n}")
+        ]
         for name in empty:
             what = f"entry {name} of source {folder}'s log is empty"
             yield _damaged(Code.SOURCE_LOG_DAMAGED, f"{here}/{name}", what, _stops(here, name))
@@ -148,9 +159,7 @@ def _looks_like_files(entry: OffsetLogEntry, folder: str) -> bool:
     return log_offset(lines.get(folder, "")) is not None
 
 
-def _missing(
-    seen: Seen, logs: Logs, entry: OffsetLogEntry, files: list[str]
-) -> Iterator[Finding]:
+def _missing(seen: Seen, logs: Logs, entry: OffsetLogEntry, files: list[str]) -> Iterator[Finding]:
     """Entries that the offsets name and the log has not reached, or a log that is not there."""
     wanted = [at for line in entry.lines if (at := log_offset(line)) is not None and at >= 0]
     if not wanted:
@@ -173,9 +182,7 @@ def _missing(
             yield _damaged(Code.SOURCE_LOG_MISSING, path, what, error)
 
 
-def _log_findings(
-    seen: Seen, folder: str, names: list[str], known: list[str]
-) -> Iterator[Finding]:
+def _log_findings(seen: Seen, folder: str, names: list[str], known: list[str]) -> Iterator[Finding]:
     here = f"sources/{folder}"
     log = parse_names(names)
     base = log.compacted[-1] if log.compacted else -1

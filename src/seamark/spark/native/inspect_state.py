@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from seamark.errors import DamageError
@@ -15,6 +16,7 @@ from seamark.spark.native.findings import (
     Severity,
     damage,
     numbers_text,
+    warning,
 )
 from seamark.spark.native.inspect_logs import Logs
 from seamark.spark.native.inspect_zips import zip_findings
@@ -22,6 +24,8 @@ from seamark.spark.native.seen import Seen
 from seamark.spark.state_files import StateFile, closure, parse_state_file
 
 CANNOT_LOAD: Final = "CANNOT_LOAD_STATE_STORE"
+
+_LONGEST_HOLE: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,17 @@ def state_of(seen: Seen, logs: Logs) -> State:
                 needed[store.folder.path] = paths
             if missing is not None and missing not in store.empty:
                 unwritten = missing == version and store.newest < version
-                if unwritten and logs.committed == version - 1 and not _was_there(seen, store, version):
+                if (
+                    unwritten
+                    and logs.committed == version - 1
+                    and not _was_there(seen, store, version)
+                ):
                     lost.append(store)
                 else:
                     findings.append(_missing(store, missing, version))
         findings += _not_consumed(lost, stores, version - 1)
-    planned = -1 if logs.planned is None else logs.planned
+    planned = max(-1 if each is None else each for each in (logs.planned, logs.committed))
+    findings += _holes(stores, set(logs.commits), version)
     findings += _newer(stores, planned, logs.checkpoint_format)
     return State(stores, needed, findings)
 
@@ -133,7 +142,10 @@ def _closure(seen: Seen, store: Store, version: int) -> tuple[str, ...] | None:
     empty = {file.name for files in store.empty.values() for file in files}
     try:
         names = closure(
-            seen.names_in(here) - empty, version, lambda name: seen.read(f"{here}/{name}"), store.ids
+            seen.names_in(here) - empty,
+            version,
+            lambda name: seen.read(f"{here}/{name}"),
+            store.ids,
         )
     except (DamageError, FileNotFoundError):
         return None
@@ -189,19 +201,50 @@ def _was_there(seen: Seen, store: Store, version: int) -> bool:
     )
 
 
+def _extension(store: Store) -> str:
+    """How the files of a store end that every batch writes."""
+    kinds = {file.extension for files in store.files.values() for file in files}
+    return next((kind for kind in ("changelog", "zip") if kind in kinds), "delta")
+
+
 def _missing(store: Store, missing: int, version: int) -> Finding:
-    change = next(
-        (f for files in store.files.values() for f in files if f.extension in ("delta", "changelog")),
-        None,
-    )
-    extension = change.extension if change else "zip" if store.files else "delta"
     builds = "" if missing == version else f", which version {version} builds on"
     return damage(
         Code.STATE_MISSING,
-        f"{store.folder.path}/{missing}.{extension}",
+        f"{store.folder.path}/{missing}.{_extension(store)}",
         f"{_named(store)}: version {missing} is not there{builds}",
         stops=CANNOT_LOAD,
     )
+
+
+def _holes(stores: list[Store], committed: set[int], version: int) -> Iterator[Finding]:
+    """Versions that are not there between others, of batches that the logs still have.
+
+    Those that a restart needs are told already. Spark removes the oldest files first.
+    """
+    for store in stores:
+        needed = _back_to_snapshot(store, version)
+        there = sorted({*store.files, *store.empty})
+        for before, after in pairwise(there):
+            for missing in range(before + 1, min(after, before + _LONGEST_HOLE)):
+                if missing - 1 in committed and missing < needed:
+                    yield warning(
+                        Code.STATE_MISSING,
+                        f"{store.folder.path}/{missing}.{_extension(store)}",
+                        f"{_named(store)}: version {missing} is not there, between others that are",
+                        "A restart does not need it; rolling back to the batches around it may "
+                        "not be possible.",
+                    )
+
+
+def _back_to_snapshot(store: Store, version: int) -> int:
+    """The oldest version that loading ``version`` comes to."""
+    at = version
+    while at > 0 and at in store.files:
+        if any(file.is_snapshot for file in store.files[at]):
+            break
+        at -= 1
+    return at
 
 
 def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterator[Finding]:
@@ -209,9 +252,10 @@ def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterato
         which = sorted({s.folder.partition for s in lost if s.folder.operator == number})
         count = len({s.folder.partition for s in stores if s.folder.operator == number})
         told = "no partition has" if len(which) == count else f"{len(which)} of {count} lack"
+        first = next(s for s in lost if s.folder.operator == number)
         yield damage(
             Code.BATCH_NOT_CONSUMED,
-            f"state/{number}",
+            f"{first.folder.path}/{batch + 1}.{_extension(first)}",
             f"batch {batch} was committed and {told} its state (operator {number}, version "
             f"{batch + 1}, partition {numbers_text(which)}): it was not consumed as a whole, by "
             "limit or show in foreachBatch, or its files are lost",

@@ -12,8 +12,8 @@ from typing import Final
 from seamark.errors import DamageError
 from seamark.spark.checkpoint_files import StoreFolder
 from seamark.spark.native.findings import Code, Finding, damage
+from seamark.spark.native.rocksdb_zip import sst_sizes, zip_problems
 from seamark.spark.native.seen import TROUBLE, Seen
-from seamark.spark.native.state_data import sst_sizes, zip_problems
 from seamark.spark.state_files import SST_FOLDER, needed_ssts
 
 _LARGEST_ZIP: Final = 64 << 20

@@ -1,43 +1,50 @@
-"""Moving a file of one directory to the same place in another one."""
+"""Moving files of one directory to the same place in another one."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
+from typing import Final
 
 from seamark.spark.native.directory import Directory
 from seamark.spark.native.local import LocalDirectory
 from seamark.store.os_errors import telling
 
+_AT_A_TIME: Final = 8
+_TOGETHER: Final = 128
+"""Files that are removed by one call: object stores take many in one request."""
 
-def move(source: Directory, path: str, target: Directory, below: str = "") -> None:
-    """Take a file out of ``source`` and keep it in ``target``; none there is fine.
 
-    It is there before it is gone here. On one disk it is renamed.
+def move_all(source: Directory, paths: Iterable[str], target: Directory, below: str = "") -> None:
+    """Take files out of ``source``, in their order, and keep them in ``target`` below a folder.
+
+    Each is there before it is gone here. On one disk they are renamed. Files that are not there
+    are passed over.
     """
-    there = f"{below}{path}"
-    if (
-        isinstance(source, LocalDirectory)
-        and isinstance(target, LocalDirectory)
-        and _renamed(source, path, target, there)
-    ):
-        return
-    try:
-        data = source.read(path)
-    except FileNotFoundError:
-        return
-    target.write(there, data)
-    source.remove([path])
+    waiting = iter(paths)
+    with ThreadPoolExecutor(_AT_A_TIME, "seamark-move") as pool:
+        while some := list(islice(waiting, _TOGETHER)):
+            left = [p for p in some if not _renamed(source, p, target, f"{below}{p}")]
+            for _ in pool.map(lambda path: keep_copy(source, path, target, below), left):
+                pass
+            if left:
+                source.remove(left)
 
 
-def keep_copy(source: Directory, path: str, target: Directory) -> None:
-    """Put what a file holds into ``target``, before it is written anew."""
+def keep_copy(source: Directory, path: str, target: Directory, below: str = "") -> None:
+    """Put what a file holds into ``target``."""
     with suppress(FileNotFoundError):
-        target.write(path, source.read(path))
+        target.write(f"{below}{path}", source.read(path))
 
 
-def _renamed(source: LocalDirectory, path: str, target: LocalDirectory, there: str) -> bool:
+def _renamed(source: Directory, path: str, target: Directory, there: str) -> bool:
+    """Whether a rename has moved the file, or there is none."""
+    if not isinstance(source, LocalDirectory) or not isinstance(target, LocalDirectory):
+        return False
     old, new = source.copy.path(path), target.copy.path(there)
     with telling("moving a file to", new):
         os.makedirs(os.path.dirname(new), exist_ok=True)
@@ -46,7 +53,7 @@ def _renamed(source: LocalDirectory, path: str, target: LocalDirectory, there: s
         except FileNotFoundError:
             return True
         except OSError as error:
-            if error.errno == errno.EXDEV:
+            if error.errno == errno.EXDEV:  # on another disk
                 return False
             raise
     return True

@@ -34,7 +34,7 @@ from typing import Final
 from seamark.errors import RefusedError, SeamarkError
 from seamark.spark.native.batches import BatchAt, batch_at
 from seamark.spark.native.directory import Directory, Tree
-from seamark.spark.native.moving import keep_copy, move
+from seamark.spark.native.moving import keep_copy, move_all
 from seamark.spark.native.rewind_barrier import Barrier, behind, found_barrier, new_barrier, without
 from seamark.spark.native.rewind_files import (
     SINK_LOG,
@@ -204,8 +204,7 @@ def rewind(directory: Directory, plan: RewindPlan, aside: Directory) -> None:
         if not plan.was_begun:
             directory.remove([barrier.path])
         raise seems_running(directory, changed)
-    for each in plan.moves:
-        move(directory, each.path, aside)
+    move_all(directory, [each.path for each in plan.moves], aside)
     gone = {each.path for each in plan.moves}
     for path in plan.writes:
         if path == "metadata":
@@ -213,8 +212,7 @@ def rewind(directory: Directory, plan: RewindPlan, aside: Directory) -> None:
         if path in plan.tree.entries and path not in gone:
             keep_copy(directory, path, aside)
         directory.write(path, plan.read(path))
-    for each in plan.spare:
-        move(directory, each.path, aside)
+    move_all(directory, [each.path for each in plan.spare], aside)
     if plan.sink is not None:
         _rewind_sink(plan.sink, aside)
     if "metadata" in plan.writes:
@@ -226,8 +224,7 @@ def rewind(directory: Directory, plan: RewindPlan, aside: Directory) -> None:
 def _rewind_sink(sink: SinkPlan, aside: Directory) -> None:
     for name, text in sink.rewind.write.items():
         sink.log.write(name, text.encode())
-    for each in sink.moves:
-        move(sink.log, each.path, aside, f"{SINK_LOG}/")
+    move_all(sink.log, [each.path for each in sink.moves], aside, f"{SINK_LOG}/")
 
 
 def require_still(before: Tree, pause: float = 1.0) -> None:

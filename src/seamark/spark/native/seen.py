@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
 
 from seamark.errors import DamageError
 from seamark.spark.checkpoint_files import DEFAULT_STORE, StatefulOperator
-from seamark.spark.native.directory import Directory, Tree
+from seamark.spark.native.directory import Directory, FileEntry, Tree
 from seamark.spark.state_files import SST_FOLDER
+
+Told = TypeVar("Told")
 
 _AT_A_TIME: Final = 8
 _LARGEST_LONG: Final = 1 << 63
@@ -29,8 +32,8 @@ class Seen(Tree):
     version = 0
     """The state version that a restart loads."""
 
-    def __init__(self, directory: Directory, entries: Mapping[str, object]) -> None:
-        super().__init__(directory, entries, directory.folders())  # type: ignore[arg-type]
+    def __init__(self, directory: Directory, entries: Mapping[str, FileEntry]) -> None:
+        super().__init__(directory, entries, directory.folders())
         self.is_local = directory.uri.startswith("file:")
         self._kept: dict[str, bytes | None] = {}
 
@@ -59,7 +62,10 @@ class Seen(Tree):
         """The bytes of a file, None when there is no such file (any more)."""
         if path in self._kept:
             return self._kept[path]
-        return self._tried(path)
+        found = self._tried(path)
+        if not path.startswith("state/") or "/_metadata/" in path:
+            self._kept[path] = found
+        return found
 
     def read(self, relative: str) -> bytes:
         """See :class:`CheckpointFiles`."""
@@ -72,15 +78,12 @@ class Seen(Tree):
         """Whether the listing has a file that is not empty."""
         return path in self.entries and self.entries[path].size > 0
 
-    def forget(self, path: str) -> None:
-        """Give up the bytes of a file."""
-        self._kept.pop(path, None)
-
-    def in_parallel(self, work: Callable[[str], None], items: Iterable[str]) -> None:
-        """Do something for each item, a few at a time."""
+    def in_parallel(self, work: Callable[[str], Told], paths: Iterable[str]) -> Iterator[Told]:
+        """Do something for each path, a few at a time, without running far ahead."""
         with ThreadPoolExecutor(_AT_A_TIME, "seamark-inspect") as pool:
-            for _ in pool.map(work, items):
-                pass
+            waiting = iter(paths)
+            while some := list(islice(waiting, 8 * _AT_A_TIME)):
+                yield from pool.map(work, some)
 
     # what Spark would take for a number
 

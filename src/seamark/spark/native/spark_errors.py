@@ -11,6 +11,8 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MULTILINE)
 _CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
+_ADVICE: Final = re.compile(r" If the stream job is restarted with .*clear the existing .*")
+"""Spark's own remedy for state that cannot be read is to throw it away."""
 _LONGEST: Final = 400
 
 _redacted: Final = Redactor({})
@@ -34,7 +36,7 @@ def said_by(error: Exception) -> Said:
     if found is None:
         first = next((line for line in _CALL.sub("", text).splitlines() if line.strip()), "")
         return Said("", _short(first or type(error).__name__))
-    condition, line = found[1], _STATE.sub("", found[2]).strip()
+    condition, line = found[1], _ADVICE.sub("", _STATE.sub("", found[2])).strip()
     causes = _CAUSE.findall(text)
     if condition.endswith(".UNCATEGORIZED") and causes:
         name, said = causes[-1]

@@ -289,12 +289,15 @@ def _local_path(url: str) -> str | None:
     return None if "://" in url else url
 
 
-@atexit.register
 def _end_all() -> None:
-    """Before the interpreter goes: wait a little for those that end, and give up the others."""
+    """Before the interpreter goes: a last checkpoint of each, if that does not take long."""
+    deadline = time.monotonic() + _PATIENCE_AT_EXIT
     left = list(_running)
     for watcher in left:
-        if not watcher.ending:
-            watcher.finish(last=False)
+        watcher.finish()
     for watcher in left:
-        watcher.stop(_PATIENCE_AT_EXIT)
+        watcher.stop(max(deadline - time.monotonic(), 0.0))
+
+
+# after atexit's own moment no pool of threads takes work any more, and large reads need one
+getattr(threading, "_register_atexit", atexit.register)(_end_all)

@@ -1,0 +1,84 @@
+"""What a rollback means for each sink is said before it is done, and says no more than is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seamark.errors import CheckpointNotFoundError, RefusedError
+from seamark.manifest import CheckpointManifest, SinkCommitStatus
+from seamark.pipeline.rollback import roll_back
+from seamark.pipeline.rollback_plan import Action, plan_rollback, sink_prospects
+from seamark.store import CheckpointStore
+from seamark.store.layout import ObjectLayout
+from seamark.store.memory import MemoryBlobs
+
+
+def manifest(epoch: int, sinks: dict[str, str], **fields: Any) -> CheckpointManifest:
+    structure = {"sinks": {name: {"kind": kind} for name, kind in sinks.items()}}
+    fields.setdefault("sink_epochs", dict.fromkeys(sinks, epoch))
+    return CheckpointManifest.new(
+        epoch, epoch=epoch, sink_names=list(sinks), extra={"structure": structure}, **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [
+        ("files", "unpublish"),
+        ("key-value", "unpublish if undo"),
+        ("function", "beside"),
+        ("console", "beside"),
+        ("memory", "beside"),
+        ("a kind of somebody else's", "asked"),
+    ],
+)
+def test_each_kind_of_sink_goes_back_in_its_own_way(kind: str, action: Action) -> None:
+    chosen, newest = manifest(4, {"out": kind}), manifest(7, {"out": kind})
+    assert [each.action for each in sink_prospects(chosen, newest)] == [action]
+    assert [each.action for each in sink_prospects(chosen, manifest(4, {"out": kind}))] == [
+        "nothing"
+    ]
+    assert sink_prospects(chosen, newest)[0].epoch == 7
+
+
+def test_a_commit_that_was_cut_short_may_be_visible() -> None:
+    newest = manifest(
+        7,
+        {"out": "files"},
+        sink_epochs={"out": 4},
+        sink_commit_statuses={"out": SinkCommitStatus.pending()},
+    )
+    (found,) = sink_prospects(manifest(4, {"out": "files"}), newest)
+    assert (found.epoch, found.action) == (7, "unpublish")
+
+
+def test_a_sink_that_was_added_later_is_not_forgotten() -> None:
+    found = sink_prospects(
+        manifest(4, {"a": "files"}), manifest(7, {"a": "files", "b": "function"})
+    )
+    assert [(each.name, each.action) for each in found] == [("a", "unpublish"), ("b", "beside")]
+
+
+def test_a_manifest_that_says_nothing_of_its_sinks_promises_nothing() -> None:
+    bare = CheckpointManifest.new(7, epoch=7, sink_names=["out"], sink_epochs={"out": 7})
+    (found,) = sink_prospects(CheckpointManifest.new(4, epoch=4), bare)
+    assert (found.kind, found.action) == ("unknown", "asked")
+
+
+def test_what_cannot_be_rolled_back_to_fences_nobody() -> None:
+    store = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    store.claim()
+    for number in (1, 2, 3):
+        store.save(CheckpointManifest.new(number, epoch=number))
+    assert plan_rollback(store, 1).given_up == [2, 3]
+    again = roll_back(store, 1, None)
+    assert (again.checkpoint_id, again.epoch) == (4, 1)
+    assert plan_rollback(store, 4).is_newest
+    other = CheckpointStore(store.backend, ObjectLayout())
+    with pytest.raises(RefusedError, match="given up"):
+        roll_back(other, 3, None)
+    with pytest.raises(CheckpointNotFoundError):
+        roll_back(other, 17, None)
+    store.check_claim()

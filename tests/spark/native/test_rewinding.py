@@ -1,0 +1,262 @@
+"""A directory is taken back to a batch as a whole, at whatever point a try was interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from seamark import open_store
+from seamark.errors import RefusedError
+from seamark.spark.native.batches import batch_at
+from seamark.spark.native.directory import Directory, Tree
+from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.rewind_barrier import found_barrier
+from seamark.spark.native.rewind_files import OPERATORS, SINK_LOG, STATE
+from seamark.spark.native.rewind_targets import Wanted, planned_rewind
+from seamark.spark.native.rewinding import plan_rewind, possible_batches, require_still, rewind
+from seamark.spark.native.snapshot import take_snapshot
+from seamark.spark.state_files import MissingVersion
+from tests.spark.directories import make_copy, source_entry
+from tests.spark.native.rewinds import (
+    BATCHES,
+    Stopped,
+    Stopping,
+    contents,
+    is_refused,
+    make_directory,
+    make_sink,
+    plan_of_sink,
+)
+
+TARGET = 3
+
+
+def moved(directory: Directory, batch: int) -> set[str]:
+    plan = plan_rewind(Tree.of(directory), batch)
+    return {each.path for each in (*plan.moves, *plan.spare)}
+
+
+def test_nothing_of_later_batches_stays_behind_and_nothing_of_earlier_ones_goes(
+    tmp_path: Path,
+) -> None:
+    directory = make_directory(tmp_path / "checkpoint")
+    before = directory.listing()
+    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".aside"))
+    kept = {
+        "metadata",
+        "state/0/_metadata/metadata",
+        *(f"{log}/{batch}" for log in ("offsets", "commits") for batch in range(TARGET + 1)),
+        "commits/.2.crc",
+        *(f"state/0/{part}/{version}.delta" for part in (0, 1) for version in range(1, TARGET + 2)),
+    }
+    left = directory.listing()
+    assert {path for path in left if not path.startswith("sources/")} == kept
+    assert all(left[path] == before[path] for path in kept), "what stays was touched"
+    gone = before.keys() - left.keys()
+    assert directory.beside(".aside").listing().keys() == gone
+
+
+def test_state_files_of_every_kind_go_when_they_are_newer(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "c", 6)
+    later = (
+        "0/7.delta", "0/7.snapshot", "0/.7.delta.crc", "1/6.zip", "1/6.changelog",
+        "1/6_0d5c1f-aa.zip", "1/6_0d5c1f-aa.zip.crc", "1/.6_0d5c1f-aa.zip.crc.crc",
+        "_metadata/v2/5", "_metadata/v2/.5.crc", "_stateSchema/default/5_0d5c",
+    )  # fmt: skip
+    stays = (
+        "0/5.snapshot", "1/5_0d5c1f-aa.zip.crc", "1/SSTs/000012-0d5c.sst", "_metadata/v2/0",
+        "_metadata/v2/4", "_stateSchema/default/0_0d5c", "_stateSchema/default/.0_0d5c.crc",
+    )  # fmt: skip
+    for name in (*later, *stays):
+        (tmp_path / "c" / "state" / "0" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "c" / "state" / "0" / name).write_bytes(
+            copy.read("state/0/_metadata/metadata") if "v2" in name else b"state"
+        )
+    plan = plan_rewind(Tree.of(LocalDirectory(tmp_path / "c")), 4)
+    found = {each.path for each in plan.moves if each.kind in (STATE, OPERATORS)}
+    usual = {f"state/0/{part}/6.delta" for part in (0, 1)}
+    assert found == {f"state/0/{name}" for name in later} | usual
+
+
+def test_a_batch_whose_operators_are_described_by_later_starts_only_is_refused(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path, 6)
+    copy.write("state/0/_metadata/v2/5", copy.read("state/0/_metadata/metadata"))
+    with pytest.raises(RefusedError, match="described from batch 5 on only"):
+        plan_rewind(Tree.of(LocalDirectory(tmp_path)), 4)
+
+
+def test_what_a_compaction_has_swallowed_is_told_apart_again(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path / "checkpoint")
+    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".aside"))
+    tree = Tree.of(directory)
+    lines = [
+        line
+        for path in sorted(tree.source_entries())
+        for line in (tree.read_text(path) or "").split("\n")[1:]
+    ]
+    assert sorted(set(lines)) == [
+        source_entry(number).partition("\n")[2] for number in range(TARGET + 1)
+    ]
+    assert batch_at(tree, TARGET).batch == TARGET
+
+
+def test_going_back_to_the_newest_batch_drops_what_was_only_planned(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path / "checkpoint")
+    gone = moved(directory, BATCHES - 1)
+    assert gone == {"offsets/7", "state/0/1/8.delta", "sources/0/7"}
+
+
+def test_the_same_again_finds_nothing_to_do(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path / "checkpoint")
+    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".aside"))
+    assert not plan_rewind(Tree.of(directory), TARGET).is_needed
+
+
+def test_a_batch_without_its_state_is_refused_and_the_others_are_named(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "checkpoint", 6)
+    copy.remove("state/0/1/6.delta")  # the newest is not whole: batch 5 was not consumed
+    copy.remove("offsets/0")
+    tree = Tree.of(LocalDirectory(tmp_path / "checkpoint"))
+    with pytest.raises(MissingVersion, match="partition 1"):
+        plan_rewind(tree, 5)
+    assert possible_batches(tree) == [2, 3, 4]
+    with pytest.raises(RefusedError) as told, planned_rewind(tree, Wanted(5), None):
+        pass
+    assert "batch 2 to 4 of the directory" in str(told.value)
+
+
+def test_a_directory_that_changes_between_the_decision_and_the_deed_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    directory = make_directory(tmp_path / "checkpoint")
+    tree = Tree.of(directory)
+    plan = plan_rewind(tree, TARGET)
+    directory.write("commits/7", b'v1\n{"nextBatchWatermarkMs":0}')
+    before = contents(directory)
+    with pytest.raises(RefusedError, match="seems to be running"):
+        rewind(directory, plan, directory.beside(".aside"))
+    with pytest.raises(RefusedError, match="seems to be running"):
+        require_still(tree, pause=0)
+    assert contents(directory) == before
+    assert not (tmp_path / "checkpoint.aside").exists()
+
+
+def test_what_is_replaced_can_be_put_back_by_hand(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path / "checkpoint")
+    sink = make_sink(tmp_path / "out")
+    before, before_sink = contents(directory), contents(sink)
+    plan = plan_rewind(
+        Tree.of(directory), TARGET, metadata=b'{"id":"new"}', sink=plan_of_sink(sink, TARGET)
+    )
+    aside = directory.beside(".aside")
+    rewind(directory, plan, aside)
+    assert directory.read("metadata") == b'{"id":"new"}'
+    assert contents(sink).keys() == {str(number) for number in range(TARGET + 1)}
+    kept = contents(aside)
+    own = {path: data for path, data in kept.items() if not path.startswith(SINK_LOG)}
+    rebuilt = dict.fromkeys(plan.writes, b"")
+    assert contents(directory) | rebuilt | own == {**rebuilt, **before}
+    assert before_sink == contents(sink) | {
+        path.removeprefix(f"{SINK_LOG}/"): data
+        for path, data in kept.items()
+        if path.startswith(SINK_LOG)
+    }
+
+
+# interrupted at any operation
+
+Rollback = Callable[[Directory, Directory], None]
+
+
+def _by_itself(directory: Directory, sink: Directory) -> None:
+    plan = plan_rewind(
+        Tree.of(directory), TARGET, metadata=b'{"id":"new"}', sink=plan_of_sink(sink, TARGET)
+    )
+    rewind(directory, plan, directory.beside(f".aside-{len(directory.listing())}"))
+
+
+def _from_a_store(directory: Directory, sink: Directory) -> None:
+    root = Path(directory.url).parent
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(root / "store"))
+        wanted = Wanted(TARGET, None, plan_of_sink(sink, TARGET))
+        plan = stack.enter_context(planned_rewind(Tree.of(directory), wanted, store))
+        assert plan.barrier.checkpoint_id == 1
+        rewind(directory, plan, directory.beside(f".aside-{len(directory.listing())}"))
+
+
+def _prepared(root: Path, do: Rollback) -> None:
+    directory = make_directory(root / "checkpoint")
+    if do is _from_a_store:
+        with open_store(root / "store") as store:
+            take_snapshot(directory, store, batch=TARGET)
+            take_snapshot(directory, store)
+        # Spark has removed old files since
+        old = [f"state/0/{part}/{version}.delta" for part in (0, 1) for version in (1, 2, 3)]
+        directory.remove([*old, "offsets/0", "offsets/1", "commits/0", "commits/1"])
+    make_sink(root / "out")
+
+
+def _copied(above: Path, name: str) -> tuple[LocalDirectory, LocalDirectory]:
+    root = shutil.copytree(above / "prepared", above / name)
+    return LocalDirectory(root / "checkpoint"), LocalDirectory(root / "out" / SINK_LOG)
+
+
+@pytest.mark.parametrize("do", [_by_itself, _from_a_store])
+def test_a_crash_at_any_operation_keeps_spark_out_and_a_repetition_finishes(
+    tmp_path: Path, do: Rollback
+) -> None:
+    _prepared(tmp_path / "prepared", do)
+    whole, whole_sink = _copied(tmp_path, "whole")
+    left = [10_000]
+    before = contents(whole)
+    do(Stopping(whole, left), Stopping(whole_sink, left))
+    operations = 10_000 - left[0]
+    assert operations > 25
+    expected, expected_sink = contents(whole), contents(whole_sink)
+    assert batch_at(Tree.of(whole), TARGET).batch == TARGET
+    for done in range(operations):
+        root = tmp_path / str(done)
+        directory, sink = _copied(tmp_path, root.name)
+        left = [done]
+        with pytest.raises(Stopped):
+            do(Stopping(directory, left), Stopping(sink, left))
+        tree = Tree.of(directory)
+        untouched = contents(directory) == before
+        assert untouched if done == 0 else is_refused(tree), f"after {done} operations"
+        do(directory, sink)
+        assert found_barrier(Tree.of(directory)) is None
+        assert contents(directory) == expected, f"after {done} operations"
+        assert contents(sink) == expected_sink
+        saved = set(contents(directory).values())
+        for aside in root.glob("checkpoint.aside-*"):
+            saved |= set(contents(LocalDirectory(aside)).values())
+        assert set(before.values()) <= saved, f"something is lost after {done} operations"
+        shutil.rmtree(root)
+
+
+def test_a_checkpoint_of_another_history_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path / "checkpoint")
+    with open_store(tmp_path / "store") as store:
+        take_snapshot(directory, store, batch=TARGET)
+        take_snapshot(directory, store, batch=6)
+        (tmp_path / "checkpoint/state/0/0/2.delta").unlink()
+        with planned_rewind(Tree.of(directory), Wanted(TARGET), store) as plan:
+            assert plan.barrier.checkpoint_id == 1
+        # Spark has removed the batch's own entries; a later checkpoint still agrees
+        for number in range(TARGET + 2):
+            directory.remove([f"offsets/{number}", f"commits/{number}"])
+        with planned_rewind(Tree.of(directory), Wanted(TARGET), store) as plan:
+            assert plan.barrier.checkpoint_id == 1
+        for number in (5, 6):  # it was rolled back and these were planned again
+            text = directory.read(f"offsets/{number}").replace(b'"batchWatermarkMs": 0', b'"x": 0')
+            directory.write(f"offsets/{number}", text)
+        tree = Tree.of(directory)
+        with pytest.raises(RefusedError), planned_rewind(tree, Wanted(TARGET), store):
+            pass

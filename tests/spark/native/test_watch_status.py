@@ -1,0 +1,44 @@
+"""When a checkpoint is due, and how a status reads."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seamark.errors import InvalidInputError
+from seamark.spark.native.watch_status import Every, LastCheckpoint, LastFailure, WatchStatus
+from seamark.spark.native.watching import Watcher
+
+
+@pytest.mark.parametrize("every", [0, -1, 0.0, True, float("nan"), timedelta(0), "5", None])
+def test_how_often_must_make_sense(every: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="neither a number of batches nor a time"):
+        Watcher(tmp_path / "directory", tmp_path / "store", every=every)
+
+
+def test_batches_and_seconds_are_told_apart() -> None:
+    five = Every.of(5)
+    assert five.is_due(0, None, 0.0)
+    assert not five.is_due(8, 4, 1e9)
+    assert five.is_due(9, 4, 0.0)
+    assert five.is_due(3, 4, 0.0)
+    for minute in (Every.of(60.0), Every.of(timedelta(minutes=1))):
+        assert minute.is_due(0, None, 0.0)
+        assert not minute.is_due(9, 4, 59.0)
+        assert minute.is_due(5, 4, 60.0)
+        assert not minute.is_due(4, 4, 1e9)
+
+
+def test_a_status_reads_as_what_an_operator_asks_first() -> None:
+    nothing = WatchStatus(True, None, None, None, None, 0, 0, 0, None)
+    assert str(nothing) == "no batch committed yet"
+    behind = WatchStatus(
+        True, 9, LastCheckpoint(4, 7, 0.0), 2, 31.4, 4, 3, 1, LastFailure("the disk is full", 0.0)
+    )
+    assert str(behind) == (
+        "batch 9 committed · 2 batches behind for 31 s · checkpoint 4 holds batch 7 · "
+        "3 failed tries · the last: the disk is full"
+    )

@@ -1,0 +1,366 @@
+"""A directory that is watched ends up in the store, whatever happens to it, the store or us."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seamark.errors import FencedError, InvalidInputError, StoreUnavailableError
+from seamark.spark.native.directory import Directory, FileEntry
+from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.object_store import ObjectDirectory
+from seamark.spark.native.watch_status import WatchStatus
+from seamark.spark.native.watching import Watcher
+from seamark.store import open_store
+from tests.servers import ObjectServer
+from tests.spark.native.growing import GrowingDirectory, batches_restored_from
+
+PATIENCE = 30.0
+
+
+@contextmanager
+def watching(
+    directory: Directory | Path | str, store: Path | str, *, last: bool = True, **wishes: Any
+) -> Iterator[Watcher]:
+    quick: dict[str, Any] = {"poll": 0.005, "backoff": 0.01}
+    watcher = Watcher(directory, store, **(quick | wishes))
+    watcher.start()
+    try:
+        yield watcher
+    finally:
+        status = watcher.stop(last=last)
+        assert not status.running
+
+
+def until(watcher: Watcher, holds: Callable[[WatchStatus], bool]) -> WatchStatus:
+    deadline = time.monotonic() + PATIENCE
+    while not holds(status := watcher.status()):
+        assert time.monotonic() < deadline, str(status)
+        time.sleep(0.005)
+    return status
+
+
+def holds_batch(number: int) -> Callable[[WatchStatus], bool]:
+    return lambda status: status.last is not None and status.last.batch >= number
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> GrowingDirectory:
+    return GrowingDirectory(tmp_path / "directory").run_batches(1)
+
+
+class Overtaken(LocalDirectory):
+    """Is so slow at times that what it has listed is gone before it is read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.chance = random.Random(int(os.environ["SEAMARK_SEED"]))
+
+    def listing(self) -> dict[str, FileEntry]:
+        found = super().listing()
+        time.sleep(self.chance.choice((0.0, 0.0, 0.06)))
+        return found
+
+
+def test_no_hole_is_stored_while_maintenance_removes_all_that_is_old(
+    growing: GrowingDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "seamark.spark")
+    slow = Overtaken(growing.root)
+    with watching(slow, tmp_path / "store", keep=None) as watcher, growing.running():
+        until(watcher, lambda s: s.checkpoints >= 15 and "was not whole" in caplog.text)
+    status = watcher.status()
+    assert status.newest_batch == growing.next_batch - 1
+    assert (status.lag_batches, status.lag_seconds) == (0, 0.0)
+    batches = batches_restored_from(tmp_path / "store", tmp_path)
+    assert len(batches) == status.checkpoints
+    assert batches == sorted(set(batches))
+    assert batches[-1] == growing.next_batch - 1
+
+
+def test_two_watchers_of_one_directory_hold_each_other_up_but_not_for_good(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    with watching(growing.root, store, keep=None) as one, watching(growing.root, store) as two:
+        with growing.running(0.03):
+            until(one, lambda status: status.checkpoints >= 3)
+            until(two, lambda status: status.checkpoints >= 3)
+        for watcher in (one, two):
+            until(watcher, holds_batch(growing.next_batch - 1))
+    batches = batches_restored_from(store, tmp_path)
+    assert batches == sorted(set(batches))
+    assert batches[-1] == growing.next_batch - 1
+
+
+def test_only_as_many_checkpoints_as_wanted_are_kept(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    with watching(growing.root, tmp_path / "store", keep=2, longest_chain=0) as watcher:
+        for _ in range(5):
+            until(watcher, holds_batch(growing.next_batch - 1))
+            growing.run_batch()
+    assert batches_restored_from(tmp_path / "store", tmp_path) == [4, 5]
+
+
+def test_a_store_that_is_away_is_told_once_and_caught_up_with(
+    growing: GrowingDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "disk"
+    place.write_text("not mounted")
+    with watching(growing.root, place / "store") as watcher:
+        status = until(watcher, lambda status: status.failures_in_a_row >= 3)
+        assert status.running
+        assert status.last is None
+        assert status.lag_batches == 1
+        assert status.lag_seconds is not None
+        assert status.lag_seconds > 0
+        assert status.last_failure is not None
+        assert str(place) in status.last_failure.what
+        assert abs(status.last_failure.at - time.time()) < 10
+        place.unlink()
+        place.mkdir()
+        status = until(watcher, holds_batch(0))
+        until(watcher, lambda status: status.failures_in_a_row == 0)
+    assert status.failures >= 3
+    warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert [each.name for each in warnings] == ["seamark.spark"]
+    assert str(growing.root) in warnings[0].getMessage()
+    assert batches_restored_from(place / "store", tmp_path) == [0]
+
+
+class Interrupted(LocalDirectory):
+    """Does something once, in the middle of a checkpoint."""
+
+    def __init__(self, root: Path, what: Callable[[], object]) -> None:
+        super().__init__(root)
+        self.what: Callable[[], object] | None = what
+
+    def read(self, path: str) -> bytes:
+        if path.endswith(".delta") and self.what is not None:
+            what, self.what = self.what, None
+            what()
+        return super().read(path)
+
+
+def test_a_round_that_is_fenced_counts_as_failed_and_the_next_one_tries_again(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    with open_store(tmp_path / "store") as other:
+        directory = Interrupted(growing.root, lambda: other.claim(pipeline="spark-q"))
+        with watching(directory, tmp_path / "store") as watcher:
+            status = until(watcher, holds_batch(0))
+            assert status.failures == 1
+            assert status.last_failure is not None
+            assert "belongs to another writer" in status.last_failure.what
+        stored = other.load_latest()
+        assert stored is not None
+        with pytest.raises(FencedError):
+            other.update_manifest(stored)
+    assert batches_restored_from(tmp_path / "store", tmp_path) == [0]
+
+
+def test_the_store_is_free_for_others_between_two_checkpoints(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    with watching(growing.root, tmp_path / "store") as watcher:
+        until(watcher, holds_batch(0))
+        with open_store(tmp_path / "store") as other:  # would be refused beside a living claim
+            other.pin("first", other.list_ids()[0])
+            growing.run_batch()
+            until(watcher, holds_batch(1))
+            other.prune(1)
+    assert watcher.status().failures == 0
+
+
+def test_a_store_of_another_query_is_left_alone(growing: GrowingDirectory, tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as other:
+        other.claim(pipeline="spark-another")
+        with watching(growing.root, tmp_path / "store") as watcher:
+            status = until(watcher, lambda status: status.failures >= 2)
+        assert status.last_failure is not None
+        assert "spark-another" in status.last_failure.what
+        assert other.list_ids() == []
+
+
+def test_stopping_takes_the_newest_batch_first_unless_told_not_to(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    for last, expected in ((False, 0), (True, 1)):
+        with watching(growing.root, tmp_path / "store", every=1000, last=last) as watcher:
+            until(watcher, holds_batch(0))
+            if not last:
+                growing.run_batch()
+                status = until(watcher, lambda status: status.lag_batches == 1)
+                assert status.newest_batch == 1
+        last_one = watcher.status().last
+        assert last_one is not None
+        assert last_one.batch == expected
+        assert watcher.stop().checkpoints == watcher.status().checkpoints  # once more is fine
+
+
+class Halted(Interrupted):
+    """Stands still in the middle of a checkpoint until told to go on."""
+
+    def __init__(self, root: Path) -> None:
+        self.reading, self.go_on = threading.Event(), threading.Event()
+        super().__init__(root, self.halt)
+
+    def halt(self) -> None:
+        self.reading.set()
+        assert self.go_on.wait(PATIENCE)
+
+
+def test_stopping_in_the_middle_of_a_checkpoint_waits_for_it(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    halted = Halted(growing.root)
+    with watching(halted, tmp_path / "store") as watcher:
+        assert halted.reading.wait(PATIENCE)
+        growing.run_batch()
+        watcher.finish()
+        assert not watcher.join(0.02)
+        halted.go_on.set()
+        assert watcher.join(PATIENCE)
+    assert batches_restored_from(tmp_path / "store", tmp_path) == [0, 1]
+
+
+def test_a_checkpoint_that_nobody_waits_for_is_given_up_and_leaves_nothing(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    halted = Halted(growing.root)
+    with watching(halted, tmp_path / "store", last=False) as watcher:
+        assert halted.reading.wait(PATIENCE)
+        assert watcher.stop(0.01).running  # the time is over, the thread is not
+        halted.go_on.set()
+    assert watcher.status().failures == 0
+    assert batches_restored_from(tmp_path / "store", tmp_path) == []
+
+
+def test_a_directory_that_was_rolled_back_is_taken_anew(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    growing.run_batches(3)
+    with watching(growing.root, tmp_path / "store", every=1000) as watcher:
+        until(watcher, holds_batch(3))
+        for number in (2, 3):
+            (growing.root / f"commits/{number}").unlink()
+        until(watcher, lambda status: status.last is not None and status.last.batch == 1)
+    assert batches_restored_from(tmp_path / "store", tmp_path)[-1] == 1
+
+
+def test_a_directory_may_appear_later(tmp_path: Path) -> None:
+    with watching(tmp_path / "directory", tmp_path / "store") as watcher:
+        time.sleep(0.05)
+        status = watcher.status()
+        assert (status.newest_batch, status.lag_batches, status.failures) == (None, None, 0)
+        GrowingDirectory(tmp_path / "directory").run_batch()
+        until(watcher, holds_batch(0))
+    assert watcher.status().failures == 0
+
+
+def test_a_batch_that_is_stored_already_is_not_stored_again(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    for taken in (1, 0):
+        with watching(growing.root, tmp_path / "store") as watcher:
+            status = until(watcher, holds_batch(0))
+        assert status.checkpoints == taken
+    assert batches_restored_from(tmp_path / "store", tmp_path) == [0]
+
+
+def test_the_watcher_ends_with_what_it_watches_after_the_last_batch(
+    growing: GrowingDirectory, tmp_path: Path
+) -> None:
+    alive = threading.Event()
+    alive.set()
+    ended: list[bool] = []
+    with watching(
+        growing.root,
+        tmp_path / "store",
+        every=1000.0,
+        is_alive=alive.is_set,
+        on_end=lambda: ended.append(True),
+    ) as watcher:
+        until(watcher, holds_batch(0))
+        growing.run_batch()
+        alive.clear()
+        assert watcher.join(PATIENCE)
+        assert holds_batch(1)(watcher.status())
+    assert ended == [True]
+
+
+class Unreachable(LocalDirectory):
+    def newest_commit(self) -> int | None:
+        raise StoreUnavailableError("no: secret_access_key=verysecret of hunter22")
+
+
+def test_no_secret_reaches_the_status_or_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "seamark.spark")
+    options = {"password": "hunter22"}
+    with watching(Unreachable(tmp_path / "d"), tmp_path / "s", storage_options=options) as watcher:
+        status = until(watcher, lambda status: status.failures >= 2)
+    for text in (str(status), repr(status), caplog.text):
+        assert "***" in text
+        assert "hunter22" not in text
+        assert "verysecret" not in text
+
+
+def test_a_store_inside_the_directory_is_refused(growing: GrowingDirectory) -> None:
+    for store in (growing.root, growing.root / "store", growing.root.parent):
+        with pytest.raises(InvalidInputError, match="must lie apart"):
+            Watcher(growing.root, store)
+    with pytest.raises(InvalidInputError, match="must lie apart"):
+        Watcher(growing.root, growing.root.as_uri())
+
+
+def test_a_cheap_look_sees_what_a_whole_listing_sees(
+    growing: GrowingDirectory, s3: ObjectServer, tmp_path: Path
+) -> None:
+    growing.run_batches(11)
+    growing.put("commits/.12.crc", b"")
+    growing.put("commits/13.tmp", b"")
+    here = LocalDirectory(growing.root)
+    assert here.newest_commit() == Directory.newest_commit(here) == 11
+    (tmp_path / "empty").mkdir()
+    assert LocalDirectory(tmp_path / "empty").newest_commit() is None
+    there = ObjectDirectory(s3.new_url("query"), s3.storage_options)
+    try:
+        assert there.newest_commit() is None
+        for name in ("commits/9", "commits/10", "commits/.11.crc", "offsets/12"):
+            there.write(name, b"v1")
+        assert there.newest_commit() == Directory.newest_commit(there) == 10
+    finally:
+        there.close()
+
+
+def test_a_directory_and_its_store_may_be_in_a_bucket(
+    growing: GrowingDirectory, s3: ObjectServer
+) -> None:
+    place, store = s3.new_url("query"), s3.new_url("store")
+    options = s3.storage_options
+    there = ObjectDirectory(place, options)
+    here = LocalDirectory(growing.root)
+    try:
+        for batch in (0, 1):
+            for path in here.listing():
+                there.write(path, here.read(path))
+            with watching(place, store, storage_options=options) as watcher:
+                status = until(watcher, holds_batch(batch))
+                assert (status.checkpoints, status.failures) == (1, 0)
+            growing.run_batch()
+    finally:
+        there.close()
+    with open_store(store, storage_options=options) as opened:
+        assert len(opened.list_ids()) == 2
