@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark import open_store
+from seamark.spark.native.inspection import inspect
 from seamark.spark.native.local import LocalDirectory
 from seamark.spark.native.restoring import restore_directory
 from seamark.spark.native.snapshot import Snapshot, take_snapshot
@@ -41,7 +42,8 @@ def snapshots_while_running(
             time.sleep(0.05)
             with open_store(root / "store") as store:
                 snapshot = take_snapshot(directory, store)
-            taken.setdefault(snapshot.checkpoint_id, snapshot)
+            if taken.setdefault(snapshot.checkpoint_id, snapshot) is snapshot:
+                assert inspect(directory).findings == [], "a running query is healthy"
         finish(query, kind)
     return list(taken.values())
 
@@ -60,12 +62,15 @@ def test_a_restored_snapshot_of_a_running_query_goes_on_with_the_same_results(
         assert len(taken) >= 3, "a running query was hardly seen"
         assert any(not snapshot.is_full for snapshot in taken)
         chosen = [one for one in taken if one.batch <= last - 3][-1]
+        assert inspect(LocalDirectory(tmp_path / "checkpoint"), read_data=True).findings == []
         # the original is gone, so nothing can be read from there by mistake
         shutil.rmtree(tmp_path / "checkpoint")
         new = LocalDirectory(tmp_path / "elsewhere" / "checkpoint")
         with open_store(tmp_path / "store") as store:
             assert all(store.validate_checkpoint(one.checkpoint_id).valid for one in taken)
             restore_directory(store, chosen.checkpoint_id, new)
+        assert inspect(new, read_data=True).findings == []
         again = run(spark, kind, folder, new.url, tmp_path / "again")
     assert min(again) == chosen.batch + 1
     assert after(again, chosen.batch) == after(whole, chosen.batch)
+    assert inspect(new, read_data=True).findings == []

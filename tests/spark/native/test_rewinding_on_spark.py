@@ -17,6 +17,7 @@ from seamark.spark.native.directory import Tree
 from seamark.spark.native.local import LocalDirectory
 from seamark.spark.native.rewind_barrier import new_barrier
 from seamark.spark.native.rewinding import plan_rewind, possible_batches, rewind
+from seamark.spark.versions import spark_version
 from tests.pipeline.workloads import doubled, orders, write_input
 from tests.spark.native.queries import (
     KINDS,
@@ -63,6 +64,8 @@ def rolled_back(checkpoint: Path, back: int) -> int:
 
 
 def goes_on_as_before(spark: SparkSession, kind: str, folder: Path, root: Path) -> None:
+    if spark_version(spark) < KINDS[kind].since:
+        pytest.skip(f"needs Spark {KINDS[kind].since}")
     checkpoint = root / "checkpoint"
     with busy_maintenance(spark, retain=6):  # which goes on for a while after a query's end
         whole = run(spark, kind, folder, checkpoint, root / "out")
@@ -162,7 +165,7 @@ def test_a_query_that_runs_unseen_stops_at_the_barrier_before_its_next_batch(
             time.sleep(0.02)
         barrier = new_barrier(Tree.of(directory), 0, None)  # while the first batch goes on
         directory.write(barrier.path, barrier.text)
-        with pytest.raises(Exception, match="CONCURRENT_STREAM_LOG_UPDATE|oncurrent"):
+        with pytest.raises(Exception, match=r"(?i)concurrent"):
             query.awaitTermination(PATIENCE)
     assert outputs(out).keys() == {0}
     assert directory.read(barrier.path) == barrier.text
