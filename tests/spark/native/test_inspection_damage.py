@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from seamark.spark.native.directory import Tree
 from seamark.spark.native.findings import Code, Severity
+from seamark.spark.native.local import LocalDirectory
 from seamark.spark.native.outlook import Action
+from seamark.spark.native.rewind_barrier import new_barrier
 from tests.spark.native.inspected import (
     CONF,
     Make,
@@ -36,6 +39,13 @@ from tests.spark.native.inspected import (
 
 def _unfinished_repartition(root: Path) -> None:
     write(root, "offsets/8", offsets(7, conf=CONF | {"spark.sql.shuffle.partitions": "5"}))
+
+
+def _unfinished_rollback(root: Path) -> None:
+    """What a rollback that was killed after its first steps leaves."""
+    barrier = new_barrier(Tree.of(LocalDirectory(root)), 3, None)
+    (root / barrier.path).write_bytes(barrier.text)
+    (root / "state/0/0/8.delta").unlink()
 
 
 def _older_zip(root: Path) -> None:
@@ -199,6 +209,7 @@ DAMAGED: list[tuple[Make, Make, Code, Severity, str, Action]] = [
     ),
     (make_hdfs, _unfinished_repartition, Code.REPARTITION_UNFINISHED, D, "offsets/8", FAIL),
     (make_hdfs, put("offsets/5", offsets(3)), Code.OFFSETS_BACKWARDS, W, "offsets/5", NEXT),
+    (make_hdfs, _unfinished_rollback, Code.ROLLBACK_UNFINISHED, D, "offsets/8", FAIL),
 ]
 
 

@@ -41,6 +41,7 @@ snapshot-stale               warning   a snapshot is older than the batch that i
 hadoop-checksum              damage    a file differs from the hidden checksum beside it
 spark-checksum               damage    a file differs from the checksum that Spark put beside it
 repartition-unfinished       damage    a change of the number of partitions was not finished
+rollback-unfinished          damage    a rollback by Seamark was begun and not finished
 temporary-files              info      files of writes that were never finished
 ============================ ========= ===========================================================
 """
@@ -102,6 +103,7 @@ class Code(StrEnum):
     HADOOP_CHECKSUM = "hadoop-checksum"
     SPARK_CHECKSUM = "spark-checksum"
     REPARTITION_UNFINISHED = "repartition-unfinished"
+    ROLLBACK_UNFINISHED = "rollback-unfinished"
     TEMPORARY_FILES = "temporary-files"
 
 

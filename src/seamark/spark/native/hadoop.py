@@ -5,6 +5,7 @@ Files travel by way of a local temporary folder: the bridge to the JVM is slow f
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -14,11 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from seamark.errors import CheckpointNotFoundError, InvalidInputError, StoreUnavailableError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    InvalidInputError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.spark.native.directory import Directory, FileEntry, newest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("seamark.spark")
 
 
 def a_session() -> SparkSession:
@@ -40,9 +48,34 @@ def a_session() -> SparkSession:
         builder = builder.config(name, "false")
     if "SPARK_REMOTE" not in os.environ and "MASTER" not in os.environ:
         builder = builder.master("local[2]")
-    session = builder.getOrCreate()
+    with _quiet_start():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Keep to ourselves what a JVM says while it starts, unless it does not start."""
+    if log.isEnabledFor(logging.INFO):
+        yield
+        return
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)  # the JVM keeps it for life
+        try:
+            yield
+        except Exception as error:
+            said.seek(0)
+            last = said.read().decode(errors="replace").strip().splitlines()[-3:]
+            raise SeamarkError(
+                f"Spark does not start: {str(error).splitlines()[0]}",
+                where=" ".join(last) or None,
+                hint="'seamark version' shows what is installed; -v shows all that Spark says.",
+            ) from error
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 class HadoopDirectory(Directory):

@@ -15,7 +15,7 @@ from typing import Final
 
 from seamark.errors import CheckpointNotFoundError
 from seamark.spark.native.directory import Directory
-from seamark.spark.native.findings import Code, Finding, Severity, cleaned, shown
+from seamark.spark.native.findings import Code, Finding, Severity, cleaned, damage, shown
 from seamark.spark.native.inspect_bytes import Bytes, hadoop_findings, read_state
 from seamark.spark.native.inspect_copies import copy_findings, snapshot_findings
 from seamark.spark.native.inspect_logs import Logs, read_logs
@@ -29,6 +29,7 @@ from seamark.spark.native.inspect_sources import SourceSeen, source_findings, so
 from seamark.spark.native.inspect_state import State, state_of
 from seamark.spark.native.operator_sizes import OperatorSeen, operators_of
 from seamark.spark.native.outlook import Outlook, outlook, restorable
+from seamark.spark.native.rewind_barrier import found_barrier
 from seamark.spark.native.seen import Seen
 
 Advance = Callable[[int], None]
@@ -121,7 +122,11 @@ def _looked_at(seen: Seen, read_data: bool, advance: Advance | None) -> Inspecti
     seen.pinned_partitions = entry.state_partitions if entry is not None else 0
     state = state_of(seen, logs)
     learned = read_state(seen, state, conf, read_data=read_data, advance=advance)
-    findings = [*logs.findings, *_findings(seen, logs, state, learned, conf)]
+    # half-way through a rollback, all else that looks wrong is what it has not come to yet
+    findings = list(_rollback_findings(seen)) or [
+        *logs.findings,
+        *_findings(seen, logs, state, learned, conf),
+    ]
     inspection = Inspection(
         url=shown(seen.directory.url),
         query_id=None if logs.query_id is None else shown(logs.query_id),
@@ -160,6 +165,19 @@ def _findings(
     yield from repartition_findings(seen, logs)
     yield from _log_checksums(seen, logs)
     yield from temporary_findings(seen)
+
+
+def _rollback_findings(seen: Seen) -> Iterator[Finding]:
+    """A rollback of ours that was interrupted keeps Spark out until it is repeated."""
+    barrier = found_barrier(seen)
+    if barrier is not None:
+        yield damage(
+            Code.ROLLBACK_UNFINISHED,
+            barrier.path,
+            f"a rollback to batch {barrier.to_batch} was begun and not finished",
+            f"Finish it: seamark spark rollback PATH --to-batch {barrier.to_batch}",
+            stops="an entry of the offset log that it cannot read",
+        )
 
 
 def _log_checksums(seen: Seen, logs: Logs) -> Iterator[Finding]:
