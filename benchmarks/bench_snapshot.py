@@ -18,8 +18,8 @@ from typing import Final
 
 from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark import open_store
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.snapshot import take_snapshot
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.snapshot.taking import take_snapshot
 from seamark.spark.working_copy import WorkingCopy
 
 PARTITIONS: Final = 64

@@ -13,7 +13,7 @@ import pytest
 from seamark.cli.app import COMMANDS, run
 from seamark.cli.spark.group import COMMANDS as SPARK_COMMANDS
 from seamark.progress import open_progress, rocksdb_url
-from seamark.spark.native.findings import Code
+from seamark.spark.native.inspect.findings import Code
 from tests.cli.stores import fill
 from tests.pipeline.workloads import write_input
 from tests.spark.directories import make_copy

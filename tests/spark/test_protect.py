@@ -14,12 +14,12 @@ import pytest
 import seamark
 from seamark import Protection
 from seamark.errors import InvalidInputError
-from seamark.spark.native import watching
-from seamark.spark.native.directory import Directory
-from seamark.spark.native.hadoop import HadoopDirectory
-from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.places.directory import Directory
+from seamark.spark.native.places.hadoop import HadoopDirectory
+from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.watch_status import WatchStatus
+from seamark.spark.native.watch import watching
+from seamark.spark.native.watch.status import WatchStatus
 from tests.pipeline.workloads import put_file, write_input
 from tests.spark.native.growing import GrowingDirectory, batches_restored_from
 from tests.spark.native.queries import after, busy_maintenance, finish, outputs, run, started

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from seamark.errors import InvalidInputError
-from seamark.spark.native.opening import open_directory
-from seamark.spark.native.watch_status import WatchStatus
-from seamark.spark.native.watching import KEEP, STOP_SECONDS, Watcher
+from seamark.spark.native.places.opening import open_directory
+from seamark.spark.native.watch.status import WatchStatus
+from seamark.spark.native.watch.watching import KEEP, STOP_SECONDS, Watcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from seamark.spark.native.batches import batch_at
-from seamark.spark.native.directory import Tree
-from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.restoring import restore_directory
 from seamark.store import open_store
 from tests.spark.directories import offsets_text, source_entry, state_of

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import xxhash
 
-from seamark.spark.native.inspection import Inspection, inspect
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.rocksdb_zip import sst_sizes
+from seamark.spark.native.inspect.inspection import Inspection, inspect
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.state.rocksdb_zip import sst_sizes
 from tests.spark.directories import source_entry
 from tests.spark.native.samples import SAMPLES, sample
 

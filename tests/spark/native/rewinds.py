@@ -9,11 +9,11 @@ from pathlib import Path
 from seamark.errors import DamageError
 from seamark.spark.checkpoint_files import CheckpointFiles
 from seamark.spark.logs import parse_offsets
-from seamark.spark.native.directory import Directory, FileEntry, Tree
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.rewind_files import SINK_LOG
-from seamark.spark.native.rewinding import SinkPlan, sink_plan
-from seamark.spark.native.sink_log import rewound
+from seamark.spark.native.logs.sink_log import rewound
+from seamark.spark.native.places.directory import Directory, FileEntry, Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.rewind.files import SINK_LOG
+from seamark.spark.native.rewind.rewinding import SinkPlan, sink_plan
 from tests.spark.directories import make_copy, source_entry
 
 BATCHES = 7

@@ -11,11 +11,11 @@ import pytest
 from seamark import open_store
 from seamark.cli.app import run
 from seamark.errors import CheckpointNotFoundError, SeamarkError
-from seamark.spark.native.directory import Tree
-from seamark.spark.native.hadoop import HadoopDirectory
-from seamark.spark.native.opening import open_directory
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.hadoop import HadoopDirectory
+from seamark.spark.native.places.opening import open_directory
 from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.snapshot import take_snapshot
+from seamark.spark.native.snapshot.taking import take_snapshot
 from tests.spark.directories import make_copy
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from seamark.spark.native.inspection import inspect
-from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.inspect.inspection import inspect
+from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.working_copy import WorkingCopy
 from tests.pipeline.workloads import write_input
 from tests.spark.native.queries import KINDS, run, settings_of

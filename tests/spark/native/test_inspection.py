@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import CheckpointNotFoundError
-from seamark.spark.native import findings
-from seamark.spark.native.directory import Directory, FileEntry
-from seamark.spark.native.findings import Code, Severity
-from seamark.spark.native.inspection import inspect
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.opening import open_directory
-from seamark.spark.native.outlook import Action
+from seamark.spark.native.inspect import findings
+from seamark.spark.native.inspect.findings import Code, Severity
+from seamark.spark.native.inspect.inspection import inspect
+from seamark.spark.native.inspect.outlook import Action
+from seamark.spark.native.places.directory import Directory, FileEntry
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.places.opening import open_directory
 from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.snapshot import take_snapshot
+from seamark.spark.native.snapshot.taking import take_snapshot
 from seamark.store import open_store
 from tests.servers import ObjectServer
 from tests.spark.directories import make_copy, source_entry

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from seamark.spark.native.directory import Tree
-from seamark.spark.native.findings import Code, Severity
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.outlook import Action
-from seamark.spark.native.rewind_barrier import new_barrier
+from seamark.spark.native.inspect.findings import Code, Severity
+from seamark.spark.native.inspect.outlook import Action
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.rewind.barrier import new_barrier
 from tests.spark.native.inspected import (
     CONF,
     Make,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
-from seamark.spark.native.directory import Tree
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.repartition import (
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.state.repartition import (
     OLDEST,
     _failed,
     _verified,

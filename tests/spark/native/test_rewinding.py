@@ -12,13 +12,18 @@ import pytest
 from seamark import open_store
 from seamark.errors import RefusedError
 from seamark.spark.native.batches import batch_at
-from seamark.spark.native.directory import Directory, Tree
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.rewind_barrier import found_barrier
-from seamark.spark.native.rewind_files import OPERATORS, SINK_LOG, STATE
-from seamark.spark.native.rewind_targets import Wanted, planned_rewind
-from seamark.spark.native.rewinding import plan_rewind, possible_batches, require_still, rewind
-from seamark.spark.native.snapshot import take_snapshot
+from seamark.spark.native.places.directory import Directory, Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.rewind.barrier import found_barrier
+from seamark.spark.native.rewind.files import OPERATORS, SINK_LOG, STATE
+from seamark.spark.native.rewind.rewinding import (
+    plan_rewind,
+    possible_batches,
+    require_still,
+    rewind,
+)
+from seamark.spark.native.rewind.targets import Wanted, planned_rewind
+from seamark.spark.native.snapshot.taking import take_snapshot
 from seamark.spark.state_files import MissingVersion
 from tests.spark.directories import make_copy, source_entry
 from tests.spark.native.rewinds import (

@@ -13,10 +13,10 @@ import pytest
 
 from seamark.cli.app import run as seamark
 from seamark.spark.native.batches import newest_committed
-from seamark.spark.native.directory import Tree
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.rewind_barrier import new_barrier
-from seamark.spark.native.rewinding import plan_rewind, possible_batches, rewind
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.rewind.barrier import new_barrier
+from seamark.spark.native.rewind.rewinding import plan_rewind, possible_batches, rewind
 from seamark.spark.versions import spark_version
 from tests.pipeline.workloads import doubled, orders, write_input
 from tests.spark.native.queries import (

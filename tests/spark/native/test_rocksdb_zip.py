@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seamark.errors import DamageError
-from seamark.spark.native.lz4_blocks import EMPTY
-from seamark.spark.native.rocksdb_zip import sst_sizes, zip_problems
+from seamark.spark.native.state.lz4_blocks import EMPTY
+from seamark.spark.native.state.rocksdb_zip import sst_sizes, zip_problems
 from seamark.spark.state_files import needed_ssts
 from tests.spark.native.samples import sample, sample_paths
 

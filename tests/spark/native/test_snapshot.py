@@ -11,12 +11,12 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import DamageError, InvalidInputError, RefusedError
-from seamark.spark.native.directory import Directory, FileEntry, Tree
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.object_store import ObjectDirectory
-from seamark.spark.native.opening import open_directory
+from seamark.spark.native.places.directory import Directory, FileEntry, Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.places.object_store import ObjectDirectory
+from seamark.spark.native.places.opening import open_directory
 from seamark.spark.native.restoring import Wishes, restore_directory
-from seamark.spark.native.snapshot import Snapshot, take_snapshot
+from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
 from seamark.spark.placement import Sizes
 from seamark.spark.working_copy import WorkingCopy
 from tests.servers import ObjectServer

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seamark.errors import DamageError
-from seamark.spark.native import lz4_blocks, state_data
-from seamark.spark.native.lz4_blocks import NotDecodable, codec_of
-from seamark.spark.native.state_data import (
+from seamark.spark.native.state import data as state_data
+from seamark.spark.native.state import lz4_blocks
+from seamark.spark.native.state.data import (
     Change,
     applied,
     is_empty_change,
@@ -19,6 +19,7 @@ from seamark.spark.native.state_data import (
     read_snapshot,
     same_state,
 )
+from seamark.spark.native.state.lz4_blocks import NotDecodable, codec_of
 from tests.spark.native.samples import sample, sample_paths
 
 STATE = [

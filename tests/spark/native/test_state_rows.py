@@ -19,12 +19,12 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
-from seamark.spark.native.directory import Tree
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.spark_errors import Said, said_by
-from seamark.spark.native.state_choice import Asked, choose, keepers
-from seamark.spark.native.state_rows import _told, brought_here
-from seamark.spark.native.state_values import plain
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.state.choice import Asked, choose, keepers
+from seamark.spark.native.state.rows import _told, brought_here
+from seamark.spark.native.state.spark_errors import Said, said_by
+from seamark.spark.native.state.values import plain
 from tests.spark.directories import make_copy
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from seamark.errors import InvalidInputError
-from seamark.spark.native.watch_status import Every, LastCheckpoint, LastFailure, WatchStatus
-from seamark.spark.native.watching import Watcher
+from seamark.spark.native.watch.status import Every, LastCheckpoint, LastFailure, WatchStatus
+from seamark.spark.native.watch.watching import Watcher
 
 
 @pytest.mark.parametrize("every", [0, -1, 0.0, True, float("nan"), timedelta(0), "5", None])

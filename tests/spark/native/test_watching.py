@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from seamark.errors import FencedError, InvalidInputError, StoreUnavailableError
-from seamark.spark.native.directory import Directory, FileEntry
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.object_store import ObjectDirectory
-from seamark.spark.native.watch_status import WatchStatus
-from seamark.spark.native.watching import Watcher
+from seamark.spark.native.places.directory import Directory, FileEntry
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.places.object_store import ObjectDirectory
+from seamark.spark.native.watch.status import WatchStatus
+from seamark.spark.native.watch.watching import Watcher
 from seamark.store import open_store
 from tests.servers import ObjectServer
 from tests.spark.native.growing import GrowingDirectory, batches_restored_from

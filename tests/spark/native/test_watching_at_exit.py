@@ -33,8 +33,8 @@ def test_a_program_that_ends_does_not_wait_for_ever(
 ) -> None:
     code = (
         "import sys, threading\n"
-        "from seamark.spark.native import watching\n"
-        "from seamark.spark.native.local import LocalDirectory\n"
+        "from seamark.spark.native.watch import watching\n"
+        "from seamark.spark.native.places.local import LocalDirectory\n"
         "class Stuck(LocalDirectory):\n"
         "    def listing(self):\n"
         "        threading.Event().wait()\n"

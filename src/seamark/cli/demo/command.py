@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+
+from seamark.cli.settings import Command, settings
 
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen
@@ -20,7 +21,7 @@ FATAL_EPOCH: Final = 8
 LAST_EPOCH: Final = 15
 
 
-@click.command("demo")
+@click.command("demo", cls=Command)
 @click.option(
     "--dir",
     "folder",
@@ -30,8 +31,7 @@ LAST_EPOCH: Final = 15
     help="Where the demo keeps its files.",
 )
 @click.option("--verify-only", is_flag=True, help="Prove the demo that was run there before.")
-@click.option("--json", "as_json", is_flag=True, help="Print the proof as JSON.")
-def command(folder: Path, verify_only: bool, as_json: bool) -> None:
+def command(folder: Path, verify_only: bool) -> None:
     """Kill a running pipeline; no row is lost or doubled.
 
     A streaming pipeline on a real Spark makes bars out of trades, filters the large ones, and keeps
@@ -43,6 +43,7 @@ def command(folder: Path, verify_only: bool, as_json: bool) -> None:
     from seamark.cli.demo.screen import Screen
     from seamark.cli.output import stderr, stdout
 
+    as_json = settings().as_json
     screen = Screen(stderr() if as_json else stdout())
     _require_spark()
     recovery, watched = (None, None) if verify_only else _run_and_kill_and_run(folder, screen)
@@ -53,7 +54,7 @@ def command(folder: Path, verify_only: bool, as_json: bool) -> None:
     else:
         screen.proof(proof)
     if not proof.holds:
-        sys.exit(1)
+        raise click.exceptions.Exit(1)
     if not as_json:
         screen.next_steps(folder)
 

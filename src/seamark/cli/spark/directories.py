@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from seamark.cli.settings import settings
 from seamark.cli.stores import local_path, opened
-from seamark.spark.native.directory import Directory
-from seamark.spark.native.opening import open_directory
+from seamark.spark.native.places.directory import Directory
+from seamark.spark.native.places.opening import open_directory
 from seamark.store import CheckpointStore
 
 

@@ -28,8 +28,8 @@ from seamark.cli.output import STYLES, Document, bar, hint, print_json, time_tex
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
 from seamark.pipeline.figures import size_text
-from seamark.spark.native.inspection import Inspection, inspect
-from seamark.spark.native.operator_sizes import OperatorSeen
+from seamark.spark.native.inspect.inspection import Inspection, inspect
+from seamark.spark.native.inspect.sizes import OperatorSeen
 
 _DAMAGED = 3
 _LARGEST = 5

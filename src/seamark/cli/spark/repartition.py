@@ -13,17 +13,17 @@ from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.pipeline.figures import size_text
 from seamark.spark.logs import SHUFFLE_PARTITIONS
-from seamark.spark.native.directory import Directory, Tree
-from seamark.spark.native.hadoop import a_session
-from seamark.spark.native.repartition import (
+from seamark.spark.native.places.directory import Directory, Tree
+from seamark.spark.native.places.hadoop import a_session
+from seamark.spark.native.rewind.rewinding import require_still
+from seamark.spark.native.snapshot.taking import take_snapshot
+from seamark.spark.native.state.repartition import (
     Repartition,
     installed_spark,
     plan_repartition,
     repartition,
     require_runner,
 )
-from seamark.spark.native.rewinding import require_still
-from seamark.spark.native.snapshot import take_snapshot
 
 
 @click.command("repartition", cls=Command)

@@ -22,19 +22,19 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.spark.native.batches import read_query_id
-from seamark.spark.native.directory import Directory, Tree
+from seamark.spark.native.logs.sink_log import rewound
+from seamark.spark.native.places.directory import Directory, Tree
 from seamark.spark.native.restoring import new_metadata
-from seamark.spark.native.rewind_files import SINK_LOG
-from seamark.spark.native.rewind_targets import Wanted, planned_rewind
-from seamark.spark.native.rewinding import (
+from seamark.spark.native.rewind.files import SINK_LOG
+from seamark.spark.native.rewind.rewinding import (
     RewindPlan,
     SinkPlan,
     require_still,
     rewind,
     sink_plan,
 )
-from seamark.spark.native.sink_log import rewound
-from seamark.spark.native.snapshot import pipeline_name, take_snapshot
+from seamark.spark.native.rewind.targets import Wanted, planned_rewind
+from seamark.spark.native.snapshot.taking import pipeline_name, take_snapshot
 from seamark.store import CheckpointStore
 
 

@@ -10,8 +10,8 @@ from seamark.cli.layout import print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, hint, time_text
 from seamark.cli.spark.snapshot import snapshot_line
 from seamark.pipeline.figures import size_text
-from seamark.spark.native.rewind_files import KINDS, Move
-from seamark.spark.native.rewinding import RewindPlan
+from seamark.spark.native.rewind.files import KINDS, Move
+from seamark.spark.native.rewind.rewinding import RewindPlan
 
 DECISION: Final = (
     "The directory does not tell where the query writes, and some sinks silently drop a batch whose"

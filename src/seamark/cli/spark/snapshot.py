@@ -8,7 +8,7 @@ from seamark.cli.output import Document, bar, hint, print_json, stdout
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.pipeline.figures import seconds_text, size_text
-from seamark.spark.native.snapshot import Snapshot, take_snapshot
+from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
 
 
 @click.command("snapshot", cls=Command)

@@ -16,10 +16,10 @@ from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
 from seamark.cli.spark.state_output import FORMATS, Wanted, require_new, write_rows
 from seamark.cli.stores import opened, resolve_id
-from seamark.spark.native.directory import Directory, Tree
-from seamark.spark.native.local import LocalDirectory
+from seamark.spark.native.places.directory import Directory, Tree
+from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.state_choice import Asked, Side, choose, keepers
+from seamark.spark.native.state.choice import Asked, Side, choose, keepers
 
 _ON_SCREEN = 20
 

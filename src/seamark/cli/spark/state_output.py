@@ -19,12 +19,12 @@ from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, hint, print_json
 from seamark.errors import RefusedError
 from seamark.pipeline.figures import size_text
-from seamark.spark.native.directory import Directory, Tree
-from seamark.spark.native.hadoop import a_session
-from seamark.spark.native.object_store import ObjectDirectory
-from seamark.spark.native.state_choice import Reading
-from seamark.spark.native.state_rows import brought_here, state_frame
-from seamark.spark.native.state_values import plain_row
+from seamark.spark.native.places.directory import Directory, Tree
+from seamark.spark.native.places.hadoop import a_session
+from seamark.spark.native.places.object_store import ObjectDirectory
+from seamark.spark.native.state.choice import Reading
+from seamark.spark.native.state.rows import brought_here, state_frame
+from seamark.spark.native.state.values import plain_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,10 +22,10 @@ from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.errors import CheckpointNotFoundError, SeamarkError
-from seamark.spark.native.directory import Directory
-from seamark.spark.native.snapshot import Snapshot, take_snapshot
-from seamark.spark.native.watch_status import WatchStatus
-from seamark.spark.native.watching import KEEP, Watcher
+from seamark.spark.native.places.directory import Directory
+from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
+from seamark.spark.native.watch.status import WatchStatus
+from seamark.spark.native.watch.watching import KEEP, Watcher
 
 _LOOK: Final = 0.1
 _BATCHES: Final = re.compile(r"([1-9]\d*)\s*b(?:atch(?:es)?)?")

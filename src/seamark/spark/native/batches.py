@@ -11,7 +11,7 @@ from seamark.sinks.contract import Plan
 from seamark.spark.checkpoint_files import ROOT_MARK, CheckpointFiles, rooted_at
 from seamark.spark.closures import Need, needs_of
 from seamark.spark.logs import NO_OFFSET, OffsetLogEntry, log_offset, parse_commit, parse_offsets
-from seamark.spark.native.source_log import entries_up_to
+from seamark.spark.native.logs.source_log import entries_up_to
 from seamark.spark.readers import Contents
 from seamark.spark.restore import own_lines
 from seamark.spark.state_files import MissingVersion

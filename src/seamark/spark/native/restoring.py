@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.chain import Chain, chain_of
-from seamark.spark.native.directory import Directory
-from seamark.spark.native.local import LocalDirectory
-from seamark.spark.native.manifests import planned
-from seamark.spark.native.source_log import moved
+from seamark.spark.native.logs.source_log import moved
+from seamark.spark.native.places.directory import Directory
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.snapshot.manifests import planned
 from seamark.spark.placement import states_beside
 from seamark.spark.readers import Contents
 from seamark.spark.restore import Restored, install_plan, restore

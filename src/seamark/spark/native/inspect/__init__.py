@@ -1,0 +1,1 @@
+"""What a directory holds, and what is wrong with it."""

@@ -1,0 +1,152 @@
+"""A directory as an inspection sees it: whatever lies in it, nothing here trips over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Final, TypeVar
+
+from seamark.errors import DamageError
+from seamark.spark.checkpoint_files import DEFAULT_STORE, StatefulOperator
+from seamark.spark.native.places.directory import Directory, FileEntry, Tree
+from seamark.spark.state_files import SST_FOLDER
+
+Told = TypeVar("Told")
+
+_AT_A_TIME: Final = 8
+_LARGEST_LONG: Final = 1 << 63
+_MOST_PARTITIONS: Final = 1 << 20
+_NO_STORES: Final = frozenset({"_metadata", SST_FOLDER, "logs"})
+
+TROUBLE: Final = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
+"""What reading numbers and JSON out of garbage may raise."""
+
+
+class Seen(Tree):
+    """One listing. What is read is kept, so that everything is judged by the same bytes."""
+
+    is_local: bool
+    pinned_partitions = 0
+    """How many state partitions the newest offsets pin; 0 when they do not say."""
+    version = 0
+    """The state version that a restart loads."""
+
+    def __init__(self, directory: Directory, entries: Mapping[str, FileEntry]) -> None:
+        super().__init__(directory, entries, directory.folders())
+        self.is_local = directory.uri.startswith("file:")
+        self._kept: dict[str, bytes | None] = {}
+
+    @classmethod
+    def of(cls, directory: Directory) -> Seen:
+        """What is there now."""
+        return cls(directory, directory.listing())
+
+    # reading
+
+    def fetch(self, paths: Iterable[str]) -> None:
+        """Read some files at once, a few at a time, and keep them."""
+        wanted = [path for path in dict.fromkeys(paths) if path not in self._kept]
+        with ThreadPoolExecutor(_AT_A_TIME, "seamark-inspect") as pool:
+            self._kept |= dict(zip(wanted, pool.map(self._tried, wanted), strict=True))
+
+    def _tried(self, path: str) -> bytes | None:
+        if path not in self.entries:
+            return None
+        try:
+            return self.directory.read(path)
+        except (FileNotFoundError, DamageError):  # removed, or a folder by now
+            return None
+
+    def data(self, path: str) -> bytes | None:
+        """The bytes of a file, None when there is no such file (any more)."""
+        if path in self._kept:
+            return self._kept[path]
+        found = self._tried(path)
+        if not path.startswith("state/") or "/_metadata/" in path:
+            self._kept[path] = found
+        return found
+
+    def read(self, relative: str) -> bytes:
+        """See :class:`CheckpointFiles`."""
+        found = self.data(relative)
+        if found is None:
+            raise FileNotFoundError(relative)
+        return found
+
+    def is_there(self, path: str) -> bool:
+        """Whether the listing has a file that is not empty."""
+        return path in self.entries and self.entries[path].size > 0
+
+    def in_parallel(self, work: Callable[[str], Told], paths: Iterable[str]) -> Iterator[Told]:
+        """Do something for each path, a few at a time, without running far ahead."""
+        with ThreadPoolExecutor(_AT_A_TIME, "seamark-inspect") as pool:
+            waiting = iter(paths)
+            while some := list(islice(waiting, 8 * _AT_A_TIME)):
+                yield from pool.map(work, some)
+
+    # what Spark would take for a number
+
+    def batches(self, log: str) -> list[int]:
+        """See :class:`CheckpointFiles`; folders and what Spark reads no number in are left out."""
+        found = _numbers(self.names(log))
+        return [number for number in found if f"{log}/{number}" in self.entries]
+
+    def operator_numbers(self) -> list[int]:
+        """See :class:`CheckpointFiles`."""
+        return [number for number in _numbers(self.names("state"))
+                if f"state/{number}" not in self.entries]  # fmt: skip
+
+    def partition_numbers(self, operator: int) -> list[int]:
+        """The partitions of an operator that have a folder."""
+        return _numbers(self.names(f"state/{operator}"))
+
+    def operator(self, number: int) -> StatefulOperator:
+        """See :class:`CheckpointFiles`; what cannot be read is guessed from the folders."""
+        found = self.described(number)
+        if isinstance(found, str):
+            folders = self.partition_numbers(number)
+            names = self.names(f"state/{number}/{folders[0]}") if folders else ()
+            here = f"state/{number}/{folders[0]}/" if folders else ""
+            stores = [n for n in names if n not in _NO_STORES and f"{here}{n}" not in self.entries]
+            last = min(folders[-1] + 1, _MOST_PARTITIONS) if folders else 1
+            return StatefulOperator(number, "unknown", sorted(stores) or [DEFAULT_STORE], last)
+        return found._replace(partitions=self._partitions_now(found))
+
+    def described(self, number: int) -> StatefulOperator | str:
+        """What Spark wrote down about an operator, or why that cannot be read."""
+        try:
+            found = super().operator(number)
+        except DamageError as error:
+            return error.what
+        except (RecursionError, OverflowError) as error:
+            return f"what Spark says about operator {number} cannot be read: {error!r}"
+        if not 0 < found.partitions <= _MOST_PARTITIONS or not found.stores:
+            return f"operator {number} cannot have {found.partitions} partitions"
+        return found
+
+    def _partitions_now(self, operator: StatefulOperator) -> int:
+        """Spark's offline repartitioning leaves the old number in what describes an operator."""
+        pinned, noted = self.pinned_partitions, operator.partitions
+        if not 0 < pinned <= _MOST_PARTITIONS or pinned == noted:
+            return noted
+        has = self.partition_numbers(operator.number)
+        if pinned > noted:
+            return pinned if set(has).issuperset(range(pinned)) else noted
+        above = [number for number in has if number >= pinned]
+        abandoned = not any(self._has_version(operator, number) for number in above)
+        return pinned if above and abandoned and self._has_version(operator, 0) else noted
+
+    def _has_version(self, operator: StatefulOperator, partition: int) -> bool:
+        store = operator.stores[0]
+        below = "" if store == DEFAULT_STORE else f"/{store}"
+        names = self.names(f"state/{operator.number}/{partition}{below}")
+        start = (f"{self.version}.", f"{self.version}_")
+        return any(name.startswith(start) for name in names)
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    """The names that are numbers to Spark, ascending."""
+    found = (int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 20)
+    listed = set(names)
+    return sorted(number for number in found if number < _LARGEST_LONG and str(number) in listed)

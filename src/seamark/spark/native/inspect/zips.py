@@ -1,0 +1,64 @@
+"""RocksDB snapshots: whether they can be unpacked and have the files that they name."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from seamark.errors import DamageError
+from seamark.spark.checkpoint_files import StoreFolder
+from seamark.spark.native.inspect.findings import Code, Finding, damage
+from seamark.spark.native.inspect.seen import TROUBLE, Seen
+from seamark.spark.native.state.rocksdb_zip import sst_sizes, zip_problems
+from seamark.spark.state_files import SST_FOLDER, needed_ssts
+
+_LARGEST_ZIP: Final = 64 << 20
+_LARGEST_INSIDE: Final = 512 << 20
+_ZIP_TROUBLE: Final = (
+    *TROUBLE, zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, OSError,
+)  # fmt: skip
+_ADVICE: Final = "Roll back to an earlier batch, or restore a snapshot of the directory."
+_ERROR: Final = "CANNOT_LOAD_STATE_STORE"
+
+
+def zip_findings(seen: Seen, folder: StoreFolder, path: str, named: str) -> Iterator[Finding]:
+    """What is wrong with one RocksDB snapshot and the files that it names."""
+    if seen.entries[path].size > _LARGEST_ZIP:
+        return
+    data = seen.data(path)
+    if data is None:
+        return  # removed meanwhile
+    problem = _problem(data)
+    if problem is not None:
+        what = f"{named}: the snapshot {path.rsplit('/', 1)[1]} cannot be unpacked: {problem}"
+        yield damage(Code.ZIP_UNREADABLE, path, what, _ADVICE, _ERROR)
+        return
+    sizes = sst_sizes(data)
+    short = path.rsplit("/", 1)[1]
+    for name in needed_ssts(data):
+        file = f"{folder.path}/{name}"
+        told = sizes.get(name.removeprefix(f"{SST_FOLDER}/"))
+        if file not in seen.entries:
+            what = f"{named}: {name} is not there, and {short} needs it"
+            yield damage(Code.SST_MISSING, file, what, _ADVICE, _ERROR)
+        elif told is not None and seen.entries[file].size != told:
+            size = seen.entries[file].size
+            what = f"{named}: {name} has {size} bytes, and {short} says {told}"
+            yield damage(Code.SST_SIZE, file, what, _ADVICE, _ERROR)
+
+
+def _problem(data: bytes) -> str | None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > _LARGEST_INSIDE:
+                return "it claims to hold more than any snapshot does"
+        needed_ssts(data)
+        return next(iter(zip_problems(data)), None)
+    except DamageError as error:
+        return error.what
+    except _ZIP_TROUBLE as error:
+        return str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""The logs that sources and sinks keep for themselves."""

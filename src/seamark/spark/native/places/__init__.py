@@ -1,0 +1,1 @@
+"""Where a checkpoint directory can lie, and how it is reached there."""

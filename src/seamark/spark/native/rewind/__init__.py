@@ -1,0 +1,1 @@
+"""Bringing a directory back to an earlier batch."""

@@ -1,0 +1,203 @@
+"""Taking a checkpoint directory, running or stopped, into a store.
+
+A running query adds files and its maintenance removes them at any time. Files that are there never
+change, so what is read is either a whole batch or a hole, and a hole is never stored: the directory
+is listed again and the newest batch taken instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from seamark.errors import DamageError, RefusedError, SeamarkError
+from seamark.manifest import CheckpointManifest
+from seamark.spark.native.batches import BatchAt, batch_at, newest_committed, read_query_id
+from seamark.spark.native.places.directory import Directory, Tree
+from seamark.spark.native.snapshot.increments import Held, held_by, nothing_held
+from seamark.spark.native.snapshot.manifests import native_manifest
+from seamark.spark.native.snapshot.reading import read_new
+from seamark.spark.placement import Sizes, drop_unreferenced, place, states_beside
+from seamark.spark.state_files import MissingVersion
+from seamark.store import CheckpointStore
+
+log = logging.getLogger("seamark.spark")
+
+LONGEST_CHAIN: Final = 10
+_TRIES: Final = 10
+_PAUSE: Final = 0.05
+
+Advance = Callable[[int], None]
+"""Told how many more bytes are done."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint that was taken of a directory, or that was there already."""
+
+    checkpoint_id: int
+    batch: int
+    is_new: bool
+    is_full: bool
+    files: int
+    """How many it holds itself."""
+    size: int
+    """Bytes as stored."""
+    in_flight: bool
+    """Whether the next batch was planned, so that it is replayed first after a restore."""
+    seconds: float
+    tries: int
+
+
+def pipeline_name(query_id: str) -> str:
+    """The name under which a query owns its store."""
+    return f"spark-{query_id}"
+
+
+def take_snapshot(
+    directory: Directory,
+    store: CheckpointStore,
+    *,
+    batch: int | None = None,
+    full: bool = False,
+    keep: int | None = None,
+    longest_chain: int = LONGEST_CHAIN,
+    sizes: Sizes | None = None,
+    advance: Advance | None = None,
+) -> Snapshot:
+    """Save the newest committed batch, or ``batch``, as a checkpoint; claims the store for it.
+
+    Incremental when the store's newest checkpoint is an earlier batch of the same history.
+    :class:`RefusedError` when the batch asked for is not there as a whole,
+    :class:`DamageError` when the newest one is not and the query does not run on.
+    """
+    started = time.perf_counter()
+    store.claim(pipeline=pipeline_name(read_query_id(Tree.of(directory))))
+    seen: Tree | None = None
+    for tries in range(1, _TRIES + 1):
+        tree = Tree.of(directory)
+        try:
+            chosen = newest_committed(tree) if batch is None else _require_committed(tree, batch)
+            taken = _Taking(store, sizes or Sizes(), longest_chain, advance, started, tries)
+            snapshot = taken.run(tree, chosen, full=full)
+        except (MissingVersion, FileNotFoundError, _Changed) as error:
+            stands_still = seen is not None and seen.entries == tree.entries
+            if stands_still or tries == _TRIES:
+                raise _told(error, tree, batch) from None
+            log.info("batch %s was not whole, looking again: %s", batch, error)
+            seen = tree
+            time.sleep(_PAUSE * tries)
+            continue
+        if keep is not None and snapshot.is_new:
+            _retain(store, keep)
+        return snapshot
+    raise AssertionError("not reached")
+
+
+class _Changed(Exception):
+    """What was read belongs to more than one moment."""
+
+
+@dataclass(frozen=True)
+class _Taking:
+    store: CheckpointStore
+    sizes: Sizes
+    longest_chain: int
+    advance: Advance | None
+    started: float
+    tries: int
+
+    def run(self, tree: Tree, batch: int, *, full: bool) -> Snapshot:
+        at = batch_at(tree, batch)
+        held = nothing_held() if full else held_by(self.store, states_beside(self.store), at)
+        if held.is_same_batch and held.manifest is not None:
+            return self._there_already(held.manifest)
+        if len(held.chain) > self.longest_chain:
+            held = nothing_held()
+        states = states_beside(self.store)
+        new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
+        epoch = batch + 1
+        placed = place(new.captured, self.sizes, states, epoch, new.large)
+        _require_unchanged(tree, at)
+        manifest = native_manifest(
+            self.store.next_id(),
+            tree,
+            at,
+            placed,
+            parent=held.manifest,
+            attempt=uuid.uuid4().hex,
+            seconds=time.perf_counter() - self.started,
+        )
+        saved = self.store.save_with_state(manifest, placed.chunks or None)
+        return Snapshot(
+            saved.checkpoint_id,
+            batch,
+            is_new=True,
+            is_full=not saved.is_incremental,
+            files=new.count,
+            size=placed.size,
+            in_flight=at.plan is not None,
+            seconds=time.perf_counter() - self.started,
+            tries=self.tries,
+        )
+
+    def _there_already(self, manifest: CheckpointManifest) -> Snapshot:
+        return Snapshot(
+            manifest.checkpoint_id,
+            manifest.wal_position,
+            is_new=False,
+            is_full=not manifest.is_incremental,
+            files=0,
+            size=0,
+            in_flight=bool(manifest.inflight_data),
+            seconds=time.perf_counter() - self.started,
+            tries=self.tries,
+        )
+
+
+def _require_committed(tree: Tree, batch: int) -> int:
+    if batch not in tree.batches("commits"):
+        raise MissingVersion(f"commits/{batch} is not there", where=tree.directory.url)
+    return batch
+
+
+def _require_unchanged(tree: Tree, at: BatchAt) -> None:
+    """See that nobody has rolled the directory back and run the batch again meanwhile."""
+    for path in (f"offsets/{at.batch}", f"commits/{at.batch}", "metadata"):
+        found = tree.read_text(path)
+        if found is not None and found.encode() != at.logs[path]:
+            raise _Changed(f"{path} was written again")
+
+
+def _told(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
+    what = error.what if isinstance(error, SeamarkError) else f"{error} is not there"
+    if asked is None:
+        return DamageError(
+            "no whole batch could be taken, so nothing was stored",
+            where=f"{tree.directory.url}: {what}",
+            hint=f"'seamark spark inspect {tree.directory.url}' shows what is wrong.",
+        )
+    commits = tree.batches("commits")
+    kept = f"{commits[0]} to {commits[-1]}" if commits else "none"
+    return RefusedError(
+        f"batch {asked} is not there as a whole (any more), so nothing was stored",
+        where=f"{tree.directory.url}: {what}",
+        hint=f"Committed batches that are still listed: {kept}. Spark keeps the state of the last "
+        "spark.sql.streaming.minBatchesToRetain.",
+    )
+
+
+def _retain(store: CheckpointStore, keep: int) -> None:
+    """Prune; that it fails is no reason to lose what was saved."""
+    try:
+        store.prune(keep)
+        drop_unreferenced(store, states_beside(store))
+    except SeamarkError as error:
+        log.warning("old checkpoints were not pruned: %s", error)
+
+
+__all__ = ["Held", "Snapshot", "pipeline_name", "take_snapshot"]

@@ -1,0 +1,1 @@
+"""State files: decoded, read as rows, repartitioned."""

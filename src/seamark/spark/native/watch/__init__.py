@@ -1,0 +1,1 @@
+"""Taking a directory into a store again and again."""
