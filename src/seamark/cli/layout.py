@@ -80,8 +80,11 @@ def print_text(lines: Sequence[Text | str]) -> None:
         click.echo("\n".join(map(_plain, lines)))
 
 
-def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """The lines of a text, none longer than ``width`` as long as it has places to break."""
+def wrapped(text: str, width: int, indent: int = 0, *, cut: bool = False) -> list[str]:
+    """The lines of a text, none longer than ``width`` as long as it has places to break.
+
+    ``cut`` breaks a longer word too; without it a path stays whole, to be copied.
+    """
     return [
         line
         for paragraph in text.splitlines() or [""]
@@ -91,6 +94,7 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
             initial_indent=" " * indent,
             subsequent_indent=" " * indent,
             break_on_hyphens=False,
+            break_long_words=cut,
         )
         or [""]
     ]
@@ -126,7 +130,7 @@ def _row_lines(
     row: Sequence[Cell], widths: Sequence[int], rightward: Sequence[bool]
 ) -> list[Text | str]:
     parts = [
-        [plain] if cell_len(plain := _plain(cell)) <= width else wrapped(plain, width)
+        [plain] if cell_len(plain := _plain(cell)) <= width else wrapped(plain, width, cut=True)
         for cell, width in zip(row, widths, strict=True)
     ]
     styles = [cell.style if isinstance(cell, Text) else "" for cell in row]
