@@ -33,14 +33,14 @@ demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the
 
 test: .venv/servers.stamp ## run the tests, also those in one warm Spark
 	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not chaos" $(ARGS)
-	@$(RUN) pytest -m "warm and not chaos" $(ARGS)
+	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(ARGS)
 
 test-spark: .venv/servers.stamp ## run the long tests with Spark: real kills, a cluster, the demo
 	@$(RUN) pytest -n 2 --dist worksteal -m "spark and not chaos" $(ARGS)
 
 matrix: .venv-oldest/test.stamp .venv/servers.stamp ## run the tests in Spark on the oldest and newest
 	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(ARGS)
-	@$(RUN) pytest -m "warm and not chaos" $(ARGS)
+	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(ARGS)
 
 chaos: .venv/servers.stamp ## run random histories and kills, with a new seed each time
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -rP \

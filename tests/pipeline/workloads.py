@@ -58,12 +58,14 @@ _SIZES: Final[Mapping[str, Sizes]] = {
 
 
 @contextmanager
-def provider_of(spark: SparkSession, provider: str) -> Iterator[None]:
-    """Have queries that start meanwhile keep their state by this provider."""
-    wanted = PROVIDERS[provider]
+def settings_of(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Other settings for a while; an empty one is Spark's own."""
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
-        spark.conf.set(name, value)
+        if value:
+            spark.conf.set(name, value)
+        else:
+            spark.conf.unset(name)
     try:
         yield
     finally:
@@ -72,6 +74,13 @@ def provider_of(spark: SparkSession, provider: str) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+@contextmanager
+def provider_of(spark: SparkSession, provider: str) -> Iterator[None]:
+    """Have queries that start meanwhile keep their state by this provider."""
+    with settings_of(spark, PROVIDERS[provider]):
+        yield
 
 
 # input

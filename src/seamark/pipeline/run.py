@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from seamark._signals import first_signal
 from seamark.errors import SeamarkError
 from seamark.pipeline.coordinator import Coordinator
 from seamark.pipeline.lineage import PlanDiffers
@@ -25,7 +25,6 @@ log = logging.getLogger("seamark.pipeline")
 
 _LOOK: Final = 0.1
 _COMMIT_PATIENCE: Final = 5.0
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Run:
@@ -191,7 +190,7 @@ class Run:
     def wait_with_signals(self, timeout: float | None) -> None:
         """Wait for the end; the first SIGTERM or Ctrl-C stops in peace, the second at once."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        with _signals() as received:
+        with first_signal(_say) as received:
             while not self._ended.wait(_LOOK):
                 expired = deadline is not None and time.monotonic() > deadline
                 if received or expired:
@@ -201,25 +200,5 @@ class Run:
             raise self._failure
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect the first SIGINT or SIGTERM; let the second do what it does by default."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before: dict[int, Any] = {}
-
-    def note(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        log.info("%s: stopping after this epoch", signal.Signals(number).name)
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
-
-    for each in _SIGNALS:
-        before[each] = signal.signal(each, note)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _say(received: signal.Signals) -> None:
+    log.info("%s: stopping after this epoch", received.name)

@@ -17,6 +17,7 @@ from tests.pipeline.workloads import (
     orders,
     payments,
     provider_of,
+    settings_of,
     transformed_state,
     windowed,
 )
@@ -198,25 +199,6 @@ def outputs(out: Path) -> Outputs:
 def after(found: Outputs, batch: int) -> Outputs:
     """What later batches have put out; those without a row may or may not have been run."""
     return {number: rows for number, rows in found.items() if number > batch and rows}
-
-
-@contextmanager
-def settings_of(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Other settings for a while."""
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        if value:
-            spark.conf.set(name, value)
-        else:
-            spark.conf.unset(name)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 @contextmanager

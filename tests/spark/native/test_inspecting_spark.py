@@ -12,8 +12,8 @@ import pytest
 from seamark.spark.native.inspect.inspection import inspect
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.working_copy import WorkingCopy
-from tests.pipeline.workloads import write_input
-from tests.spark.native.queries import KINDS, run, settings_of
+from tests.pipeline.workloads import settings_of, write_input
+from tests.spark.native.queries import KINDS, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.rewind.barrier import new_barrier
 from seamark.spark.native.rewind.rewinding import plan_rewind, possible_batches, rewind
 from seamark.spark.versions import spark_version
-from tests.pipeline.workloads import doubled, orders, write_input
+from tests.pipeline.workloads import doubled, orders, settings_of, write_input
 from tests.spark.native.queries import (
     KINDS,
     PATIENCE,
@@ -26,7 +26,6 @@ from tests.spark.native.queries import (
     busy_maintenance,
     outputs,
     run,
-    settings_of,
     started,
 )
 from tests.spark.native.rewinds import Stopped, Stopping

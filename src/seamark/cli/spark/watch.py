@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from seamark._signals import first_signal
 from seamark.cli.durations import duration
 from seamark.cli.output import Document, print_json, stderr, stdout
 from seamark.cli.settings import Command, settings
@@ -94,7 +93,7 @@ def _watch(directory: Directory, store: str, every: float, keep: int) -> None:
         on_taken=taken.put,
     )
     _say_what_is_awaited(directory)
-    with _signals() as received, _screen(watcher) as show:
+    with first_signal() as received, _screen(watcher) as show:
         watcher.start()
         try:
             while not watcher.join(_LOOK):
@@ -162,26 +161,3 @@ def _screen(watcher: Watcher) -> Iterator[Callable[[SimpleQueue[Snapshot]], None
         return
     with live:
         yield show
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect the first SIGINT or SIGTERM; the second does what it does by default."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def note(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    before: dict[int, Any] = {}
-    for each in (signal.SIGINT, signal.SIGTERM):
-        before[each] = signal.signal(each, note)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
