@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, SeamarkError
 from seamark.spark.checkpoint_files import CheckpointFiles, StatefulOperator, StoreFolder
 from seamark.spark.logs import CommitIds, parse_commit, parse_offsets
-from seamark.spark.state_files import closure
+from seamark.spark.native.state.data import lineage_of
+from seamark.spark.native.state.rocksdb_zip import sst_sizes
+from seamark.spark.state_files import SST_FOLDER, MissingVersion, closure
 
 _AT_A_TIME: Final = 8
+_SCHEMA: Final = b'{"type":"struct"'
+_NO_KEY: Final = _SCHEMA + b',"fields":[]}'
+_OF_ONE_PARTITION: Final = frozenset({"globalLimit"})
 _MOST_PARTITIONS: Final = 1_000_000
 
 
@@ -33,6 +38,7 @@ def needs_of(files: CheckpointFiles, batch: int) -> Iterator[Need]:
     A file that vanishes meanwhile is a problem like one that was never there.
     """
     ids = ids_by_version(files, batch)
+    require_operators(files, ids.get(batch + 1))
     stores = list(stores_of(files, ids.get(batch + 1), _pinned_partitions(files, batch)))
     with ThreadPoolExecutor(_AT_A_TIME, "seamark-closure") as pool:
         yield from pool.map(lambda store: _need(files, store[0], store[1], batch + 1, ids), stores)
@@ -47,23 +53,39 @@ def _pinned_partitions(files: CheckpointFiles, batch: int) -> int:
     return told if 0 <= told <= _MOST_PARTITIONS else 0
 
 
+def has_one_partition(files: CheckpointFiles, operator: StatefulOperator) -> bool:
+    """Whether all rows of an operator go to one partition, whatever number Spark has noted."""
+    if operator.name in _OF_ONE_PARTITION:
+        return True
+    try:
+        schema = files.read(f"state/{operator.number}/0/_metadata/schema")
+    except FileNotFoundError:
+        return False
+    # the key's schema stands before the value's
+    return schema.find(_SCHEMA) == schema.find(_NO_KEY) >= 0
+
+
+def require_operators(files: CheckpointFiles, ids: CommitIds | None) -> None:
+    """:class:`MissingVersion` when the state of a whole operator is not there."""
+    numbers = files.operator_numbers()
+    expected = set(range(max(numbers, default=-1) + 1)).union(ids or ())
+    if lost := sorted(expected.difference(numbers))[:3]:
+        named = ", ".join(map(str, lost))
+        raise MissingVersion(f"the state of operator {named} is not there", where=files.uri)
+
+
 def stores_of(
     files: CheckpointFiles, ids: CommitIds | None = None, pinned: int = 0
 ) -> Iterator[tuple[StatefulOperator, StoreFolder]]:
     """Every state store that there must be, when the batch ran with ``pinned`` partitions.
 
-    Spark notes the number of shuffle partitions for each operator, and some have one partition
-    only: those have one folder. What an operator's own note says is not changed by a repartition.
+    What an operator's own note says is not changed by a repartition.
     """
     for described in files.operators():
         operator = described._replace(partitions=pinned or described.partitions)
         partitions = len(ids[operator.number]) if ids and operator.number in ids else None
         if partitions is None:
-            is_single = not any(
-                files.has_folder(f"state/{operator.number}/{number}")
-                for number in range(1, operator.partitions)
-            )
-            partitions = 1 if is_single else operator.partitions
+            partitions = 1 if has_one_partition(files, operator) else operator.partitions
         really = operator._replace(partitions=partitions)
         for folder in really.folders():
             yield really, folder
@@ -107,15 +129,46 @@ def _need(
             }
         except (KeyError, IndexError):
             return Need(operator, folder, (), "the commit log names no file for it")
+    zips: dict[str, bytes] = {}
+
+    def read(name: str) -> bytes:
+        zips[name] = files.read(f"{folder.path}/{name}")
+        return zips[name]
+
+    present = files.names_in(folder.path)
     try:
-        names = closure(
-            files.names_in(folder.path),
-            version,
-            lambda name: files.read(f"{folder.path}/{name}"),
-            chosen,
-        )
+        if chosen is not None:
+            chosen = _lineage(files, folder, present, version, chosen) | chosen
+        names = closure(present, version, read, chosen)
+        for name in names:
+            _require_size(files, folder, name, zips)
     except FileNotFoundError as error:
         return Need(operator, folder, (), f"{error.filename or error} vanished")
-    except DamageError as error:
+    except SeamarkError as error:
         return Need(operator, folder, (), error.what)
     return Need(operator, folder, tuple(f"{folder.path}/{name}" for name in names))
+
+
+def _lineage(
+    files: CheckpointFiles,
+    folder: StoreFolder,
+    present: Collection[str],
+    version: int,
+    chosen: Mapping[int, str],
+) -> dict[int, str]:
+    """Ids of versions that the commit log no longer names: the newest changelog knows them."""
+    newest = f"{version}_{chosen.get(version)}.changelog"
+    return lineage_of(files.read(f"{folder.path}/{newest}")) if newest in present else {}
+
+
+def _require_size(
+    files: CheckpointFiles, folder: StoreFolder, name: str, zips: Mapping[str, bytes]
+) -> None:
+    """:class:`MissingVersion` for a file that cannot be what Spark has written."""
+    size = files.size(f"{folder.path}/{name}")
+    if size == 0:
+        raise MissingVersion(f"{name} has no bytes")
+    for sst, expected in sst_sizes(zips[name]).items() if name in zips else ():
+        found = files.size(f"{folder.path}/{SST_FOLDER}/{sst}")
+        if found is not None and found != expected:
+            raise MissingVersion(f"{sst} has {found} bytes, and {name} says {expected}")

@@ -42,19 +42,31 @@ def check_path(path: str) -> str:
     return path
 
 
-def restore(copy: WorkingCopy, chain: Iterable[Contents], batch: int) -> Restored:
+def restore(
+    copy: WorkingCopy,
+    chain: Iterable[Contents],
+    batch: int,
+    needed: Collection[str] | None = None,
+) -> Restored:
     """Write the files of a chain, oldest first, into a directory that is empty.
 
-    :class:`DamageError` when they do not make up the state of that batch.
+    Only those that are ``needed``, where a checkpoint says which; otherwise what the state of the
+    batch turns out to take. :class:`DamageError` when one of them is in no checkpoint.
     """
     if copy.exists() and os.listdir(copy.root):
         raise DamageError(
             "a working copy is only restored into an empty directory", where=copy.root
         )
+    wanted = None if needed is None else frozenset(needed)
     for contents in chain:
         for path, data in contents.items():
-            copy.write(check_path(path), data)
-    keep_only_needed(copy, batch)
+            if wanted is None or path in wanted:
+                copy.write(check_path(path), data)
+    if wanted is None:
+        keep_only_needed(copy, batch)
+    elif lost := sorted(wanted.difference(copy.files_below("."))):
+        raise DamageError(f"the checkpoint lacks {len(lost)} of its files, {lost[0]} among them")
+    copy.rewrite_root()
     files = list(copy.files_below("."))
     return Restored(len(files), sum(os.path.getsize(copy.path(path)) for path in files))
 

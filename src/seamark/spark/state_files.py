@@ -11,7 +11,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
@@ -23,6 +25,17 @@ _NAME: Final = re.compile(
     r"(?P<version>\d+)(?:_(?P<uid>[0-9a-fA-F-]+))?\.(?P<ext>delta|changelog|snapshot|zip)"
 )
 _SNAPSHOTS: Final = frozenset({"snapshot", "zip"})
+_LARGEST_METADATA: Final = 8 << 20
+_ZIP_TROUBLE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class StateFile(NamedTuple):
@@ -64,16 +77,30 @@ def version_of(path: str) -> int | None:
     return found.version if found else None
 
 
+def zip_metadata(zipped: bytes) -> bytes:
+    """What a RocksDB snapshot says about itself; :class:`DamageError` when it is none.
+
+    What a hostile one would unpack to is never held in memory.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(zipped)) as archive, archive.open("metadata") as member:
+            text = member.read(_LARGEST_METADATA + 1)
+    except _ZIP_TROUBLE as error:
+        raise DamageError(f"not a RocksDB snapshot: {error}") from None
+    if len(text) > _LARGEST_METADATA:
+        raise DamageError("not a RocksDB snapshot: its metadata is larger than any can be")
+    return text
+
+
 def needed_ssts(zipped: bytes) -> list[str]:
     """Paths, relative to the store, of the files that a RocksDB snapshot refers to."""
+    text = zip_metadata(zipped)
     try:
-        with zipfile.ZipFile(io.BytesIO(zipped)) as archive:
-            text = archive.read("metadata").decode()
-        fields = json.loads(text.partition("\n")[2])
+        fields = json.loads(text.decode().partition("\n")[2])
         ssts = [f"{SST_FOLDER}/{sst['dfsSstFileName']}" for sst in fields.get("sstFiles", ())]
         logs = [f"logs/{log['dfsLogFileName']}" for log in fields.get("logFiles", ())]
         return ssts + logs
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
 
 
@@ -98,7 +125,9 @@ def closure(
             by_version.setdefault(file.version, []).append(file)
     needed: list[str] = []
     for at in range(version, 0, -1):
-        files = sorted(by_version.get(at, []), key=lambda file: not file.is_snapshot)
+        files = sorted(by_version.get(at, []), key=lambda file: (not file.is_snapshot, file.name))
+        if ids is not None and at not in ids and len({file.uid for file in files}) > 1:
+            raise MissingVersion(f"version {at} is there several times, and nothing says which")
         chosen = next((found for f in files if (found := _with_needs(f, names, read))), None)
         if chosen is None:
             what = f"version {at}" if at == version else f"version {at}, which {version} builds on"

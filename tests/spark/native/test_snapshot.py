@@ -11,6 +11,7 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.spark.native.batches import possible_lines
 from seamark.spark.native.places.directory import Directory, FileEntry, Tree
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.places.object_store import ObjectDirectory
@@ -294,3 +295,176 @@ def test_a_snapshot_of_a_snapshot_s_copy_is_the_same(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "ck")
     shutil.copytree(tmp_path / "new", tmp_path / "ck")
     assert not take(tmp_path).is_new
+
+
+class TestHoles:
+    """What is lost in a directory is told, and never stored as if it had not been there."""
+
+    def test_a_partition_that_is_gone_as_a_whole_is_not_taken_for_one_that_never_was(
+        self, tmp_path: Path
+    ) -> None:
+        make_copy(tmp_path / "ck", 3)
+        shutil.rmtree(tmp_path / "ck" / "state" / "0" / "1")
+        with pytest.raises(DamageError, match="no whole batch"):
+            take(tmp_path)
+
+    def test_an_operator_that_is_gone_as_a_whole_is_told(self, tmp_path: Path) -> None:
+        make_copy(tmp_path / "ck", 3)
+        (tmp_path / "ck" / "state" / "0").rename(tmp_path / "ck" / "state" / "1")
+        with pytest.raises(DamageError, match="no whole batch") as told:
+            take(tmp_path)
+        assert "operator 0" in str(told.value)
+
+    def test_an_operator_without_a_key_has_one_partition(self, tmp_path: Path) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        shutil.rmtree(tmp_path / "ck" / "state" / "0" / "1")
+        key, value = (f'{{"type":"struct","fields":[{inside}]}}' for inside in ("", '{"name":"n"}'))
+        copy.write("state/0/0/_metadata/schema", f"v2\n{key}\n{value}".encode())
+        assert take(tmp_path).batch == 2
+        copy.write("state/0/0/_metadata/schema", f"v2\n{value}\n{key}".encode())
+        with pytest.raises(DamageError):
+            take(tmp_path, full=True)
+
+    def test_a_state_file_without_bytes_is_not_taken(self, tmp_path: Path) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        copy.write("state/0/1/2.delta", b"")
+        with pytest.raises(DamageError, match="no whole batch") as told:
+            take(tmp_path)
+        assert "no bytes" in str(told.value)
+
+
+class TestParents:
+    """A checkpoint builds on nothing that is damaged or of another history."""
+
+    def go_on(self, root: Path, batch: int, state: bytes | None = None) -> None:
+        copy = WorkingCopy(root / "ck")
+        copy.write(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
+        copy.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+        copy.write(f"sources/0/{batch}", source_entry(batch).encode())
+        for partition in (0, 1):
+            data = state or state_of(partition, batch + 1)
+            copy.write(f"state/0/{partition}/{batch + 1}.delta", data)
+
+    @pytest.mark.parametrize("verify", [False, True])
+    def test_after_a_damaged_one_comes_a_full_one(self, tmp_path: Path, verify: bool) -> None:
+        make_copy(tmp_path / "ck", 3)
+        take(tmp_path, sizes=Sizes(inline_operator=0))
+        sidecar = next((tmp_path / "store").rglob("state.bin"))
+        data = bytearray(sidecar.read_bytes())
+        data[len(data) // 2] ^= 1
+        sidecar.write_bytes(data if verify else data[:-1])
+        self.go_on(tmp_path, 3)
+        taken = take(tmp_path, verify_parent=verify)
+        assert taken.is_full
+        assert restored(tmp_path, taken.checkpoint_id).batches("commits") == [2, 3]
+
+    def test_a_batch_that_was_stored_and_is_damaged_is_taken_again(self, tmp_path: Path) -> None:
+        make_copy(tmp_path / "ck", 3)
+        take(tmp_path, sizes=Sizes(inline_operator=0))
+        next((tmp_path / "store").rglob("state.bin")).unlink()
+        again = take(tmp_path)
+        assert (again.is_new, again.is_full) == (True, True)
+
+    def test_a_batch_that_was_replayed_with_another_result_is_another_history(
+        self, tmp_path: Path
+    ) -> None:
+        make_copy(tmp_path / "ck", 4)
+        take(tmp_path)
+        copy = WorkingCopy(tmp_path / "ck")
+        copy.write("commits/3", b'v1\n{"nextBatchWatermarkMs":77}')
+        assert take(tmp_path).is_full
+
+    def test_a_restore_takes_exactly_the_files_that_its_checkpoint_names(
+        self, tmp_path: Path
+    ) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        for partition in (0, 1):
+            copy.write(f"state/0/{partition}/3.snapshot", b"a history that was given up")
+        take(tmp_path)
+        for partition in (0, 1):
+            copy.remove(f"state/0/{partition}/3.snapshot")
+        self.go_on(tmp_path, 3)
+        taken = take(tmp_path)
+        assert not taken.is_full
+        back = restored(tmp_path, taken.checkpoint_id)
+        assert not any("snapshot" in path for path in back.files_below("state"))
+        assert back.read("state/0/0/1.delta") == state_of(0, 1)
+
+    def test_a_batch_that_was_planned_after_its_snapshot_is_taken_along_later(
+        self, tmp_path: Path
+    ) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        assert not take(tmp_path).in_flight
+        copy.write("offsets/3", offsets_text('{"logOffset":3}').encode())
+        copy.write("sources/0/3", source_entry(3).encode())
+        again = take(tmp_path)
+        assert (again.batch, again.is_new, again.in_flight) == (2, True, True)
+        assert not take(tmp_path).is_new
+
+    def test_a_writer_that_was_faster_is_built_upon(self, tmp_path: Path) -> None:
+        make_copy(tmp_path / "ck", 3)
+        take(tmp_path)
+        self.go_on(tmp_path, 3)
+
+        class Overtaken(LocalDirectory):
+            """While it is read, another process saves the same batch."""
+
+            reads = 0
+
+            def read(self, path: str) -> bytes:
+                if path == "state/0/1/4.delta" and not self.reads:
+                    self.reads += 1
+                    take(tmp_path)
+                return super().read(path)
+
+        with open_store(tmp_path / "store") as store:
+            taken = take_snapshot(Overtaken(tmp_path / "ck"), store)
+        assert (taken.is_new, taken.batch) == (False, 3)
+        with open_store(tmp_path / "store") as store:
+            assert len(store.list_ids()) == 2
+
+
+def test_a_store_inside_the_directory_is_refused(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 2)
+    for inside in ("", "/store"):
+        with open_store(f"{tmp_path}/ck{inside}") as store, pytest.raises(InvalidInputError):
+            take_snapshot(LocalDirectory(tmp_path / "ck"), store)
+    assert not (tmp_path / "ck" / "owner.json").exists()
+
+
+class TestLines:
+    """Which folder of a source belongs to which line of the offset log."""
+
+    @pytest.mark.parametrize(
+        ("lines", "newest", "found"),
+        [
+            (["5"], {0: 5}, {0: {"5"}}),
+            (["5", "0"], {0: 5, 1: 0}, {0: {"5"}, 1: {"0"}}),
+            # one source feeds two branches, another one stands between them, or after them
+            (["5", "0", "5"], {0: 5, 1: 0}, {0: {"5"}, 1: {"0"}}),
+            (["5", "5", "0"], {0: 5, 1: 0}, {0: {"5"}, 1: {"0"}}),
+            (["2", "2", "7"], {0: 2, 1: 9}, {0: {"2"}, 1: {"7"}}),
+            # a source that keeps no log of files beside one that does
+            (["x", "3"], {1: 3}, {0: {"x"}, 1: {"3"}}),
+            (["3", "3", "x"], {0: 3, 1: None}, {0: {"3"}, 1: {"x"}}),
+            (["-", "x"], {0: 0, 1: None}, {0: {"-"}, 1: {"x"}}),
+        ],
+    )
+    def test_lines_are_matched_with_what_the_logs_can_mean(
+        self, lines: list[str], newest: dict[int, int | None], found: dict[int, set[str]]
+    ) -> None:
+        def line(text: str) -> str:
+            return f'{{"logOffset":{text}}}' if text.isdigit() else text
+
+        possible = possible_lines([line(text) for text in lines], newest)
+        for number, expected in found.items():
+            assert possible[number] == set(map(line, expected))
+
+    def test_a_source_that_has_read_nothing_yet_keeps_where_it_began(self, tmp_path: Path) -> None:
+        copy = make_copy(tmp_path / "ck", 2)
+        for batch in (0, 1):
+            text = offsets_text(f'{{"logOffset":{batch}}}', "-")
+            copy.write(f"offsets/{batch}", text.encode())
+        copy.write("sources/1/0", b'v1\n{"trades":{"0":17}}')
+        back = restored(tmp_path, take(tmp_path).checkpoint_id)
+        assert back.read("sources/1/0") == b'v1\n{"trades":{"0":17}}'

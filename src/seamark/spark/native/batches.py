@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.sinks.contract import Plan
 from seamark.spark.checkpoint_files import ROOT_MARK, CheckpointFiles, rooted_at
 from seamark.spark.closures import Need, needs_of
 from seamark.spark.logs import NO_OFFSET, OffsetLogEntry, log_offset, parse_commit, parse_offsets
-from seamark.spark.native.logs.source_log import entries_up_to
+from seamark.spark.native.logs.source_log import entries_up_to, is_file_log
 from seamark.spark.readers import Contents
 from seamark.spark.restore import own_lines
 from seamark.spark.state_files import MissingVersion
+
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_MOST_LINES: Final = 16
+"""More leaves than this are not told apart; whole logs are taken then."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,18 @@ class BatchAt:
     """What the batch after it was planned to read, when the directory tells."""
     files: CheckpointFiles
 
-    def earlier_offsets(self, batch: int) -> str | None:
-        """The entry of an earlier batch in the same directory, when it is still there."""
-        own = self.logs.get(f"offsets/{batch}")
-        return own.decode() if own is not None else self.files.read_text(f"offsets/{batch}")
+    def read_log(self, path: str) -> bytes | None:
+        """A log entry of this or an earlier batch, when it is still there."""
+        own = self.logs.get(path)
+        if own is not None:
+            return own
+        text = self.files.read_text(path)
+        return None if text is None else text.encode()
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file that a restart after the batch needs."""
+        return [*self.logs, *(path for need in self.needs for path in need.paths)]
 
     @property
     def source_names(self) -> list[str]:
@@ -137,30 +151,79 @@ def _descriptions(files: CheckpointFiles, batch: int) -> Contents:
 
 
 def read_up_to(files: CheckpointFiles, entry: OffsetLogEntry) -> dict[str, int | None]:
-    """Folder below ``sources/`` → how far its log is read at a batch; None for another kind."""
-    folders = sorted(files.names("sources"))
-    by_line = [log_offset(line) for line in entry.lines]
+    """Folder below ``sources/`` → how far its log is read at a batch; None for another kind.
+
+    Lines go by the leaves of the plan and folders by distinct sources, so a source that feeds
+    several branches has several lines and one folder.
+    """
+    logs = {folder: _newest_entry(files, folder) for folder in sorted(files.names("sources"))}
     if entry.names:
-        named = dict(zip(entry.names, zip(by_line, entry.lines, strict=True), strict=True))
-        return {folder: _position(*named.get(folder, (None, ""))) for folder in folders}
-    logs = [at for at in by_line if at is not None]
-    counted = [folder for folder in folders if folder.isdigit() and int(folder) < len(by_line)]
-    if len(logs) > sum(by_line[int(folder)] is not None for folder in counted):
-        # one source that feeds several branches has several lines and one folder
-        furthest = max(logs)
-        return {folder: furthest if _is_file_log(files, folder) else None for folder in folders}
-    return {folder: _position(by_line[int(folder)], entry.lines[int(folder)]) for folder in counted}
+        lines = dict(zip(entry.names, entry.lines, strict=True))
+        return {
+            folder: None if newest is None else position_in(lines.get(folder, NO_OFFSET))
+            for folder, newest in logs.items()
+        }
+    found: dict[str, int | None] = {}
+    by_number = {int(folder): folder for folder in logs if _NUMBER.fullmatch(folder)}
+    newest_by_number = {number: logs[folder] for number, folder in by_number.items()}
+    possible = possible_lines(entry.lines, newest_by_number)
+    for number, folder in by_number.items():
+        if logs[folder] is None:
+            found[folder] = None
+            continue
+        positions = [
+            at for line in possible.get(number, ()) if (at := position_in(line)) is not None
+        ]
+        # what is too much is read again with the next batch, what is too little is lost
+        found[folder] = max(positions, default=logs[folder])
+    return found
 
 
-def _position(offset: int | None, line: str) -> int | None:
-    return -1 if offset is None and line == NO_OFFSET else offset
+def position_in(line: str) -> int | None:
+    """How far a file source's log is read by a line of the offset log; None for no such line."""
+    return -1 if line == NO_OFFSET else log_offset(line)
 
 
-def _is_file_log(files: CheckpointFiles, folder: str) -> bool:
-    for name in files.names(f"sources/{folder}"):
-        if name[0] != ".":
-            return '"batchId":' in (files.read_text(f"sources/{folder}/{name}") or "")
-    return False
+def _newest_entry(files: CheckpointFiles, folder: str) -> int | None:
+    """The last entry of a file source's log; None for what another kind of source keeps."""
+    entries = [path.rsplit("/", 1)[1] for path in _entries_in(files, f"sources/{folder}")]
+    if not entries:
+        return None
+    newest = max(entries, key=lambda name: int(name.partition(".")[0]))
+    text = files.read_text(f"sources/{folder}/{newest}")
+    return int(newest.partition(".")[0]) if text is not None and is_file_log(text) else None
+
+
+def possible_lines(lines: Sequence[str], newest: Mapping[int, int | None]) -> dict[int, set[str]]:
+    """Number of a source → the lines that can be its own.
+
+    Sources are numbered by their first line, lines of one source are equal, and a line of a file
+    source names an entry that its log has. ``newest`` is the last entry of each log that is there.
+    """
+    sources = max(newest, default=-1) + 1
+    found: dict[int, set[str]] = {}
+
+    def fits(number: int, line: str) -> bool:
+        if number not in newest:
+            return log_offset(line) is None
+        last, at = newest[number], position_in(line)
+        return at is None or line == NO_OFFSET if last is None else at is not None and at <= last
+
+    def assign(rest: int, chosen: tuple[str, ...]) -> bool:
+        if rest == len(lines):
+            if len(chosen) < sources:
+                return False
+            for number, line in enumerate(chosen):
+                found.setdefault(number, set()).add(line)
+            return True
+        line = lines[rest]
+        again = line in chosen and assign(rest + 1, chosen)
+        fresh = fits(len(chosen), line) and assign(rest + 1, (*chosen, line))
+        return again or fresh
+
+    if len(lines) <= _MOST_LINES:
+        assign(0, ())
+    return found
 
 
 def source_entries(files: CheckpointFiles, entry: OffsetLogEntry) -> Contents:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.spark.capture import FILE_LIST, LOG
 from seamark.spark.chain import chain_of
 from seamark.spark.native.batches import BatchAt
-from seamark.spark.placement import contents_of
-from seamark.state import StateStore
+from seamark.spark.native.file_list import file_list_in, logs_of
+from seamark.spark.native.snapshot.manifests import planned
+from seamark.spark.placement import states_beside
 from seamark.store import CheckpointStore
+from seamark.store.inspection import Kind
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,7 @@ class Held:
     versions: dict[str, str] = field(default_factory=dict)
     """Path → version of the file, as its place tells it."""
     is_same_batch: bool = False
+    """Whether it is this very batch, with all that is known about it."""
 
 
 def nothing_held() -> Held:
@@ -33,38 +33,51 @@ def nothing_held() -> Held:
     return Held(None)
 
 
-def encode_file_list(versions: dict[str, str]) -> bytes:
-    """The list of files that a checkpoint keeps for the next one."""
-    return msgspec.json.encode(versions)
-
-
-def held_by(store: CheckpointStore, states: StateStore, at: BatchAt) -> Held:
+def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Held:
     """What the newest checkpoint and its chain hold, when it is an earlier batch of one history.
 
-    Offsets carry the time at which a batch was planned, so a batch that was run again after a
-    rollback is told apart from the one that was stored.
+    Offsets carry the time at which a batch was planned, and a commit the ids of its state; a batch
+    that was run again after a rollback is told apart by them from the one that was stored. Nothing
+    is built on what is damaged: state must be there and have its size, and with ``verify`` every
+    byte of it is read.
     """
     try:
         newest = store.load_latest()
         if newest is None or "native" not in newest.extra or newest.wal_position > at.batch:
             return nothing_held()
         chain = chain_of(store, newest)
+        if not _is_whole(store, chain, verify=verify):
+            return nothing_held()
+        states = states_beside(store)
         versions: dict[str, str] = {}
         logs: dict[str, bytes] = {}
         for manifest in chain:
-            for _, contents, _ in contents_of(store, states, manifest, only=LOG):
-                logs |= contents
-                listed = contents.get(FILE_LIST)
-                if listed is None:
-                    return nothing_held()
-                versions |= msgspec.json.decode(listed, type=dict[str, str])
-    except (DamageError, msgspec.DecodeError):
-        return nothing_held()  # nothing is built on what cannot be read
-    path = f"offsets/{newest.wal_position}"
-    is_same_batch = newest.wal_position == at.batch
-    if logs.get("metadata") != at.logs["metadata"]:
+            own = logs_of(store, states, manifest)
+            listed = file_list_in(own)
+            if own and listed is None:
+                return nothing_held()
+            versions |= listed.taken if listed is not None else {}
+            logs |= own
+        plan = planned(newest)
+    except DamageError:
         return nothing_held()
-    here = at.earlier_offsets(newest.wal_position)
-    if here is None or here.encode() != logs.get(path):
+    if not _is_of_one_history(newest.wal_position, logs, at):
         return nothing_held()
-    return Held(newest, tuple(chain), versions, is_same_batch)
+    is_same = newest.wal_position == at.batch and at.plan in (None, plan)
+    return Held(newest, tuple(chain), versions, is_same)
+
+
+def _is_whole(store: CheckpointStore, chain: list[CheckpointManifest], *, verify: bool) -> bool:
+    if verify:
+        return store.validate_checkpoint(chain[-1].checkpoint_id).valid
+    examined = (store.examine(manifest.checkpoint_id, read_data=False) for manifest in chain)
+    return all(one.kind is Kind.CHECKPOINT for one in examined)
+
+
+def _is_of_one_history(batch: int, logs: dict[str, bytes], at: BatchAt) -> bool:
+    """Whether the directory's own record of a stored batch is the one that was stored."""
+    for path in ("metadata", f"offsets/{batch}", f"commits/{batch}"):
+        here = at.read_log(path)
+        if here is None or here != logs.get(path):
+            return False
+    return True

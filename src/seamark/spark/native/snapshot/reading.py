@@ -12,8 +12,9 @@ from typing import Final
 from seamark.errors import RefusedError
 from seamark.spark.capture import FILE_LIST, LOG, Captured
 from seamark.spark.native.batches import BatchAt
+from seamark.spark.native.file_list import FileList, encode_file_list
 from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.snapshot.increments import Held, encode_file_list
+from seamark.spark.native.snapshot.increments import Held
 from seamark.spark.placement import Part, partition_of
 from seamark.spark.readers import Contents
 from seamark.spark.state_files import MissingVersion
@@ -46,7 +47,7 @@ def read_new(
     listed = [path for paths in wanted.values() for path in paths]
     versions = {path: tree.entries[path].version for path in listed if path in tree.entries}
     logs_versions = {path: _digest(data) for path, data in logs.items()}
-    logs[FILE_LIST] = encode_file_list(versions | logs_versions)
+    logs[FILE_LIST] = encode_file_list(FileList(versions | logs_versions, at.paths))
     read = partial(_read_all, tree, advance)
     files: dict[str, Contents] = {LOG: logs}
     large = None

@@ -11,11 +11,12 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from seamark.errors import DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
+from seamark.spark.native.apart import require_apart
 from seamark.spark.native.batches import BatchAt, batch_at, newest_committed, read_query_id
 from seamark.spark.native.places.directory import Directory, Tree
 from seamark.spark.native.snapshot.increments import Held, held_by, nothing_held
@@ -67,26 +68,37 @@ def take_snapshot(
     keep: int | None = None,
     longest_chain: int = LONGEST_CHAIN,
     sizes: Sizes | None = None,
+    verify_parent: bool = False,
     advance: Advance | None = None,
 ) -> Snapshot:
-    """Save the newest committed batch, or ``batch``, as a checkpoint; claims the store for it.
+    """Save the newest committed batch, or ``batch``, as a checkpoint; claims the store to save it.
 
-    Incremental when the store's newest checkpoint is an earlier batch of the same history.
+    Incremental when the store's newest checkpoint is an earlier batch of the same history and
+    whole: its state is there and has its size, and with ``verify_parent`` every byte is read.
     :class:`RefusedError` when the batch asked for is not there as a whole,
     :class:`DamageError` when the newest one is not and the query does not run on.
     """
-    started = time.perf_counter()
-    store.claim(pipeline=pipeline_name(read_query_id(Tree.of(directory))))
+    require_apart(directory.url, store.url)
+    query = pipeline_name(read_query_id(Tree.of(directory)))
+    _require_owned(store, query)
+    taking = _Taking(
+        store,
+        query,
+        full=full,
+        sizes=sizes or Sizes(),
+        longest_chain=longest_chain,
+        verify_parent=verify_parent,
+        advance=advance,
+    )
     seen: Tree | None = None
     for tries in range(1, _TRIES + 1):
         tree = Tree.of(directory)
         try:
             chosen = newest_committed(tree) if batch is None else _require_committed(tree, batch)
-            taken = _Taking(store, sizes or Sizes(), longest_chain, advance, started, tries)
-            snapshot = taken.run(tree, chosen, full=full)
+            snapshot = taking.run(tree, chosen, tries)
         except (MissingVersion, FileNotFoundError, _Changed) as error:
             stands_still = seen is not None and seen.entries == tree.entries
-            if stands_still or tries == _TRIES:
+            if tries == _TRIES or (stands_still and not isinstance(error, _Changed)):
                 raise _told(error, tree, batch) from None
             log.info("batch %s was not whole, looking again: %s", batch, error)
             seen = tree
@@ -99,29 +111,44 @@ def take_snapshot(
 
 
 class _Changed(Exception):
-    """What was read belongs to more than one moment."""
+    """What was read, here or in the store, belongs to more than one moment."""
+
+
+def _require_owned(store: CheckpointStore, query: str) -> None:
+    """Refuse the store of another query before anything is read."""
+    owner = store.owner()
+    if owner.pipeline not in (None, query):
+        raise RefusedError(
+            f"this store belongs to the pipeline {owner.pipeline!r}, not {query!r}",
+            where=store.url,
+            hint="Give each query a store of its own.",
+        )
 
 
 @dataclass(frozen=True)
 class _Taking:
     store: CheckpointStore
+    query: str
+    full: bool
     sizes: Sizes
     longest_chain: int
+    verify_parent: bool
     advance: Advance | None
-    started: float
-    tries: int
+    started: float = field(default_factory=time.perf_counter)
 
-    def run(self, tree: Tree, batch: int, *, full: bool) -> Snapshot:
+    def run(self, tree: Tree, batch: int, tries: int) -> Snapshot:
         at = batch_at(tree, batch)
-        held = nothing_held() if full else held_by(self.store, states_beside(self.store), at)
+        held = self._held(at)
         if held.is_same_batch and held.manifest is not None:
-            return self._there_already(held.manifest)
+            return self._told(held.manifest, tries, is_new=False)
         if len(held.chain) > self.longest_chain:
             held = nothing_held()
-        states = states_beside(self.store)
         new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
-        epoch = batch + 1
-        placed = place(new.captured, self.sizes, states, epoch, new.large)
+        if new.large is not None:
+            self._claim(held)  # what is written beside the manifests must not be pruned
+        placed = place(new.captured, self.sizes, states_beside(self.store), batch + 1, new.large)
+        if new.large is None:
+            self._claim(held)  # late, so that others who read and prune are not kept waiting
         _require_unchanged(tree, at)
         manifest = native_manifest(
             self.store.next_id(),
@@ -133,29 +160,41 @@ class _Taking:
             seconds=time.perf_counter() - self.started,
         )
         saved = self.store.save_with_state(manifest, placed.chunks or None)
-        return Snapshot(
-            saved.checkpoint_id,
-            batch,
-            is_new=True,
-            is_full=not saved.is_incremental,
-            files=new.count,
-            size=placed.size,
-            in_flight=at.plan is not None,
-            seconds=time.perf_counter() - self.started,
-            tries=self.tries,
-        )
+        return self._told(saved, tries, files=new.count, size=placed.size)
 
-    def _there_already(self, manifest: CheckpointManifest) -> Snapshot:
+    def _held(self, at: BatchAt) -> Held:
+        if self.full:
+            return nothing_held()
+        return held_by(self.store, at, verify=self.verify_parent)
+
+    def _claim(self, held: Held) -> None:
+        """Become the writer; :class:`_Changed` when another one was faster since we looked."""
+        self.store.claim(pipeline=self.query)
+        if held.manifest is None:
+            return
+        newest = self.store.load_latest()
+        if newest is None or newest.checkpoint_id != held.manifest.checkpoint_id:
+            raise _Changed("another checkpoint has become the newest one")
+
+    def _told(
+        self,
+        manifest: CheckpointManifest,
+        tries: int,
+        *,
+        is_new: bool = True,
+        files: int = 0,
+        size: int = 0,
+    ) -> Snapshot:
         return Snapshot(
             manifest.checkpoint_id,
             manifest.wal_position,
-            is_new=False,
+            is_new=is_new,
             is_full=not manifest.is_incremental,
-            files=0,
-            size=0,
+            files=files,
+            size=size,
             in_flight=bool(manifest.inflight_data),
             seconds=time.perf_counter() - self.started,
-            tries=self.tries,
+            tries=tries,
         )
 
 
@@ -198,6 +237,3 @@ def _retain(store: CheckpointStore, keep: int) -> None:
         drop_unreferenced(store, states_beside(store))
     except SeamarkError as error:
         log.warning("old checkpoints were not pruned: %s", error)
-
-
-__all__ = ["Held", "Snapshot", "pipeline_name", "take_snapshot"]

@@ -19,6 +19,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from seamark.errors import DamageError
 from seamark.spark.native.state.lz4_blocks import TORN, TRAILING, NotDecodable, unpacked
 
@@ -52,6 +54,28 @@ def read_changes(data: bytes) -> list[Change]:
     if version in (3, 4):
         at = _after_utf(plain, at)
     return _typed_records(plain, at) if version in (2, 4) else _records(plain, at)
+
+
+def lineage_of(data: bytes) -> dict[int, str]:
+    """Version → id of the files below a changelog of checkpoint format 2, as far as it tells.
+
+    It reaches back to the newest snapshot at the time. Nothing for other changelogs.
+    """
+    plain = unpacked(data)
+    version, at = _version(plain)
+    if version not in (3, 4):
+        return {}
+    end = _after_utf(plain, at)
+    try:
+        told = msgspec.json.decode(plain[at + _UTF.size : end], type=list[_Ancestor])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamageError(f"{RECORD}: its lineage cannot be read ({error})") from None
+    return {ancestor.version: ancestor.uid for ancestor in told}
+
+
+class _Ancestor(msgspec.Struct):
+    version: int
+    uid: str = msgspec.field(name="checkpointUniqueId")
 
 
 def is_empty_change(data: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.spark.checkpoint_files import StatefulOperator
-from seamark.spark.closures import Need, needs_of, stores_of
+from seamark.spark.closures import Need, has_one_partition, needs_of
 from seamark.spark.failures import is_of_spark
 from seamark.spark.logs import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit, parse_offsets
 from seamark.spark.native.batches import newest_committed, read_query_id
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 OLDEST: Final = (4, 2)
 _ROCKSDB: Final = "RocksDBStateStoreProvider"
-_NO_KEY: Final = b'{"type":"struct","fields":[]}'
-_OF_ONE_PARTITION: Final = frozenset({"globalLimit"})
 
 
 @dataclass(frozen=True)
@@ -177,17 +175,8 @@ def _require_rocksdb(entry: OffsetLogEntry, url: str) -> None:
 
 def _require_keys(tree: Tree, operators: tuple[StatefulOperator, ...]) -> None:
     """Refuse operators whose state Spark would move to where they do not look for it."""
-    stores: dict[int, set[int]] = {}
-    for operator, folder in stores_of(tree):
-        stores.setdefault(operator.number, set()).add(folder.partition)
     for operator in operators:
-        is_single = len(stores.get(operator.number, ())) == 1 and operator.partitions > 1
-        schema = f"state/{operator.number}/0/_metadata/schema"
-        try:
-            has_no_key = _NO_KEY in tree.read(schema)
-        except FileNotFoundError:
-            has_no_key = False
-        if is_single or has_no_key or operator.name in _OF_ONE_PARTITION:
+        if has_one_partition(tree, operator):
             raise RefusedError(
                 f"operator {operator.number} ({operator.name}) has one partition for all its rows, "
                 "and Spark's runner would put its state where the query does not find it",

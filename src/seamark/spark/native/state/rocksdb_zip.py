@@ -16,11 +16,14 @@ import msgspec
 
 from seamark.errors import DamageError
 from seamark.spark.native.state.lz4_blocks import EMPTY
+from seamark.spark.state_files import zip_metadata
 
 NOT_ZIP: Final = "it is not a RocksDB snapshot"
 
 _LOCAL: Final = struct.Struct("<4s5H3I2H")
 _DESCRIPTOR: Final = struct.Struct("<4s3I")
+_LARGEST_INSIDE: Final = 512 << 20
+_AT_ONCE: Final = 1 << 20
 _SIZES_FOLLOW: Final = 0x08
 _KNOWN_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNREADABLE: Final = (
@@ -38,6 +41,7 @@ _UNREADABLE: Final = (
 class _Sst(msgspec.Struct):
     dfs_name: str = msgspec.field(name="dfsSstFileName")
     size: int = msgspec.field(name="sizeBytes")
+    local_name: str = msgspec.field(name="localFileName", default="")
 
 
 class _Metadata(msgspec.Struct):
@@ -51,6 +55,8 @@ def zip_problems(data: bytes) -> list[str]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
+            if sum(member.file_size for member in members) > _LARGEST_INSIDE:
+                return [f"{NOT_ZIP}: it claims to hold more than any snapshot does"]
             problems = [why for member in members if (why := _problem(archive, member, data))]
     except _UNREADABLE as error:
         return [f"{NOT_ZIP}: {error}"]
@@ -67,25 +73,36 @@ def sst_sizes(data: bytes) -> dict[str, int]:
 
     :class:`DamageError` when its metadata cannot be read.
     """
+    return {sst.dfs_name: sst.size for sst in _metadata(data).sst_files}
+
+
+def sst_names(data: bytes) -> dict[str, str]:
+    """The same files with the names that the database itself knows them by."""
+    return {sst.dfs_name: sst.local_name for sst in _metadata(data).sst_files}
+
+
+def _metadata(data: bytes) -> _Metadata:
+    head, _, text = zip_metadata(data).partition(b"\n")
+    if head != b"v1":
+        raise DamageError(f"{NOT_ZIP}: its metadata begins with {head[:20]!r}")
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            head, _, text = archive.read("metadata").partition(b"\n")
-        if head != b"v1":
-            raise ValueError(f"its metadata begins with {head[:20]!r}")
-        fields = msgspec.json.decode(text, type=_Metadata)
-    except _UNREADABLE as error:
+        return msgspec.json.decode(text, type=_Metadata)
+    except (*_UNREADABLE, RecursionError) as error:
         raise DamageError(f"{NOT_ZIP}: {error}") from None
-    return {sst.dfs_name: sst.size for sst in fields.sst_files}
 
 
 def _problem(archive: zipfile.ZipFile, member: zipfile.ZipInfo, data: bytes) -> str | None:
     if member.compress_type not in _KNOWN_METHODS:
         return f"{member.filename}: it is packed by an unknown method"
+    size = 0
     try:
-        content = archive.read(member)
+        with archive.open(member) as content:
+            # a member may unpack to far more than it claims
+            while part := content.read(_AT_ONCE):
+                size += len(part)
     except _UNREADABLE as error:
         return f"{member.filename}: {error}"
-    if len(content) != member.file_size:
+    if size != member.file_size:
         return f"{member.filename}: its size differs"
     return None if _headers_agree(member, data) else f"{member.filename}: its headers differ"
 
