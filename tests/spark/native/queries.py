@@ -144,14 +144,18 @@ def started(
     out: Path,
     *,
     pause: float = 0.0,
-    available_now: bool = True,
+    actions: int = 1,
 ) -> Iterator[StreamingQuery]:
-    """The query while it runs; what each batch puts out is kept in ``out``."""
+    """The query while it runs; what each batch puts out is kept in ``out``.
+
+    With more than one action a batch, Spark writes its state more than once.
+    """
     chosen = KINDS[kind]
     out.mkdir(parents=True, exist_ok=True)
 
     def keep(rows: DataFrame, batch: int) -> None:
-        found = [row.asDict(recursive=True) for row in rows.collect()]
+        for _ in range(actions):
+            found = [row.asDict(recursive=True) for row in rows.collect()]
         text = json.dumps(found, default=str, sort_keys=True)
         (out / f"{batch}.json").write_text(text, encoding="utf-8")
         time.sleep(pause)
@@ -161,7 +165,7 @@ def started(
         writer = chosen.declare(spark, folder).writeStream.foreachBatch(keep)
         writer = writer.outputMode(chosen.mode).option("checkpointLocation", str(checkpoint))
         # Python sources know availableNow from Spark 4.2 on; this one stops giving rows instead
-        if available_now and kind != "python-source":
+        if kind != "python-source":
             writer = writer.trigger(availableNow=True)
         query = writer.start()
     try:

@@ -15,13 +15,14 @@ from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.restoring import restore_directory
 from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
 from seamark.spark.versions import spark_version
-from tests.pipeline.workloads import write_input
+from tests.pipeline.workloads import clock, put_file, settings_of, write_input
 from tests.spark.native.queries import KINDS, after, busy_maintenance, finish, outputs, run, started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES = 8
+DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,32 @@ def snapshots_while_running(
                 assert inspect(directory).findings == [], "a running query is healthy"
         finish(query, kind)
     return list(taken.values())
+
+
+@pytest.mark.warm
+def test_of_state_that_was_written_twice_the_files_that_count_are_taken(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    kind = "windowed-format2-changelog"
+    directory = LocalDirectory(tmp_path / "checkpoint")
+    with busy_maintenance(spark), settings_of(spark, {DELTAS: "100"}):
+        with started(spark, kind, folder, directory.url, tmp_path / "out", actions=2) as query:
+            finish(query, kind)
+        # commits of most batches are purged; only the changelogs know which files count
+        assert len(directory.copy.batches("commits")) < 5
+        assert inspect(directory, read_data=True).findings == []
+        with open_store(tmp_path / "store") as store:
+            taken = take_snapshot(directory, store)
+            new = LocalDirectory(tmp_path / "new")
+            restore_directory(store, taken.checkpoint_id, new)
+        put_file(folder / "orders", FILES + 1, [{"id": 1, "k": 1, "v": 1, "t": clock(30000)}])
+        try:
+            again = run(spark, kind, folder, new.url, tmp_path / "again")
+            same = run(spark, kind, folder, directory.url, tmp_path / "same")
+        finally:
+            (folder / "orders" / f"{FILES + 1:03}.json").unlink()
+    assert again == same
+    assert any(again.values())
 
 
 @pytest.mark.warm
