@@ -68,10 +68,10 @@ def has_one_partition(files: CheckpointFiles, operator: StatefulOperator) -> boo
 def require_operators(files: CheckpointFiles, ids: CommitIds | None) -> None:
     """:class:`MissingVersion` when the state of a whole operator is not there."""
     numbers = files.operator_numbers()
-    expected = set(range(max(numbers, default=-1) + 1)).union(ids or ())
-    if lost := sorted(expected.difference(numbers))[:3]:
-        named = ", ".join(map(str, lost))
-        raise MissingVersion(f"the state of operator {named} is not there", where=files.uri)
+    gaps = [at for at, number in enumerate(numbers) if at != number]
+    lost = gaps or sorted(set(ids or ()).difference(numbers))
+    if lost:
+        raise MissingVersion(f"the state of operator {lost[0]} is not there", where=files.uri)
 
 
 def stores_of(

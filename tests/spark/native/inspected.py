@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import xxhash
@@ -36,11 +37,19 @@ def codes(found: Inspection) -> list[str]:
 
 def delta(rows: dict[str, str | None]) -> bytes:
     """A delta, changelog or snapshot as Spark writes it, but for the compression."""
+    return packed(
+        {
+            key.encode().ljust(16): None if value is None else value.encode().ljust(16)
+            for key, value in rows.items()
+        }
+    )
+
+
+def packed(rows: Mapping[bytes, bytes | None]) -> bytes:
+    """The same of keys and values as they are."""
     plain = b""
-    for key, value in rows.items():
-        name = key.encode().ljust(16)
+    for name, data in rows.items():
         plain += struct.pack(">i", len(name)) + name
-        data = None if value is None else value.encode().ljust(16)
         plain += struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
     plain += struct.pack(">i", -1)
     checksum = xxhash.xxh32_intdigest(plain, 0x9747B28C) & (1 << 28) - 1
@@ -161,6 +170,25 @@ def make_checksummed(root: Path) -> None:
         write(file.parent, f".{file.name}.crc", hadoop_crc(file.read_bytes()))
 
 
+def make_timed(root: Path) -> Path:
+    """The same with the times at which Spark would have written the files."""
+    return in_time(make_hdfs(root))
+
+
+def in_time(root: Path, first: int = 1) -> Path:
+    """Each batch is planned, writes state and is finished; what is older was put there later."""
+    for file in [path for path in root.rglob("*") if path.is_file()]:
+        number = int("".join(filter(str.isdigit, file.name)) or 0)
+        log = file.parent.name
+        batch = number if log in ("offsets", "commits", "0") and "state" not in file.parts else None
+        at = 1_000_000 + 10 * (number - 1 if batch is None else batch)
+        at += {"offsets": 1, "commits": 9}.get(log, 5)
+        if batch is None and number < first:
+            at = 2_000_000
+        os.utime(file, (at, at))
+    return root
+
+
 def make_schema_here(root: Path) -> None:
     make_hdfs(root)
     name_schema(root, str(root))
@@ -195,6 +223,17 @@ def swap(a: str, b: str) -> Make:
         first, second = (root / a).read_bytes(), (root / b).read_bytes()
         write(root, a, second)
         write(root, b, first)
+
+    return do
+
+
+def exchange(a: str, b: str) -> Make:
+    """Files that change their names keep their times."""
+
+    def do(root: Path) -> None:
+        (root / a).rename(root / "kept")
+        (root / b).rename(root / a)
+        (root / "kept").rename(root / b)
 
     return do
 

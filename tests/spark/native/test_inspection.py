@@ -31,6 +31,7 @@ from tests.spark.native.inspected import (
     codes,
     delta,
     describe,
+    in_time,
     looked_at,
     make_checksummed,
     make_format_2,
@@ -39,10 +40,13 @@ from tests.spark.native.inspected import (
     make_replaying,
     make_rocksdb,
     make_schema_here,
+    make_timed,
     offsets,
     rows_of,
     write,
 )
+
+NO_KEY = b'\0\2v2\0\0\0\1\0\x1d{"type":"struct","fields":[]}\0\0\0\1{"type":"struct","fields":[{}]}'
 
 
 def _first_planned_only(root: Path) -> None:
@@ -54,6 +58,7 @@ def _first_planned_only(root: Path) -> None:
 def _one_partition_of_many(root: Path) -> None:
     make_logs(root, 3)
     describe(root, 0, 200)
+    write(root, "state/0/0/_metadata/schema", NO_KEY)
     for version in (1, 2, 3):
         write(root, f"state/0/0/{version}.delta", delta(rows_of(0, version)))
 
@@ -94,6 +99,40 @@ def _same_rows_all_the_time(root: Path) -> None:
             write(root, f"state/0/{partition}/{version}.delta", delta(dict(rows)))
 
 
+def _same_rows_once_more(root: Path) -> None:
+    """As a deduplication does when all of its keys have expired, and a join at any time."""
+    make_hdfs(root, snapshot=None)
+    for partition in (0, 1):
+        write(root, f"state/0/{partition}/6.delta", delta(rows_of(partition, 3)))
+    in_time(root)
+
+
+def _snapshots_of_an_idle_partition(root: Path) -> None:
+    make_rocksdb(root)
+    shutil.copy(root / "state/0/0/3.zip", root / "state/0/0/1.zip")
+    for version in (1, 2, 3):
+        write(root, f"state/0/0/{version}.changelog", delta(rows_of(0, version)))
+
+
+def _went_on_after_a_restore(root: Path) -> None:
+    in_time(make_hdfs(root), first=4)
+
+
+def _one_source_used_twice(root: Path) -> None:
+    """Lines go by the leaves of the plan, folders by the sources."""
+    make_logs(root, 6)
+    write(root, "sources/1/0", source_entry(0))
+    for batch in range(6):
+        write(root, f"offsets/{batch}", offsets(batch, '{"logOffset":0}', offsets(batch)[-15:]))
+
+
+def _twice_beside_another_kind(root: Path) -> None:
+    make_logs(root, 6)
+    write(root, "sources/1/0", "0v1\n1700000000000")
+    for batch in range(6):
+        write(root, f"offsets/{batch}", offsets(batch, offsets(batch)[-15:], str(batch)))
+
+
 def _repartitioned(root: Path) -> None:
     """Spark's offline runner leaves the old number of partitions in what describes them."""
     make_logs(root, 4)
@@ -131,6 +170,12 @@ HEALTHY: dict[str, Make] = {
     "several operators and stores": _several_stores,
     "batches without changes": _nothing_changed,
     "a query that writes the same rows again": _same_rows_all_the_time,
+    "a query that writes the same rows once more": _same_rows_once_more,
+    "snapshots of an idle partition": _snapshots_of_an_idle_partition,
+    "files that Spark wrote in time": make_timed,
+    "a history that begins with a restore": _went_on_after_a_restore,
+    "one file source used twice": _one_source_used_twice,
+    "one file source used twice beside another kind": _twice_beside_another_kind,
     "fewer partitions than before": _repartitioned,
     "Hadoop's checksums": make_checksummed,
     "schema by path": make_schema_here,
@@ -217,6 +262,16 @@ def test_sources_operators_and_sizes_are_told(tmp_path: Path) -> None:
     assert looked_at(tmp_path / "r").operators[0].provider == "RocksDB"
     assert looked_at(tmp_path / "f").operators[0].provider == "RocksDB changelog"
     assert looked_at(tmp_path / "f").checkpoint_format == 2
+
+
+def test_each_line_is_told_with_the_folder_of_its_own_source(tmp_path: Path) -> None:
+    _one_source_used_twice(tmp_path)
+    write(tmp_path, "sources/1/0", source_entry(0).replace("/in/", "/other/"))
+    assert [source.folder for source in looked_at(tmp_path).sources] == [
+        "file:///in",
+        "file:///other",
+        "file:///in",
+    ]
 
 
 def test_passwords_in_offsets_are_not_shown(tmp_path: Path) -> None:

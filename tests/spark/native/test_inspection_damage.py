@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from seamark.spark.native.inspect.outlook import Action
 from seamark.spark.native.places.directory import Tree
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.rewind.barrier import new_barrier
+from tests.spark.directories import source_entry
 from tests.spark.native.inspected import (
     CONF,
     Make,
@@ -21,15 +25,19 @@ from tests.spark.native.inspected import (
     copy_file,
     cut,
     delta,
+    describe,
     drop,
+    exchange,
     looked_at,
     make_checksummed,
     make_format_2,
     make_hdfs,
     make_rocksdb,
     make_schema_here,
+    make_timed,
     name_schema,
     offsets,
+    packed,
     put,
     rows_of,
     swap,
@@ -54,6 +62,26 @@ def _older_zip(root: Path) -> None:
         write(root, f"state/0/0/{version}.changelog", delta(rows_of(0, version)))
     os.utime(root / "state/0/0/3.zip", (1000, 1000))
     os.utime(root / "offsets/2", (2000, 2000))
+
+
+def _copied_with_its_time(root: Path) -> None:
+    shutil.copy2(root / "state/0/0/6.delta", root / "state/0/0/7.delta")
+
+
+def _make_two_operators(root: Path) -> None:
+    make_hdfs(root)
+    shutil.copytree(root / "state/0", root / "state/1")
+
+
+def _make_two_sources(root: Path) -> None:
+    make_hdfs(root)
+    for batch in range(8):
+        write(root, f"offsets/{batch}", offsets(batch, offsets(batch)[-15:]))
+        write(root, f"sources/1/{batch}", source_entry(batch))
+
+
+def remove(folder: str) -> Make:
+    return lambda root: shutil.rmtree(root / folder)
 
 
 def _without_sst(root: Path) -> None:
@@ -144,13 +172,49 @@ DAMAGED: list[tuple[Make, Make, Code, Severity, str, Action]] = [
     (make_rocksdb, cut("state/0/0/3.zip"), Code.ZIP_UNREADABLE, D, "3.zip", FAIL),
     (make_rocksdb, _older_zip, Code.SNAPSHOT_STALE, W, "3.zip", NEXT),
     (
-        make_hdfs,
-        both(drop("state/0/0/5.snapshot"), copy_file("state/0/0/6.delta", "state/0/0/7.delta")),
+        make_timed,
+        copy_file("state/0/0/6.delta", "state/0/0/7.delta"),
         Code.STATE_REPEATED,
         W,
         "state/0/0/7.delta",
         NEXT,
     ),
+    (
+        make_timed,
+        _copied_with_its_time,
+        Code.STATE_REPEATED,
+        W,
+        "state/0/0/7.delta",
+        NEXT,
+    ),
+    (
+        make_checksummed,
+        both(copy_file("state/0/0/6.delta", "state/0/0/7.delta"), drop("state/0/0/.7.delta.crc")),
+        Code.STATE_REPEATED,
+        W,
+        "state/0/0/7.delta",
+        NEXT,
+    ),
+    (
+        make_timed,
+        exchange("state/0/0/6.delta", "state/0/0/7.delta"),
+        Code.STATE_OUT_OF_ORDER,
+        W,
+        "state/0/0/7.delta",
+        NEXT,
+    ),
+    (
+        make_timed,
+        swap("state/0/0/6.delta", "state/0/0/7.delta"),
+        Code.STATE_OUT_OF_ORDER,
+        W,
+        "state/0/0/6.delta",
+        NEXT,
+    ),
+    (make_hdfs, remove("state/0/1"), Code.STATE_MISSING, D, "state/0/1", FAIL),
+    (_make_two_operators, remove("state/0"), Code.STATE_MISSING, D, "state/0", FAIL),
+    (_make_two_sources, remove("sources/0"), Code.SOURCE_LOG_MISSING, D, "sources", FAIL),
+    (_make_two_sources, drop("sources/1/7"), Code.SOURCE_LOG_MISSING, D, "sources/1/7", FAIL),
     (
         make_hdfs,
         swap("state/0/0/7.delta", "state/0/1/7.delta"),
@@ -257,3 +321,69 @@ def test_a_snapshot_of_rocksdb_that_comes_back_is_a_copy(tmp_path: Path) -> None
     (tmp_path / "state/0/0/2.zip").rename(tmp_path / "state/0/0/1.zip")
     write(tmp_path, "state/0/0/2.zip", b"another one")
     assert codes(looked_at(tmp_path)) == ["state-duplicated"]
+
+
+def test_a_file_that_was_put_back_after_a_loss_is_no_finding(tmp_path: Path) -> None:
+    make_timed(tmp_path)
+    file = tmp_path / "state/0/0/7.delta"
+    write(tmp_path, "state/0/0/7.delta", file.read_bytes())
+    assert looked_at(tmp_path).findings == []
+
+
+def test_an_operator_that_the_commit_log_names_is_missed(tmp_path: Path) -> None:
+    make_format_2(tmp_path)
+    newest = max((tmp_path / "commits").iterdir(), key=lambda path: int(path.name))
+    newest.write_text(newest.read_text().replace('"0": [[', '"1": [["x"]], "0": [['))
+    assert [(f.code, f.path) for f in looked_at(tmp_path).findings] == [
+        (Code.STATE_MISSING, "state/1")
+    ]
+
+
+def _snapshot_with(root: Path, scratch: Path, rows: dict[bytes, bytes]) -> None:
+    """``3.zip`` as Spark makes one out of a database."""
+    rocksdict = pytest.importorskip("rocksdict")
+    database = rocksdict.Rdict(str(scratch), rocksdict.Options(raw_mode=True))
+    for key, value in rows.items():
+        database[key] = value
+    database.flush()
+    database.close()
+    named = []
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(scratch.iterdir()):
+            if file.suffix == ".sst":
+                kept = write(root, f"state/0/0/SSTs/{file.stem}-aa.sst", file.read_bytes())
+                size = kept.stat().st_size
+                names = {"localFileName": file.name, "dfsSstFileName": kept.name}
+                named.append(names | {"sizeBytes": size})
+            elif file.name.startswith(("CURRENT", "MANIFEST", "OPTIONS")):
+                archive.write(file, file.name)
+        archive.writestr("metadata", f"v1\n{json.dumps({'sstFiles': named})}")
+    write(root, "state/0/0/3.zip", out.getvalue())
+
+
+def test_a_snapshot_of_rocksdb_is_compared_with_the_changes_that_made_it(tmp_path: Path) -> None:
+    root = tmp_path / "ck"
+    make_rocksdb(root)
+    rows = {b"key-1": b"one", b"key-2": b"two"}
+    _snapshot_with(root, tmp_path / "database", rows)
+    for version in (1, 2):
+        write(root, f"state/0/0/{version}.changelog", packed({b"key-1": b"1", b"gone": b"x"}))
+    write(root, "state/0/0/3.changelog", packed(rows | {b"gone": None}))
+    assert looked_at(root, read_data=True).findings == []
+    write(root, "state/0/0/3.changelog", packed(rows | {b"key-1": b"another", b"gone": None}))
+    found = looked_at(root, read_data=True)
+    assert [(f.code, f.severity) for f in found.findings] == [(Code.SNAPSHOT_DISAGREES, D)]
+    assert "3.zip" in found.findings[0].path
+    assert "what it computes may be wrong" in found.would_do.text
+
+
+def test_an_idle_store_has_the_same_snapshot_in_every_partition(tmp_path: Path) -> None:
+    make_rocksdb(tmp_path)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("metadata", 'v1\n{"sstFiles":[],"numKeys":0}')
+    for partition in (0, 1):
+        write(tmp_path, f"state/0/{partition}/3.zip", out.getvalue())
+    describe(tmp_path, 0, 2)
+    assert looked_at(tmp_path, read_data=True).findings == []

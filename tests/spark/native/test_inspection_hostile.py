@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import tracemalloc
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from seamark.errors import SeamarkError
+from seamark.errors import DamageError, SeamarkError
+from seamark.spark.state_files import needed_ssts
 from tests.spark.directories import source_entry
 from tests.spark.native.inspected import (
     Make,
@@ -15,6 +20,7 @@ from tests.spark.native.inspected import (
     describe,
     looked_at,
     make_hdfs,
+    make_rocksdb,
     offsets,
     put,
 )
@@ -43,6 +49,9 @@ HOSTILE: dict[str, Make] = {
         "offsets/7", 'v1\n{"conf":{"spark.sql.shuffle.partitions":[]}}\n-'
     ),
     "garbage": put("offsets/7", bytes(range(256)) * 50),
+    "a version with zeros before it": put("state/0/0/09.delta", delta({})),
+    "a version in other digits": put("state/0/0/\u0669.delta", delta({})),
+    "an operator far away": put("state/900/0/1.delta", delta({})),
     "garbage zip": put("state/0/0/8.zip", b"PK\x03\x04" + bytes(100)),
     "garbage delta": put("state/0/0/8.delta", b"LZ4Block" + b"\xff" * 40),
     "a folder for a file": lambda root: (root / "offsets/8/8").mkdir(parents=True),
@@ -73,3 +82,45 @@ def test_nothing_in_a_directory_makes_an_inspection_fall_over(
         assert kind == "a loop of links"
     else:
         assert all(f.message.isprintable() and f.path.isprintable() for f in found.findings)
+
+
+def _bomb(member: str, *, claims: int | None = None) -> bytes:
+    """A small archive that unpacks to 96 MiB."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        if member != "metadata":
+            archive.writestr("metadata", 'v1\n{"sstFiles":[]}')
+        archive.writestr(member, b"v1\n" + bytes(96 << 20))
+    data = bytearray(out.getvalue())
+    if claims is not None:
+        at = data.rindex(b"PK\x01\x02") + 24
+        data[at : at + 4] = claims.to_bytes(4, "little")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("member", ["metadata", "MANIFEST-1"])
+@pytest.mark.parametrize("claims", [None, 1000])
+def test_a_snapshot_that_unpacks_to_far_more_is_never_held_in_memory(
+    member: str, claims: int | None, tmp_path: Path
+) -> None:
+    make_rocksdb(tmp_path)
+    bomb = _bomb(member, claims=claims)
+    put("state/0/0/3.zip", bomb)(tmp_path)
+    tracemalloc.start()
+    try:
+        found = looked_at(tmp_path, read_data=True)
+        with suppress(DamageError):
+            needed_ssts(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 48 << 20
+    finally:
+        tracemalloc.stop()
+    told = {str(finding.code) for finding in found.findings}
+    assert told == ({"zip-unreadable"} if member == "metadata" or claims else set())
+
+
+def test_metadata_without_a_bottom_is_no_snapshot() -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("metadata", "v1\n" + "[" * 200_000)
+    with pytest.raises(DamageError):
+        needed_ssts(out.getvalue())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from seamark.cli.output import Document, bar, hint, print_json, stdout
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.pipeline.figures import seconds_text, size_text
@@ -12,8 +13,8 @@ from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
 
 
 @click.command("snapshot", cls=Command)
-@click.argument("path")
-@click.argument("store")
+@click.argument("path", type=PLACE)
+@click.argument("store", type=PLACE)
 @click.option("--batch", type=click.IntRange(0), help="This batch instead of the newest one.")
 @click.option("--full", is_flag=True, help="Take everything, also what the store has already.")
 @click.option("--keep", type=click.IntRange(1), help="Prune to that many checkpoints afterwards.")
@@ -34,6 +35,8 @@ def command(path: str, store: str, batch: int | None, full: bool, keep: int | No
             print_json(document)
             return
         stdout().print(snapshot_line(document), markup=False)
+        if batch is not None and taken.is_new:
+            hint(f"It is the newest checkpoint now: 'latest' means batch {taken.batch}.")
         hint(f"Restore it with: seamark spark restore {store} {taken.checkpoint_id} NEW_PATH")
 
 

@@ -19,7 +19,7 @@ from seamark.spark.restore import own_lines
 from seamark.spark.state_files import MissingVersion
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_MOST_LINES: Final = 16
+_MOST_LINES: Final = 12
 """More leaves than this are not told apart; whole logs are taken then."""
 
 

@@ -31,7 +31,9 @@ sst-missing                  damage    a RocksDB snapshot names a file that is n
 sst-size                     damage    such a file has another size than the snapshot says
 zip-unreadable               damage    a RocksDB snapshot cannot be unpacked
 state-duplicated             damage    a state file equals one of another partition
-state-repeated               warning   a state file equals one of another version
+state-repeated               warning   a state file equals one of another version, and its time or
+                                       a checksum tells that Spark did not write it
+state-out-of-order           warning   state files were not written when their batches ran
 key-in-two-partitions        damage    two partitions have state for one and the same key
 state-newer-than-log         damage,   state of batches that were never planned: an abandoned
                              warning,  history that Spark would take for its own; a warning for
@@ -96,6 +98,7 @@ class Code(StrEnum):
     ZIP_UNREADABLE = "zip-unreadable"
     STATE_DUPLICATED = "state-duplicated"
     STATE_REPEATED = "state-repeated"
+    STATE_OUT_OF_ORDER = "state-out-of-order"
     KEY_IN_TWO_PARTITIONS = "key-in-two-partitions"
     STATE_NEWER_THAN_LOG = "state-newer-than-log"
     SNAPSHOT_DISAGREES = "snapshot-disagrees"

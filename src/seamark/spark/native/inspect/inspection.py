@@ -15,7 +15,7 @@ from typing import Final
 
 from seamark.errors import CheckpointNotFoundError
 from seamark.spark.native.inspect.contents import Bytes, hadoop_findings, read_state
-from seamark.spark.native.inspect.copies import copy_findings, snapshot_findings
+from seamark.spark.native.inspect.copies import copy_findings
 from seamark.spark.native.inspect.findings import Code, Finding, Severity, cleaned, damage, shown
 from seamark.spark.native.inspect.logs import Logs, read_logs
 from seamark.spark.native.inspect.operators import (
@@ -27,8 +27,10 @@ from seamark.spark.native.inspect.operators import (
 from seamark.spark.native.inspect.outlook import Outlook, outlook, restorable
 from seamark.spark.native.inspect.seen import Seen
 from seamark.spark.native.inspect.sizes import OperatorSeen, operators_of
+from seamark.spark.native.inspect.snapshots import snapshot_findings
 from seamark.spark.native.inspect.sources import SourceSeen, source_findings, sources_of
 from seamark.spark.native.inspect.state import State, state_of
+from seamark.spark.native.inspect.times import order_findings, strange_times
 from seamark.spark.native.places.directory import Directory
 from seamark.spark.native.rewind.barrier import found_barrier
 
@@ -125,7 +127,7 @@ def _looked_at(seen: Seen, read_data: bool, advance: Advance | None) -> Inspecti
     # half-way through a rollback, all else that looks wrong is what it has not come to yet
     findings = list(_rollback_findings(seen)) or [
         *logs.findings,
-        *_findings(seen, logs, state, learned, conf),
+        *_findings(seen, logs, state, learned, conf, read_data),
     ]
     inspection = Inspection(
         url=shown(seen.directory.url),
@@ -154,14 +156,22 @@ def _plain(conf: Mapping[str, object]) -> dict[str, str]:
 
 
 def _findings(
-    seen: Seen, logs: Logs, state: State, learned: Bytes, conf: Mapping[str, str]
+    seen: Seen,
+    logs: Logs,
+    state: State,
+    learned: Bytes,
+    conf: Mapping[str, str],
+    read_data: bool,
 ) -> Iterator[Finding]:
     yield from source_findings(seen, logs)
     yield from operator_findings(seen, logs)
     yield from state.findings
     yield from learned.findings
-    yield from copy_findings(state, learned)
-    yield from snapshot_findings(seen, state, learned, conf)
+    strange = strange_times(seen, state.stores)
+    copies = list(copy_findings(seen, state, learned, strange))
+    yield from copies
+    yield from order_findings(state.stores, strange, (copy.path for copy in copies))
+    yield from snapshot_findings(seen, state, learned, conf, read_data=read_data)
     yield from repartition_findings(seen, logs)
     yield from _log_checksums(seen, logs)
     yield from temporary_findings(seen)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from seamark.spark.native.batches import read_up_to
 from seamark.spark.native.inspect.findings import Code, Finding, Severity
 from seamark.spark.native.inspect.logs import Logs
 from seamark.spark.native.inspect.seen import Seen
-from seamark.spark.native.inspect.sources import file_logs
+from seamark.spark.native.inspect.sources import file_logs, positions
 from seamark.spark.native.inspect.state import State
 from seamark.spark.native.logs.compactions import LogNames, parse_names
 
@@ -86,8 +85,8 @@ def restorable(seen: Seen, logs: Logs, state: State) -> list[int]:
             continue
         if not all(batch + 1 in versions for versions in loadable):
             continue
-        positions = read_up_to(seen, entry) if sources else {}
-        if all(_has_entries(log, positions.get(name)) for name, log in sources.items()):
+        read = positions(seen, entry, list(sources)) if sources else {}
+        if all(_has_entries(log, read.get(name)) for name, log in sources.items()):
             found.append(batch)
     return found
 

@@ -89,17 +89,17 @@ class Seen(Tree):
 
     def batches(self, log: str) -> list[int]:
         """See :class:`CheckpointFiles`; folders and what Spark reads no number in are left out."""
-        found = _numbers(self.names(log))
+        found = numbers_in(self.names(log))
         return [number for number in found if f"{log}/{number}" in self.entries]
 
     def operator_numbers(self) -> list[int]:
         """See :class:`CheckpointFiles`."""
-        return [number for number in _numbers(self.names("state"))
+        return [number for number in numbers_in(self.names("state"))
                 if f"state/{number}" not in self.entries]  # fmt: skip
 
     def partition_numbers(self, operator: int) -> list[int]:
         """The partitions of an operator that have a folder."""
-        return _numbers(self.names(f"state/{operator}"))
+        return numbers_in(self.names(f"state/{operator}"))
 
     def operator(self, number: int) -> StatefulOperator:
         """See :class:`CheckpointFiles`; what cannot be read is guessed from the folders."""
@@ -145,7 +145,7 @@ class Seen(Tree):
         return any(name.startswith(start) for name in names)
 
 
-def _numbers(names: Iterable[str]) -> list[int]:
+def numbers_in(names: Iterable[str]) -> list[int]:
     """The names that are numbers to Spark, ascending."""
     found = (int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 20)
     listed = set(names)

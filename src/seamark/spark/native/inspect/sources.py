@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from seamark.spark.logs import NO_OFFSET, OffsetLogEntry, log_offset, readable_offset
-from seamark.spark.native.batches import read_up_to
+from seamark.spark.native.batches import position_in, possible_lines
 from seamark.spark.native.inspect.findings import Code, Finding, Severity, damage, shown
 from seamark.spark.native.inspect.logs import Logs
-from seamark.spark.native.inspect.seen import Seen
+from seamark.spark.native.inspect.seen import Seen, numbers_in
 from seamark.spark.native.logs.compactions import entry_name, parse_names
 from seamark.spark.native.logs.source_log import is_file_log, log_problems
 from seamark.store.secrets import Redactor
@@ -22,6 +22,9 @@ _LARGEST_READ: Final = 64 << 20
 _MOST_ENTRIES: Final = 10_000
 _STILL_READ: Final = 100
 _SHORTEST_LINE: Final = 20
+_MOST_LINES: Final = 16
+"""More sources than this are not told apart by their offsets."""
+_WITHOUT_END: Final = 1 << 63
 _SEVERITY: Final = {"source-log-disagrees": Severity.WARNING}
 _ADVICE: Final = (
     "Put the entry back from a copy of the directory, or roll back to a batch before it."
@@ -46,13 +49,17 @@ def sources_of(seen: Seen, logs: Logs) -> list[SourceSeen]:
     entry = logs.newest
     if entry is None:
         return []
-    folders = {name: _input_folder(seen, name) for name in file_logs(seen)}
-    only = next(iter(folders.values())) if len(folders) == 1 else None
+    files = file_logs(seen)
+    folders = {name: _input_folder(seen, name) for name in files}
+    possible = _lines_of(seen, entry, files)
     found = []
     for number, line in enumerate(entry.lines):
         name = entry.names[number] if entry.names else str(number)
         is_files = log_offset(line) is not None or (line == NO_OFFSET and name in folders)
-        folder = folders.get(name, only) if is_files else None
+        own = [each for each, lines in possible.items() if line in lines and each in folders]
+        # equal lines may be of one source or of several
+        only = folders[own[0]] if len(own) == 1 else folders.get(name) if name in own else None
+        folder = only if is_files else None
         offset = {shown(k): _hidden(k, v) for k, v in readable_offset(line).items()}
         found.append(SourceSeen(shown(name), "files" if is_files else "", folder, offset))
     return found
@@ -123,6 +130,45 @@ def _input_folder(seen: Seen, folder: str) -> str | None:
     return shown("/".join(common)) or None
 
 
+# which line is whose
+
+
+def positions(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> dict[str, int]:
+    """Folder of a file source → the entry that a batch has read, be it in its log or not."""
+    found: dict[str, int] = {}
+    for folder, lines in _lines_of(seen, entry, files).items():
+        known = [at for line in lines if (at := position_in(line)) is not None]
+        if known:
+            found[folder] = max(known)
+    return found
+
+
+def _lines_of(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> dict[str, set[str]]:
+    """Folder of a source → the lines of the offset log that can be its own."""
+    if entry.names:
+        return {name: {line} for name, line in zip(entry.names, entry.lines, strict=True)}
+    newest: dict[int, int | None] = {}
+    for number in numbers_in(seen.names("sources")):
+        folder = str(number)
+        is_log = folder in files or _is_broken_log(seen, folder)
+        if number < len(entry.lines):
+            newest[number] = parse_names(_names(seen, folder)).newest if is_log else None
+    possible = possible_lines(entry.lines, newest)
+    # when none fits, a log is too short: one of them if that explains it, or else any
+    logs = [number for number, last in newest.items() if last is not None]
+    for longer in (*([number] for number in logs), logs):
+        possible = possible or possible_lines(
+            entry.lines, newest | dict.fromkeys(longer, _WITHOUT_END)
+        )
+    return {str(number): lines for number, lines in possible.items() if number in newest}
+
+
+def _is_broken_log(seen: Seen, folder: str) -> bool:
+    """Whether a folder holds entries without a byte, as other sources do not leave them."""
+    names = [name for name in _names(seen, folder) if parse_names([name]).newest >= 0]
+    return any(not seen.is_there(f"sources/{folder}/{name}") for name in names)
+
+
 # what is wrong
 
 
@@ -132,7 +178,26 @@ def source_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
     if entry is None:
         return
     files = file_logs(seen)
-    yield from _missing(seen, logs, entry, files)
+    found = [*_missing(seen, logs, entry, files), *_log_problems(seen, entry, files)]
+    yield from found
+    if not found and not _fits(seen, entry, files):
+        yield _damaged(
+            Code.SOURCE_LOG_MISSING,
+            "sources",
+            f"the logs of the sources do not fit the offsets of batch {max(logs.entries)}: one of "
+            "them is not there, or cannot be read",
+            "an error about a source's log",
+        )
+
+
+def _fits(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> bool:
+    """Whether every line of the offsets can be of a source whose log is there."""
+    has_logs = any(log_offset(line) is not None for line in entry.lines)
+    few = len(entry.lines) <= _MOST_LINES
+    return not has_logs or not few or bool(_lines_of(seen, entry, files))
+
+
+def _log_problems(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> Iterator[Finding]:
     for folder in sorted(seen.names("sources")):
         here = f"sources/{folder}"
         names = _names(seen, folder)
@@ -170,9 +235,9 @@ def _missing(seen: Seen, logs: Logs, entry: OffsetLogEntry, files: list[str]) ->
         error = f'"batch {max(wanted)} doesn\'t exist"'
         yield _damaged(Code.SOURCE_LOG_MISSING, "sources", what, error)
         return
-    for folder, at in read_up_to(seen, entry).items():
+    for folder, at in positions(seen, entry, files).items():
         newest = parse_names(_names(seen, folder)).newest
-        if at is not None and at > newest:
+        if at > newest:
             path = f"sources/{folder}/{newest + 1}"
             what = (
                 f"batch {batch} stands at entry {at} of source {folder}'s log, which ends at "

@@ -26,6 +26,7 @@ from seamark.spark.state_files import StateFile, closure, parse_state_file
 CANNOT_LOAD: Final = "CANNOT_LOAD_STATE_STORE"
 
 _LONGEST_HOLE: Final = 1000
+_MOST_OPERATORS: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def state_of(seen: Seen, logs: Logs) -> State:
     if version > 0:
         seen.fetch(_snapshots(stores, version))
         lost: list[Store] = []
+        gone: list[Store] = []
         for store in stores:
             own, missing = _store_findings(seen, store, version)
             findings += own
@@ -85,8 +87,10 @@ def state_of(seen: Seen, logs: Logs) -> State:
             if paths is not None:
                 needed[store.folder.path] = paths
             if missing is not None and missing not in store.empty:
-                unwritten = missing == version and store.newest < version
-                if (
+                unwritten = missing == version == store.newest + 1
+                if not store.newest and version > 1:
+                    gone.append(store)
+                elif (
                     unwritten
                     and logs.committed == version - 1
                     and not _was_there(seen, store, version)
@@ -95,6 +99,8 @@ def state_of(seen: Seen, logs: Logs) -> State:
                 else:
                     findings.append(_missing(store, missing, version))
         findings += _not_consumed(lost, stores, version - 1)
+        findings += _gone(gone, stores)
+    findings += _operators_lost(seen, logs)
     planned = max(-1 if each is None else each for each in (logs.planned, logs.committed))
     findings += _holes(stores, set(logs.commits), version)
     findings += _newer(stores, planned, logs.checkpoint_format)
@@ -109,7 +115,11 @@ def _stores(seen: Seen, logs: Logs) -> Iterator[Store]:
         for name in seen.names(folder.path):
             path = f"{folder.path}/{name}"
             file = parse_state_file(name) if len(name) < 200 and path in seen.entries else None
-            if file is None or (ids is not None and file.uid != ids.get(file.version, file.uid)):
+            if (
+                file is None
+                or file.name != name
+                or (ids is not None and file.uid != ids.get(file.version, file.uid))
+            ):
                 continue
             into = files if seen.is_there(path) else empty
             into.setdefault(file.version, []).append(file)
@@ -199,6 +209,36 @@ def _was_there(seen: Seen, store: Store, version: int) -> bool:
         name.startswith(start) and name.endswith(".crc") and not name.endswith(".tmp.crc")
         for name in seen.names(store.folder.path)
     )
+
+
+def _gone(gone: list[Store], stores: list[Store]) -> Iterator[Finding]:
+    """Stores that nothing is left of, told once for each operator."""
+    for number in sorted({store.folder.operator for store in gone}):
+        own = [store for store in gone if store.folder.operator == number]
+        which = sorted({store.folder.partition for store in own})
+        count = len({s.folder.partition for s in stores if s.folder.operator == number})
+        yield damage(
+            Code.STATE_MISSING,
+            own[0].folder.path,
+            f"operator {number}: of partition {numbers_text(which)} there is nothing at all, and "
+            f"it has {count}",
+            stops=CANNOT_LOAD,
+        )
+
+
+def _operators_lost(seen: Seen, logs: Logs) -> Iterator[Finding]:
+    """Operators without a folder: Spark numbers them without a gap, and format 2 names them."""
+    there = seen.operator_numbers()
+    named = set(logs.ids.get(logs.restart, ()))
+    counted = range(min(max(there, default=-1), _MOST_OPERATORS))
+    for number in sorted(named.union(counted).difference(there)):
+        yield damage(
+            Code.STATE_MISSING,
+            f"state/{number}",
+            f"the state of operator {number} is not there as a whole",
+            "Restore a snapshot of the directory.",
+            CANNOT_LOAD,
+        )
 
 
 def _extension(store: Store) -> str:

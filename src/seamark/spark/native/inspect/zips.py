@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Final
 
 from seamark.errors import DamageError
 from seamark.spark.checkpoint_files import StoreFolder
 from seamark.spark.native.inspect.findings import Code, Finding, damage
-from seamark.spark.native.inspect.seen import TROUBLE, Seen
+from seamark.spark.native.inspect.seen import Seen
 from seamark.spark.native.state.rocksdb_zip import sst_sizes, zip_problems
 from seamark.spark.state_files import SST_FOLDER, needed_ssts
 
 _LARGEST_ZIP: Final = 64 << 20
-_LARGEST_INSIDE: Final = 512 << 20
-_ZIP_TROUBLE: Final = (
-    *TROUBLE, zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, OSError,
-)  # fmt: skip
 _ADVICE: Final = "Roll back to an earlier batch, or restore a snapshot of the directory."
 _ERROR: Final = "CANNOT_LOAD_STATE_STORE"
 
@@ -53,12 +45,7 @@ def zip_findings(seen: Seen, folder: StoreFolder, path: str, named: str) -> Iter
 
 def _problem(data: bytes) -> str | None:
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > _LARGEST_INSIDE:
-                return "it claims to hold more than any snapshot does"
         needed_ssts(data)
         return next(iter(zip_problems(data)), None)
     except DamageError as error:
         return error.what
-    except _ZIP_TROUBLE as error:
-        return str(error) or type(error).__name__
