@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,41 @@ def test_an_interrupted_rollback_is_named_and_finished_by_the_same_command(
     assert told["done"]
     assert told["snapshot"] is None, "a half-done directory was taken into the store"
     assert Tree.of(LocalDirectory(checkpoint)).batches("offsets") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+@pytest.mark.parametrize("repeated_with", ["new", "keep"])
+def test_a_rollback_to_a_new_query_id_is_finished_although_the_id_was_written_already(
+    cli: Cli,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_held: bool,
+    repeated_with: str,
+) -> None:
+    store = checkpoint.parent / "store"
+    assert cli("spark", "snapshot", checkpoint, store, "--batch", 2) == 0
+    if is_held:
+        (checkpoint / "state/0/0/2.delta").unlink()
+    before = (checkpoint / "metadata").read_bytes()
+    args = ("spark", "rollback", checkpoint, "--to-batch", 2, "--store", store, "--yes")
+    remove = LocalDirectory.remove
+
+    def killed(self: LocalDirectory, paths: Iterable[str]) -> None:
+        if self.url == str(checkpoint):
+            raise KeyboardInterrupt
+        remove(self, paths)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalDirectory, "remove", killed)
+        assert cli(*args, "--query-id", "new") == 130
+    written = (checkpoint / "metadata").read_bytes()
+    assert written != before
+    _old(checkpoint)
+    told = cli.document(*args, "--query-id", repeated_with)
+    assert told["done"]
+    assert told["checkpoint"] == (1 if is_held else None)
+    assert (checkpoint / "metadata").read_bytes() == (written if repeated_with == "new" else before)
+    assert Tree.of(LocalDirectory(checkpoint)).batches("offsets")[-1] == 2
 
 
 def test_nothing_to_do_is_said_and_no_error(cli: Cli, checkpoint: Path) -> None:

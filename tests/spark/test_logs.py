@@ -16,6 +16,7 @@ from seamark.spark.logs import (
     require_unnamed,
 )
 
+DEEP = '{"a":' * 200_000
 OFFSETS = (
     'v1\n{"batchWatermarkMs":5,"batchTimestampMs":9,"conf":{"spark.sql.shuffle.partitions":"4"}}\n'
     '{"logOffset":3}\n-'
@@ -30,11 +31,23 @@ def test_an_entry_of_the_offset_log_tells_watermark_partitions_and_lines() -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "v1", "v1\nnot json\n-", "v1\n[]\n-", "v9\n{}\n-", "v2\n{}\nx"]
+    "text",
+    ["", "v1", "v1\nnot json\n-", "v1\n[]\n-", "v9\n{}\n-", "v2\n{}\nx", f"v1\n{DEEP}\n-"],
+    ids=range(7),
 )
 def test_a_torn_entry_is_damage(text: str) -> None:
     with pytest.raises(DamageError):
         parse_offsets(text)
+
+
+@pytest.mark.parametrize("wrong", ["[]", "null", '"x"', "1e999"])
+def test_settings_that_are_no_numbers_are_damage(wrong: str) -> None:
+    conf = f'"conf":{{"spark.sql.shuffle.partitions":{wrong}}}'
+    entry = parse_offsets(f'v1\n{{"batchWatermarkMs":{wrong},{conf}}}\n-')
+    with pytest.raises(DamageError, match="watermark is no number"):
+        _ = entry.watermark_ms
+    with pytest.raises(DamageError, match="number of partitions is no number"):
+        _ = entry.state_partitions
 
 
 def test_source_evolution_is_refused_with_the_setting_that_ends_it() -> None:
@@ -66,11 +79,18 @@ def test_offsets_of_every_kind_of_source_can_be_read(line: str, readable: dict[s
     assert readable_offset(line) == readable
 
 
+def test_an_offset_that_is_nested_without_end_is_damage() -> None:
+    with pytest.raises(DamageError, match="offset cannot be read"):
+        readable_offset(DEEP)
+
+
 def test_only_a_file_source_has_a_log_of_its_own() -> None:
     assert log_offset('{"logOffset":3}') == 3
     assert log_offset("7") is None
     assert log_offset("-") is None
     assert log_offset('{"logOffset":"x"}') is None
+    assert log_offset('{"logOffset":1e999}') is None
+    assert log_offset('{"logOffset":' + DEEP) is None
 
 
 def test_a_commit_is_written_as_spark_writes_it_and_read_back() -> None:
@@ -87,7 +107,20 @@ def test_a_commit_is_written_as_spark_writes_it_and_read_back() -> None:
     assert parse_commit("v1\n{}") == (0, None)
 
 
-@pytest.mark.parametrize("text", ["", "v1", "v1\n[]", "x\n{}", 'v2\n{"stateUniqueIds":{"a":[]}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "v1",
+        "v1\n[]",
+        "x\n{}",
+        'v2\n{"stateUniqueIds":{"a":[]}}',
+        f"v1\n{DEEP}",
+        'v1\n{"nextBatchWatermarkMs":1e999}',
+        'v1\n{"nextBatchWatermarkMs":[]}',
+    ],
+    ids=range(8),
+)
 def test_a_torn_commit_is_damage(text: str) -> None:
     with pytest.raises(DamageError):
         parse_commit(text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -174,6 +176,44 @@ def test_events_of_a_query_wake_its_protection_and_end_it(
     assert len(listeners()) == before
     assert (protection.status().failures, protection.status().checkpoints) == (0, 1)
     assert "has no checkpointLocation" in caplog.text
+
+
+STOPPED = """
+import sys, time
+import seamark
+from seamark.spark.java import use_java
+from pyspark.sql import SparkSession
+use_java()
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+rows = spark.readStream.schema("id long").json(sys.argv[1]).writeStream.format("noop")
+query = rows.trigger(processingTime="1 hour").option("checkpointLocation", sys.argv[2]).start()
+protection = seamark.protect(query, sys.argv[3])
+while protection.status().last is None:
+    time.sleep(0.05)
+spark.stop()
+print("active", query.isActive)
+print("ended", protection.wait(20))
+print(protection.status())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_protection_ends_when_spark_is_stopped_under_its_query(tmp_path: Path) -> None:
+    put_file(tmp_path / "orders", 1, [{"id": 1}])
+    paths = [str(tmp_path / name) for name in ("orders", "checkpoint", "store")]
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    told = done.stdout.splitlines()
+    assert told[:2] == ["active True", "ended True"], done.stdout + done.stderr
+    assert "nothing to do · checkpoint 1 holds batch 0" in told[2]
+    assert done.returncode == 0
 
 
 @pytest.mark.warm

@@ -26,8 +26,8 @@ ROOT_MARK: Final = "{seamark:root}"
 
 DEFAULT_STORE: Final = "default"
 
-_BATCH: Final = re.compile(r"\d+")
-_SOURCE_ENTRY: Final = re.compile(r"\d+(\.compact)?")
+_NUMBER: Final = re.compile(r"[0-9]+")  # \d and isdigit() also take digits of other scripts
+_SOURCE_ENTRY: Final = re.compile(r"[0-9]+(\.compact)?")
 _STATE_PATH: Final = re.compile(r'"[^"]*?(/state/\d+/_stateSchema/[^"]*)"')
 
 
@@ -83,6 +83,10 @@ class CheckpointFiles(ABC):
     def has_folder(self, relative: str) -> bool:
         """Whether there is such a folder, be it empty."""
 
+    def size(self, relative: str) -> int | None:
+        """The bytes of a file, where that is known without reading it; None elsewhere."""
+        return None
+
     @abstractmethod
     def files_below(self, relative: str) -> Iterator[str]:
         """Relative paths of all files, without hidden ones (temporary, Hadoop's checksums)."""
@@ -98,7 +102,7 @@ class CheckpointFiles(ABC):
 
     def batches(self, log: str) -> list[int]:
         """Ids in ``offsets`` or ``commits``, ascending."""
-        return sorted(int(name) for name in self.names(log) if _BATCH.fullmatch(name))
+        return _numbers(self.names(log))
 
     def source_entries(self) -> list[str]:
         """Relative paths of what the sources wrote into logs of their own."""
@@ -113,7 +117,7 @@ class CheckpointFiles(ABC):
 
     def operator_numbers(self) -> list[int]:
         """Numbers of the stateful operators that have state here."""
-        return sorted(int(name) for name in self.names("state") if name.isdigit())
+        return _numbers(self.names("state"))
 
     def operators(self) -> list[StatefulOperator]:
         """Every stateful operator that has state here, by its number."""
@@ -135,7 +139,7 @@ class CheckpointFiles(ABC):
                 [str(store["storeName"]) for store in stores],
                 int(stores[0]["numPartitions"]),
             )
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+        except (LookupError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise DamageError(
                 f"what Spark says about stateful operator {number} cannot be read: {error!r}",
                 where=f"{self.uri}/{file}",
@@ -144,8 +148,7 @@ class CheckpointFiles(ABC):
     def store_folders(self) -> Iterator[StoreFolder]:
         """Every state store that is there, whatever number of partitions Spark has noted."""
         for operator in self.operators():
-            inside = self.names(f"state/{operator.number}")
-            there = sorted(int(name) for name in inside if name.isdigit())
+            there = _numbers(self.names(f"state/{operator.number}"))
             for folder in operator.folders(there):
                 if self.has_folder(folder.path):
                     yield folder
@@ -169,6 +172,10 @@ class CheckpointFiles(ABC):
             for below in ("", f"{SST_FOLDER}/", "logs/")
             for name in self.names(f"{folder}/{below}".rstrip("/"))
         }
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
 def rooted_at(text: str, root: str) -> str:

@@ -34,7 +34,7 @@ class OffsetLogEntry:
     @property
     def watermark_ms(self) -> int:
         """The watermark that the batch runs with; 0 when there is none."""
-        return int(self.metadata.get("batchWatermarkMs", 0))
+        return _whole(self.metadata.get("batchWatermarkMs", 0), "watermark")
 
     @property
     def conf(self) -> Mapping[str, str]:
@@ -45,7 +45,14 @@ class OffsetLogEntry:
     @property
     def state_partitions(self) -> int:
         """How many partitions each stateful operator has; 0 when the log does not say."""
-        return int(self.conf.get(SHUFFLE_PARTITIONS, 0))
+        return _whole(self.conf.get(SHUFFLE_PARTITIONS, 0), "number of partitions")
+
+
+def _whole(value: object, what: str) -> int:
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (ValueError, TypeError, OverflowError):
+        raise DamageError(f"the offset log's {what} is no number") from None
 
 
 def parse_offsets(text: str) -> OffsetLogEntry:
@@ -55,7 +62,7 @@ def parse_offsets(text: str) -> OffsetLogEntry:
         raise DamageError(f"not an entry of Spark's offset log: it begins with {head[:20]!r}")
     try:
         metadata = json.loads(rest[0])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamageError(f"the offset log's metadata cannot be read: {error}") from None
     if not isinstance(metadata, dict):
         raise DamageError("the offset log's metadata is not an object")
@@ -87,6 +94,8 @@ def require_unnamed(entry: OffsetLogEntry) -> OffsetLogEntry:
 def readable_offset(line: str) -> dict[str, str]:
     """One source's end offset as names and values that a person can read.
 
+    :class:`DamageError` for one that is nested without end.
+
     >>> readable_offset('{"trades":{"0":17,"1":20}}')
     {'trades-0': '17', 'trades-1': '20'}
     >>> readable_offset('{"logOffset":3}'), readable_offset("7"), readable_offset("-")
@@ -96,10 +105,14 @@ def readable_offset(line: str) -> dict[str, str]:
         return {}
     try:
         value = json.loads(line)
+        return _flat(value) if isinstance(value, dict) else {"offset": _plain(value)}
     except ValueError:
         return {"offset": line}
-    if not isinstance(value, dict):
-        return {"offset": _plain(value)}
+    except RecursionError as error:
+        raise DamageError(f"a source's offset cannot be read: {error}") from None
+
+
+def _flat(value: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, inner in value.items():
         if isinstance(inner, dict) and inner and not _has_objects(inner):
@@ -115,7 +128,7 @@ def log_offset(line: str) -> int | None:
         return None
     try:
         return int(json.loads(line)["logOffset"])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -157,5 +170,5 @@ def parse_commit(text: str) -> tuple[int, CommitIds | None]:
         ids = fields.get("stateUniqueIds")
         parsed = None if ids is None else {int(op): parts for op, parts in ids.items()}
         return int(fields.get("nextBatchWatermarkMs", 0)), parsed
-    except (ValueError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamageError(f"not an entry of Spark's commit log: {error}") from None

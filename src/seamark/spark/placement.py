@@ -200,9 +200,13 @@ def contents_of(
             yield _unpacked(label, state.snapshot)
 
 
-def unreferenced(store: CheckpointStore, states: StateStore) -> list[CheckpointId]:
+def unreferenced(
+    store: CheckpointStore, states: StateStore, min_age: float | None = None
+) -> list[CheckpointId]:
     """Partitioned state that no checkpoint points at any more, oldest first.
 
+    With ``min_age`` nothing that is younger, in seconds; without, all that nobody can be about
+    to point at.
     :class:`DamageError` when a manifest cannot be read: nobody knows what it points at.
     """
     listed = states.list()
@@ -215,7 +219,9 @@ def unreferenced(store: CheckpointStore, states: StateStore) -> list[CheckpointI
             wanted.add(state_id(manifest))
     # ids are in the order of time: a newer one may be another writer's, about to be pointed at
     newest = max((found for found in wanted if found is not None), default=None)
-    settled = CheckpointId.before(time.time() - _SETTLED)
+    settled = CheckpointId.before(time.time() - (_SETTLED if min_age is None else min_age))
+    if min_age is not None:
+        newest = None
     return [
         found
         for found in listed
@@ -223,13 +229,15 @@ def unreferenced(store: CheckpointStore, states: StateStore) -> list[CheckpointI
     ]
 
 
-def drop_unreferenced(store: CheckpointStore, states: StateStore) -> int:
+def drop_unreferenced(
+    store: CheckpointStore, states: StateStore, min_age: float | None = None
+) -> int:
     """Remove partitioned state that no checkpoint points at any more; how many are left.
 
     For the owner of the store, between two epochs: what is being written is not listed yet.
     """
     listed = states.list()
-    unwanted = unreferenced(store, states) if listed else []
+    unwanted = unreferenced(store, states, min_age) if listed else []
     for found in unwanted:
         states.delete(found)
     return len(listed) - len(unwanted)

@@ -168,11 +168,13 @@ def _session(wrapper: Any) -> SparkSession:
 
 
 def _is_active(query: StreamingQuery) -> bool:
-    """Whether the query runs; a JVM that does not answer runs no query."""
+    """Whether the query runs; a JVM that does not answer, or whose Spark is stopped, runs none."""
     from py4j.protocol import Py4JError
 
     try:
-        return bool(query.isActive)
+        # a query that waits for its next batch does not notice that its Spark is gone
+        stopped = _java_query(query).sparkSession().sparkContext().isStopped()
+        return bool(query.isActive) and not stopped
     except (Py4JError, OSError):
         return False
 

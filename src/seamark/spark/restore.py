@@ -203,7 +203,12 @@ def read_plan(copy: WorkingCopy, batch: int, first_lines: Sequence[int]) -> Plan
 
 def _read_up_to(lines: Sequence[str], folder: str, first_lines: Sequence[int]) -> int | None:
     """How far the log in a folder below ``sources/`` is read, by the lines of the offset log."""
-    if folder.isdigit() and int(folder) < len(first_lines) and len(lines) > max(first_lines):
+    if (
+        folder.isascii()
+        and folder.isdigit()
+        and int(folder) < len(first_lines)
+        and len(lines) > max(first_lines)
+    ):
         return log_offset(lines[first_lines[int(folder)]])
     # a source that is joined with itself has a folder that no name leads to
     return max((at for line in lines if (at := log_offset(line)) is not None), default=None)

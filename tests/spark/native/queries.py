@@ -145,6 +145,7 @@ def started(
     *,
     pause: float = 0.0,
     actions: int = 1,
+    available_now: bool = True,
 ) -> Iterator[StreamingQuery]:
     """The query while it runs; what each batch puts out is kept in ``out``.
 
@@ -165,7 +166,7 @@ def started(
         writer = chosen.declare(spark, folder).writeStream.foreachBatch(keep)
         writer = writer.outputMode(chosen.mode).option("checkpointLocation", str(checkpoint))
         # Python sources know availableNow from Spark 4.2 on; this one stops giving rows instead
-        if kind != "python-source":
+        if available_now and kind != "python-source":
             writer = writer.trigger(availableNow=True)
         query = writer.start()
     try:

@@ -16,6 +16,7 @@ from seamark.spark.native.places.directory import Directory, Tree
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.rewind.barrier import found_barrier
 from seamark.spark.native.rewind.files import OPERATORS, SINK_LOG, STATE
+from seamark.spark.native.rewind.histories import shared_history
 from seamark.spark.native.rewind.rewinding import (
     plan_rewind,
     possible_batches,
@@ -25,7 +26,8 @@ from seamark.spark.native.rewind.rewinding import (
 from seamark.spark.native.rewind.targets import Wanted, planned_rewind
 from seamark.spark.native.snapshot.taking import take_snapshot
 from seamark.spark.state_files import MissingVersion
-from tests.spark.directories import make_copy, source_entry
+from seamark.spark.working_copy import WorkingCopy
+from tests.spark.directories import make_copy, offsets_text, source_entry
 from tests.spark.native.rewinds import (
     BATCHES,
     Stopped,
@@ -190,7 +192,9 @@ def _from_a_store(directory: Directory, sink: Directory) -> None:
     root = Path(directory.url).parent
     with ExitStack() as stack:
         store = stack.enter_context(open_store(root / "store"))
-        wanted = Wanted(TARGET, None, plan_of_sink(sink, TARGET))
+        # each try is given another id, as the command line does it
+        new = f'{{"id":"new-{len(list(root.glob("checkpoint.aside-*")))}"}}'.encode()
+        wanted = Wanted(TARGET, new, plan_of_sink(sink, TARGET))
         plan = stack.enter_context(planned_rewind(Tree.of(directory), wanted, store))
         assert plan.barrier.checkpoint_id == 1
         rewind(directory, plan, directory.beside(f".aside-{len(directory.listing())}"))
@@ -265,3 +269,88 @@ def test_a_checkpoint_of_another_history_is_not_taken_for_this_one(tmp_path: Pat
         tree = Tree.of(directory)
         with pytest.raises(RefusedError), planned_rewind(tree, Wanted(TARGET), store):
             pass
+
+
+def _run_again(copy: WorkingCopy, batches: range, *, watermark: int = 777) -> None:
+    """Batches of a history of their own: planned at another time, with other state."""
+    for batch in batches:
+        text = offsets_text(f'{{"logOffset":{batch}}}', watermark=watermark)
+        copy.write(f"offsets/{batch}", text.encode())
+        copy.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+        copy.write(f"sources/0/{batch}", source_entry(batch).encode())
+        for part in (0, 1):
+            copy.write(f"state/0/{part}/{batch + 1}.delta", b"%d: %d" % (watermark, batch + 1))
+
+
+def _forget(copy: WorkingCopy, batch: int) -> None:
+    """What Spark removes: everything before a batch, whose state is a snapshot from then on."""
+    for number in range(batch):
+        for log in ("offsets", "commits"):
+            copy.remove(f"{log}/{number}")
+    for part in (0, 1):
+        copy.write(f"state/0/{part}/{batch + 1}.snapshot", b"all of it")
+        for version in range(1, batch + 2):
+            copy.remove(f"state/0/{part}/{version}.delta")
+
+
+def test_state_of_an_abandoned_history_is_not_installed_once_spark_has_removed_the_evidence(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "checkpoint", 4)
+    directory = LocalDirectory(tmp_path / "checkpoint")
+    with open_store(tmp_path / "store") as store:
+        take_snapshot(directory, store)  # batch 3, then by hand back to 1 and on from there
+        _run_again(copy, range(2, 13))
+        _forget(copy, 8)
+        assert take_snapshot(directory, store).batch == 12
+        tree = Tree.of(directory)
+        with pytest.raises(RefusedError) as told, planned_rewind(tree, Wanted(3), store):
+            pass
+    assert "nothing proves that it is of the history" in str(told.value)
+    assert "batch 3 of" not in str(told.value.hint), "it was offered all the same"
+
+
+def test_a_batch_that_was_planned_differently_since_is_told_to_be_of_another_history(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "checkpoint", 4)
+    directory = LocalDirectory(tmp_path / "checkpoint")
+    with open_store(tmp_path / "store") as store:
+        take_snapshot(directory, store)
+        _run_again(copy, range(2, 6))
+        copy.remove("state/0/1/2.delta")
+        tree = Tree.of(directory)
+        with pytest.raises(RefusedError) as told, planned_rewind(tree, Wanted(3), store):
+            pass
+    assert "run this batch differently" in str(told.value)
+
+
+def test_a_history_is_followed_from_checkpoint_to_checkpoint_as_far_as_they_touch(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "checkpoint", 0)
+    directory = LocalDirectory(tmp_path / "checkpoint")
+    with open_store(tmp_path / "store") as store:
+        for batch in range(9):
+            _run_again(copy, range(batch, batch + 1), watermark=batch)
+            if batch != 2:  # here it is not known what became of batch 1
+                take_snapshot(directory, store, full=True)
+        _forget(copy, 7)
+        shared = shared_history(Tree.of(directory), store)
+    assert sorted(shared.proven) == [3, 4, 5, 6, 7, 8]
+    assert sorted(shared.doubts) == [0, 1]
+
+
+def test_a_checkpoint_proves_itself_by_the_plan_that_was_carried_out_after_it(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "checkpoint", 4)
+    directory = LocalDirectory(tmp_path / "checkpoint")
+    with open_store(tmp_path / "store") as store:
+        copy.remove("commits/3")
+        assert take_snapshot(directory, store).in_flight
+        copy.write("commits/3", copy.read("commits/1"))
+        copy.remove("offsets/2")
+        assert sorted(shared_history(Tree.of(directory), store).proven) == [2]
+        copy.write("offsets/3", copy.read("offsets/3").replace(b":3}", b":4}"))
+        assert sorted(shared_history(Tree.of(directory), store).doubts) == [2]

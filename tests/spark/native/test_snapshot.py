@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,13 @@ class Vanishing(LocalDirectory):
         super().__init__(root)
         self.batches = 4
         self._rounds = rounds
+        self._lock = threading.Lock()
 
     def read(self, path: str) -> bytes:
+        with self._lock:  # files are read by several threads
+            return self._read(path)
+
+    def _read(self, path: str) -> bytes:
         if path.endswith(".delta") and self._rounds:
             self._rounds -= 1
             self.batches += 1

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from seamark.errors import InvalidInputError
-from seamark.spark.native.watch.status import Every, LastCheckpoint, LastFailure, WatchStatus
+from seamark.spark.native.snapshot.taking import Snapshot
+from seamark.spark.native.watch.status import (
+    Every,
+    LastCheckpoint,
+    LastFailure,
+    Notes,
+    WatchStatus,
+)
 from seamark.spark.native.watch.watching import Watcher
 
 
@@ -42,3 +49,18 @@ def test_a_status_reads_as_what_an_operator_asks_first() -> None:
         "batch 9 committed · 2 batches behind for 31 s · checkpoint 4 holds batch 7 · "
         "3 failed tries · the last: the disk is full"
     )
+
+
+def test_a_directory_whose_stored_batch_was_run_again_is_all_behind() -> None:
+    notes = Notes()
+    taken = Snapshot(
+        1, 4, is_new=True, is_full=True, files=1, size=1, in_flight=False, seconds=0.0, tries=1
+    )
+    notes.took(taken, 0.0)
+    notes.saw(4)
+    assert (notes.last_batch, notes.status().lag_batches) == (4, 0)
+    notes.saw(4, run_again=True)
+    assert (notes.last_batch, notes.status().lag_batches) == (None, 5)
+    assert "5 batches behind" in str(notes.status())
+    notes.took(taken, 0.0)
+    assert (notes.last_batch, notes.status().lag_batches) == (4, 0)

@@ -25,6 +25,7 @@ from rich.text import Text
 
 from seamark.cli.layout import Cell, print_facts, print_paragraph
 from seamark.cli.output import STYLES, Document, bar, hint, print_json, time_text
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
 from seamark.pipeline.figures import size_text
@@ -44,7 +45,7 @@ _PINNED = (
 
 
 @click.command("inspect", cls=Command)
-@click.argument("path")
+@click.argument("path", type=PLACE)
 @click.option("--read-data", is_flag=True, help="Read all state files and not only small ones.")
 @click.pass_context
 def command(context: click.Context, path: str, read_data: bool) -> None:

@@ -8,6 +8,7 @@ import click
 
 from seamark.cli.layout import print_facts, print_paragraph
 from seamark.cli.output import Document, bar, hint, print_json
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
@@ -27,7 +28,7 @@ from seamark.spark.native.state.repartition import (
 
 
 @click.command("repartition", cls=Command)
-@click.argument("path")
+@click.argument("path", type=PLACE)
 @click.argument("partitions", metavar="N", type=click.IntRange(1))
 @click.option("--store", help="Where a snapshot is kept; PATH.seamark unless given.")
 @click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")

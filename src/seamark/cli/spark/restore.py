@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from seamark.cli.output import bar, hint, print_json, stdout
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
 from seamark.cli.stores import opened, resolve_id
@@ -13,9 +14,9 @@ from seamark.spark.native.restoring import Wishes, restore_directory
 
 
 @click.command("restore", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
-@click.argument("path")
+@click.argument("path", type=PLACE)
 @click.option("--new-query-id", is_flag=True, help="Sinks that know the query take it for another.")
 @click.option(
     "--move-input", multiple=True, metavar="OLD=NEW", help="Where a file source's input is now."

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from seamark.cli.output import Document, bar, print_json
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
 from seamark.cli.spark.rollback_view import DECISION, document_of, show
@@ -21,10 +22,10 @@ from seamark.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from seamark.spark.native.batches import read_query_id
 from seamark.spark.native.logs.sink_log import rewound
 from seamark.spark.native.places.directory import Directory, Tree
 from seamark.spark.native.restoring import new_metadata
+from seamark.spark.native.rewind.barrier import query_before
 from seamark.spark.native.rewind.files import SINK_LOG
 from seamark.spark.native.rewind.rewinding import (
     RewindPlan,
@@ -39,7 +40,7 @@ from seamark.store import CheckpointStore
 
 
 @click.command("rollback", cls=Command)
-@click.argument("path")
+@click.argument("path", type=PLACE)
 @click.option("--to-batch", type=click.IntRange(0), required=True, help="The last one to keep.")
 @click.option("--file-sink", metavar="OUT", help="The query's file sink: rewind its log too.")
 @click.option(
@@ -139,7 +140,7 @@ def _safety_store(
     stack: ExitStack, path: str, tree: Tree, given: str | None, *, create: bool
 ) -> CheckpointStore | None:
     """The store for snapshots, closed with the stack; None when there is none and none is made."""
-    query = read_query_id(tree)
+    query = query_before(tree)
     if given is None:
         tree.directory.beside(".seamark").close()  # tells where nothing can be put beside it
     beside = f"{path.rstrip('/')}.seamark"

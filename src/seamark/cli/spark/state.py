@@ -12,6 +12,7 @@ import click
 
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, hint, print_json
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
 from seamark.cli.spark.state_output import FORMATS, Wanted, require_new, write_rows
@@ -25,7 +26,7 @@ _ON_SCREEN = 20
 
 
 @click.command("state", cls=Command)
-@click.argument("path", required=False)
+@click.argument("path", type=PLACE, required=False)
 @click.option("--batch", type=click.IntRange(0), help="At this batch instead of the newest one.")
 @click.option("--operator", type=click.IntRange(0), help="This stateful operator.")
 @click.option("--store-name", help="This store of it.")
@@ -92,7 +93,7 @@ def _changes(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     first, dots, last = text.partition("..")
-    if not (dots and first.isdigit() and last.isdigit()):
+    if not (dots and (first + last).isascii() and first.isdigit() and last.isdigit()):
         raise click.BadParameter(f"{text!r} is not A..B, like 3..7", param_hint="--changes")
     return int(first), int(last)
 

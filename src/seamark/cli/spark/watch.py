@@ -17,6 +17,7 @@ from rich.text import Text
 from seamark._signals import first_signal
 from seamark.cli.durations import duration
 from seamark.cli.output import Document, print_json, stderr, stdout
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
@@ -47,8 +48,8 @@ def _every(_: click.Context, __: click.Parameter, text: str) -> float:
 
 
 @click.command("watch", cls=Command)
-@click.argument("path")
-@click.argument("store")
+@click.argument("path", type=PLACE)
+@click.argument("store", type=PLACE)
 @click.option("--once", is_flag=True, help="Take one checkpoint and end.")
 @click.option(
     "--every",

@@ -112,7 +112,7 @@ def read_query_id(files: CheckpointFiles) -> str:
         raise DamageError("the directory has no metadata file", where=files.uri)
     try:
         return str(json.loads(text)["id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise DamageError("the metadata file cannot be read", where=files.uri) from None
 
 
@@ -138,7 +138,7 @@ def _descriptions(files: CheckpointFiles, batch: int) -> Contents:
         name = path.rsplit("/", 1)[1]
         since = name.partition("_")[0]
         versioned = "/_metadata/v2/" in path or "/_stateSchema/" in path
-        if versioned and since.isdigit() and int(since) > batch:
+        if versioned and _NUMBER.fullmatch(since) and int(since) > batch:
             continue
         data = files.read(path)
         if "/_metadata/v2/" in path:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.chain import Chain, chain_of
+from seamark.spark.native.file_list import needed_files
 from seamark.spark.native.logs.source_log import moved
 from seamark.spark.native.places.directory import Directory
+from seamark.spark.native.places.durable import sync_above, sync_tree
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.snapshot.manifests import planned
 from seamark.spark.placement import states_beside
@@ -22,6 +26,7 @@ from seamark.spark.readers import Contents
 from seamark.spark.restore import Restored, install_plan, restore
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store import CheckpointStore
+from seamark.store.os_errors import telling
 
 Advance = Callable[[int], None]
 
@@ -105,6 +110,8 @@ def _restored(
     store: CheckpointStore, manifest: CheckpointManifest, copy: WorkingCopy, advance: Advance | None
 ) -> Restored:
     chain = Chain(chain_of(store, manifest))
+    states = states_beside(store)
+    needed = needed_files(store, states, chain.manifests)
 
     def told(files: Iterable[Contents]) -> Iterable[Contents]:
         for contents in files:
@@ -112,7 +119,7 @@ def _restored(
                 advance(sum(map(len, contents.values())))
             yield contents
 
-    written = restore(copy, told(chain.read(store, states_beside(store))), chain.batch)
+    written = restore(copy, told(chain.read(store, states)), chain.batch, needed)
     if copy.read_text("metadata") is None:
         raise DamageError(
             f"checkpoint {manifest.checkpoint_id} holds no directory of Spark", where=store.url
@@ -141,18 +148,42 @@ def new_metadata() -> bytes:
 
 
 def _show(copy: WorkingCopy, target: str) -> None:
-    """Put the finished directory into its place."""
-    if os.path.isdir(target):
-        os.rmdir(target)  # empty; a rename onto it would replace it just so on some systems only
-    os.rename(copy.root, target)
+    """Put the finished directory into its place, in one step where that can be.
+
+    A link is followed. What cannot be replaced, as a folder that a disk is mounted on, is filled.
+    """
+    place = os.path.realpath(target)
+    with telling("putting the directory to", target):
+        sync_tree(copy.root)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        try:
+            os.rename(copy.root, place)  # an empty folder is replaced
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EBUSY):
+                raise
+            _upload(copy, LocalDirectory(place))
+        sync_above(place)
 
 
 def _upload(copy: WorkingCopy, target: Directory) -> None:
     """Logs before state and the metadata last: without them Spark takes a part for a new start."""
+    order = ("offsets/", "commits/", "sources/", "state/")
 
     def rank(path: str) -> tuple[int, str]:
-        order = ("offsets/", "commits/", "sources/", "state/")
+        if path == "metadata":
+            return len(order) + 1, path
         return next((n for n, top in enumerate(order) if path.startswith(top)), len(order)), path
 
-    for path in sorted(copy.files_below("."), key=rank):
+    def write(path: str) -> None:
         target.write(path, copy.read(path))
+
+    paths = sorted(copy.files_below("."), key=rank)
+    state = [path for path in paths if path.startswith("state/")]
+    first = paths.index(state[0]) if state else len(paths)
+    for path in paths[:first]:
+        write(path)
+    with ThreadPoolExecutor(8, "seamark-restore") as pool:
+        for _ in pool.map(write, state):
+            pass
+    for path in paths[first + len(state) :]:
+        write(path)

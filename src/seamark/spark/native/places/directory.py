@@ -134,6 +134,11 @@ class Tree(CheckpointFiles):
             elif not name.startswith("."):
                 yield path
 
+    def size(self, relative: str) -> int | None:
+        """See :class:`CheckpointFiles`."""
+        entry = self.entries.get(relative)
+        return None if entry is None else entry.size
+
     def size_of(self, paths: Iterable[str]) -> int:
         """Bytes of some files, by the listing."""
         return sum(self.entries[path].size for path in paths if path in self.entries)

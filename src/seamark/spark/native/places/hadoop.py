@@ -148,11 +148,29 @@ class HadoopDirectory(Directory):
                 target, temporary = self._path(path), self._path(hidden)
                 self._fs.mkdirs(target.getParent())
                 self._fs.copyFromLocalFile(False, True, source, temporary)
-                self._fs.delete(target, False)  # a rename does not replace
-                if not self._fs.rename(temporary, target):
-                    raise StoreUnavailableError(f"writing {self.url}/{path} failed")
+                self._put(temporary, target)
         finally:
             local.unlink()
+
+    def _put(self, temporary: Any, target: Any) -> None:
+        """Give a finished file its name, in place of whatever has it."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                self._fs.getUri(), self._conf
+            )
+        except Py4JJavaError:  # a file system without the newer interface cannot replace
+            if self._fs.exists(target):
+                self._fs.delete(target, False)
+            if not self._fs.rename(temporary, target):
+                raise StoreUnavailableError(f"writing {target.toString()} failed") from None
+            return
+        kind = self._jvm.org.apache.hadoop.fs.Options.Rename
+        gateway: Any = self._spark.sparkContext._gateway
+        options = gateway.new_array(kind, 1)
+        options[0] = kind.OVERWRITE
+        context.rename(temporary, target, options)
 
     def remove(self, paths: Iterable[str]) -> None:
         """See :class:`Directory`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from seamark.errors import CheckpointNotFoundError
 from seamark.spark.native.places.directory import Directory, FileEntry, newest_of
+from seamark.spark.native.places.durable import sync_folders, write_durably
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store.os_errors import telling
 
@@ -22,26 +24,30 @@ class LocalDirectory(Directory):
         self._empty: list[str] = []
 
     def listing(self) -> dict[str, FileEntry]:
-        """See :class:`Directory`."""
+        """See :class:`Directory`. A folder that links lead to more than once is listed once."""
         if not os.path.isdir(self.url):
             raise CheckpointNotFoundError(f"there is no directory {self.url}")
         found: dict[str, FileEntry] = {}
         empty: list[str] = []
-        waiting = [""]
+        waiting, linked = [""], list[str]()
+        seen: set[tuple[int, int]] = set()
         with telling("listing", self.url):
-            while waiting:
-                folder = waiting.pop()
-                before = len(found), len(waiting)
-                with suppress(FileNotFoundError), os.scandir(f"{self.url}/{folder}") as entries:
+            while waiting or linked:
+                # links last: a folder goes by its own name, whatever else leads to it
+                folder = waiting.pop() if waiting else linked.pop()
+                with _vanishing(), os.scandir(f"{self.url}/{folder}") as entries:
+                    if not _is_first(seen, os.stat(f"{self.url}/{folder}")):
+                        continue
+                    before = len(found), len(waiting), len(linked)
                     for entry in entries:
                         path = f"{folder}/{entry.name}" if folder else entry.name
-                        if entry.is_dir():
-                            waiting.append(path)
-                            continue
-                        with suppress(FileNotFoundError):  # Spark removes files at any time
-                            found[path] = _entry(entry.stat())
-                if folder and before == (len(found), len(waiting)):
-                    empty.append(folder)
+                        with _vanishing():
+                            if entry.is_dir():
+                                (linked if entry.is_symlink() else waiting).append(path)
+                            else:
+                                found[path] = _entry(entry.stat())
+                    if folder and before == (len(found), len(waiting), len(linked)):
+                        empty.append(folder)
         self._empty = empty
         return found
 
@@ -73,15 +79,18 @@ class LocalDirectory(Directory):
                 raise
 
     def write(self, path: str, data: bytes) -> None:
-        """See :class:`Directory`."""
+        """See :class:`Directory`. A power cut does not take it back."""
         with telling("writing", self.copy.path(path)):
-            self.copy.write(path, data)
+            write_durably(self.copy.path(path), data)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """See :class:`Directory`."""
+        """See :class:`Directory`. A power cut does not bring them back."""
+        folders: dict[str, None] = {}
         with telling("removing files of", self.url):
             for path in paths:
                 self.copy.remove(path)
+                folders[os.path.dirname(self.copy.path(path))] = None
+            sync_folders(folders)
 
     def beside(self, suffix: str) -> LocalDirectory:
         """See :class:`Directory`."""
@@ -92,3 +101,20 @@ def _entry(found: os.stat_result) -> FileEntry:
     # a file that is replaced gets another inode, also within one tick of the clock
     version = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
     return FileEntry(found.st_size, found.st_mtime, version)
+
+
+@contextmanager
+def _vanishing() -> Iterator[None]:
+    """Pass over what Spark removes at any time, and links that lead nowhere."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+
+
+def _is_first(seen: set[tuple[int, int]], found: os.stat_result) -> bool:
+    """Whether a folder was not seen before; it is from now on."""
+    known = len(seen)
+    seen.add((found.st_dev, found.st_ino))
+    return len(seen) > known

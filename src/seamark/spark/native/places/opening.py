@@ -38,9 +38,11 @@ def open_directory(
             raise InvalidInputError("storage options mean nothing for a local directory")
         # as Hadoop reads it: nothing is escaped
         return LocalDirectory(text if not scheme else "/" + text[5:].lstrip("/"))
-    if urlsplit(text).password is not None:
+    parts = urlsplit(text)
+    if parts.password is not None or "?" in text or "#" in text:
+        # it would be told in manifests and messages
         raise InvalidInputError(
-            f"a {scheme}:// URL may not carry credentials",
+            f"a {scheme}:// URL may not carry credentials or a query",
             hint="Give them by --storage-option or by the environment.",
         )
     if scheme in _OBJECT_STORES:

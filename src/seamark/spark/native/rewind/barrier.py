@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from seamark.spark.native.batches import read_query_id
 from seamark.spark.native.places.directory import Tree
 
 _BEGIN: Final = "a rollback by seamark to batch "
@@ -26,11 +27,20 @@ class Barrier:
     to_batch: int
     checkpoint_id: int | None = None
     """The checkpoint of the safety store that the batch comes from, if it does."""
+    query_id: str | None = None
+    """The query's id before anything was done."""
+    new_query_id: str | None = None
+    """The one that it gets, when it gets another."""
 
     @property
     def text(self) -> bytes:
         """The file."""
-        fields = {"to_batch": self.to_batch, "checkpoint_id": self.checkpoint_id}
+        fields = {
+            "to_batch": self.to_batch,
+            "checkpoint_id": self.checkpoint_id,
+            "query_id": self.query_id,
+            "new_query_id": self.new_query_id,
+        }
         told = f"{_BEGIN}{self.to_batch} was not finished: repeat 'seamark spark rollback'"
         return f"{told}\n{json.dumps(fields)}".encode()
 
@@ -52,10 +62,31 @@ def found_barrier(tree: Tree) -> Barrier | None:
         fields = json.loads(text.partition("\n")[2])
         checkpoint_id = fields["checkpoint_id"]
         return Barrier(
-            path, int(fields["to_batch"]), None if checkpoint_id is None else int(checkpoint_id)
+            path,
+            int(fields["to_batch"]),
+            None if checkpoint_id is None else int(checkpoint_id),
+            _text_or_none(fields.get("query_id")),
+            _text_or_none(fields.get("new_query_id")),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Barrier(path, -1)
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def query_before(tree: Tree) -> str:
+    """The query's id, or the one that it had before a rollback that was not finished."""
+    begun = found_barrier(tree)
+    if begun is not None and begun.query_id is not None:
+        return begun.query_id
+    return read_query_id(tree)
+
+
+def metadata_of(query_id: str) -> bytes:
+    """The metadata file of a query, as Spark writes it."""
+    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
 
 
 def behind(tree: Tree, barrier: Barrier | None) -> Tree:

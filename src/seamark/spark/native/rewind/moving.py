@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from seamark.spark.native.places.directory import Directory
+from seamark.spark.native.places.durable import make_folders, sync_folders
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.store.os_errors import telling
 
@@ -23,12 +24,15 @@ def move_all(source: Directory, paths: Iterable[str], target: Directory, below: 
     """Take files out of ``source``, in their order, and keep them in ``target`` below a folder.
 
     Each is there before it is gone here. On one disk they are renamed. Files that are not there
-    are passed over.
+    are passed over. On a local disk a power cut does not undo it.
     """
     waiting = iter(paths)
     with ThreadPoolExecutor(_AT_A_TIME, "seamark-move") as pool:
         while some := list(islice(waiting, _TOGETHER)):
             left = [p for p in some if not _renamed(source, p, target, f"{below}{p}")]
+            if isinstance(source, LocalDirectory) and isinstance(target, LocalDirectory):
+                there = [target.copy.path(f"{below}{path}") for path in some]
+                _sync_names([*there, *map(source.copy.path, some)])
             for _ in pool.map(lambda path: keep_copy(source, path, target, below), left):
                 pass
             if left:
@@ -47,7 +51,7 @@ def _renamed(source: Directory, path: str, target: Directory, there: str) -> boo
         return False
     old, new = source.copy.path(path), target.copy.path(there)
     with telling("moving a file to", new):
-        os.makedirs(os.path.dirname(new), exist_ok=True)
+        make_folders(os.path.dirname(new))
         try:
             os.replace(old, new)
         except FileNotFoundError:
@@ -57,3 +61,9 @@ def _renamed(source: Directory, path: str, target: Directory, there: str) -> boo
                 return False
             raise
     return True
+
+
+def _sync_names(paths: list[str]) -> None:
+    folders = dict.fromkeys(map(os.path.dirname, paths))
+    with telling("moving files of", paths[-1]):
+        sync_folders(folders)

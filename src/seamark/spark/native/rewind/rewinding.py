@@ -26,16 +26,24 @@ them.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from seamark.errors import RefusedError, SeamarkError
-from seamark.spark.native.batches import BatchAt, batch_at
+from seamark.spark.native.batches import BatchAt, batch_at, read_query_id
 from seamark.spark.native.logs.sink_log import SinkRewind
 from seamark.spark.native.places.directory import Directory, Tree
-from seamark.spark.native.rewind.barrier import Barrier, behind, found_barrier, new_barrier, without
+from seamark.spark.native.rewind.barrier import (
+    Barrier,
+    behind,
+    found_barrier,
+    metadata_of,
+    new_barrier,
+    without,
+)
 from seamark.spark.native.rewind.files import (
     SINK_LOG,
     Move,
@@ -130,11 +138,13 @@ def plan_rewind(
         writes = sorted(restored.files_below(""), key=writing_order)
         writes.remove("metadata")
         read = restored.read
+    barrier, metadata = _with_ids(
+        new_barrier(tree, to_batch, checkpoint_id), begun, read_query_id(tree), metadata
+    )
     if metadata is not None:
         writes.append("metadata")
         read = _with_metadata(read, metadata)
     commits = tree.batches("commits")
-    barrier = new_barrier(tree, to_batch, checkpoint_id)
     return RewindPlan(
         tree,
         at,
@@ -143,10 +153,30 @@ def plan_rewind(
         tuple(writes),
         read,
         tuple(spare),
-        barrier if begun is None else replace(barrier, path=begun.path),
+        barrier,
         begun is not None,
         sink,
     )
+
+
+def _with_ids(
+    barrier: Barrier, begun: Barrier | None, query_id: str, metadata: bytes | None
+) -> tuple[Barrier, bytes | None]:
+    """The barrier with the ids of the query, and the metadata file that is to be written, if any.
+
+    What was begun before may have written a new id already: wished again it is the same one, and
+    otherwise the old one comes back.
+    """
+    before, new = query_id, None if metadata is None else str(json.loads(metadata)["id"])
+    if begun is not None:
+        before = begun.query_id or before
+        barrier = replace(barrier, path=begun.path)
+        if metadata is not None and begun.new_query_id is not None:
+            new = begun.new_query_id
+            metadata = metadata_of(new)
+        elif metadata is None and before != query_id:
+            metadata = metadata_of(before)
+    return replace(barrier, query_id=before, new_query_id=new), metadata
 
 
 def _with_metadata(read: Callable[[str], bytes], metadata: bytes) -> Callable[[str], bytes]:

@@ -138,6 +138,7 @@ class _Taking:
 
     def run(self, tree: Tree, batch: int, tries: int) -> Snapshot:
         at = batch_at(tree, batch)
+        newest = self._newest_id()
         held = self._held(at)
         if held.is_same_batch and held.manifest is not None:
             return self._told(held.manifest, tries, is_new=False)
@@ -145,10 +146,10 @@ class _Taking:
             held = nothing_held()
         new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
         if new.large is not None:
-            self._claim(held)  # what is written beside the manifests must not be pruned
+            self._claim(newest)  # what is written beside the manifests must not be pruned
         placed = place(new.captured, self.sizes, states_beside(self.store), batch + 1, new.large)
         if new.large is None:
-            self._claim(held)  # late, so that others who read and prune are not kept waiting
+            self._claim(newest)  # late, so that others who read and prune are not kept waiting
         _require_unchanged(tree, at)
         manifest = native_manifest(
             self.store.next_id(),
@@ -167,13 +168,13 @@ class _Taking:
             return nothing_held()
         return held_by(self.store, at, verify=self.verify_parent)
 
-    def _claim(self, held: Held) -> None:
+    def _newest_id(self) -> int:
+        return max(self.store.list_ids(), default=0)
+
+    def _claim(self, newest: int) -> None:
         """Become the writer; :class:`_Changed` when another one was faster since we looked."""
         self.store.claim(pipeline=self.query)
-        if held.manifest is None:
-            return
-        newest = self.store.load_latest()
-        if newest is None or newest.checkpoint_id != held.manifest.checkpoint_id:
+        if self._newest_id() != newest:
             raise _Changed("another checkpoint has become the newest one")
 
     def _told(

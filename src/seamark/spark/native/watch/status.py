@@ -108,6 +108,7 @@ class Notes:
         self._running = False
         self._newest: int | None = None
         self._last: LastCheckpoint | None = None
+        self._run_again = False
         self._level_at = time.monotonic()  # when last everything was stored, as far as seen
         self._began = self._level_at
         self._checkpoints = 0
@@ -126,17 +127,19 @@ class Notes:
         with self._lock:
             self._running = False
 
-    def saw(self, newest: int | None) -> None:
-        """This is the newest batch of the directory."""
+    def saw(self, newest: int | None, *, run_again: bool = False) -> None:
+        """This is the newest batch of the directory, and whether the stored one was run again."""
         with self._lock:
             self._newest = newest
-            if newest is None or (self._last is not None and newest == self._last.batch):
+            self._run_again = run_again
+            if newest is None or newest == self._stored():
                 self._level_at = time.monotonic()
 
     def took(self, taken: Snapshot, began: float) -> None:
         """A batch is stored; it was the newest one at ``began`` on the monotonic clock."""
         with self._lock:
             self._last = LastCheckpoint(taken.checkpoint_id, taken.batch, time.time())
+            self._run_again = False
             if self._newest is None or self._newest < taken.batch:
                 self._newest = taken.batch
             self._level_at = self._began = began
@@ -158,9 +161,12 @@ class Notes:
 
     @property
     def last_batch(self) -> int | None:
-        """The newest batch that is stored."""
+        """The newest batch that is stored; None when the directory's is another one by now."""
         with self._lock:
-            return self._last.batch if self._last is not None else None
+            return self._stored()
+
+    def _stored(self) -> int | None:
+        return None if self._last is None or self._run_again else self._last.batch
 
     @property
     def waited(self) -> float:
@@ -174,8 +180,8 @@ class Notes:
             lag = None
             if self._newest is not None:
                 # a directory that was rolled back is all new
-                stored = self._last.batch if self._last is not None else -1
-                lag = self._newest - (stored if stored <= self._newest else -1)
+                stored = self._stored()
+                lag = self._newest - (-1 if stored is None or stored > self._newest else stored)
             behind = time.monotonic() - self._level_at if lag else 0.0
             return WatchStatus(
                 self._running,

@@ -2,13 +2,14 @@
 
 All happens on a thread of its own, which raises into nobody: what goes wrong is counted, told once
 and tried again later. The store is claimed for each checkpoint anew and given back after it, so
-that others may prune, pin or copy in between; a round that loses the store to somebody is just one
-that failed.
+that others may prune, pin or copy in between; a checkpoint that loses the store to somebody is
+begun again at once, and only counts as failed when that does not end.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import logging
 import os
 import random
@@ -17,11 +18,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
-from seamark.errors import CheckpointNotFoundError, InvalidInputError, SeamarkError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    FencedError,
+    InvalidInputError,
+    SeamarkError,
+)
+from seamark.spark.native.apart import local_store_path, require_apart
 from seamark.spark.native.places.directory import Directory
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.places.opening import open_directory
@@ -40,6 +46,8 @@ _POLL_REMOTE: Final = 5.0
 _LONGEST_PAUSE: Final = 60.0
 _WARN_AGAIN: Final = 600.0
 _LAST_TRIES: Final = 3
+_FENCED_TRIES: Final = 8
+_FENCED_PAUSE: Final = 0.02
 _PATIENCE_AT_EXIT: Final = 10.0
 
 _running: Final[WeakSet[Watcher]] = WeakSet()
@@ -73,18 +81,19 @@ class Watcher:
             raise InvalidInputError(f"keep={keep}: at least one checkpoint must be kept")
         self._every = Every.of(every)
         self._keep = keep
+        self._has_verified = False
         self._longest_chain = longest_chain
         options = dict(storage_options or {})
         self._redact = Redactor(options)
         self._store = os.fspath(store)
-        self._store_options = options if _local_path(self._store) is None else {}
+        self._store_options = options if local_store_path(self._store) is None else {}
         self._owns_directory = not isinstance(directory, Directory)
         if not isinstance(directory, Directory):
             here = os.fspath(directory)
-            directory = open_directory(here, {} if _local_path(here) is not None else options)
+            directory = open_directory(here, options if local_store_path(here) is None else {})
         self._directory = directory
-        self._require_apart()
-        open_store(self._store, storage_options=self._store_options or None).close()
+        with open_store(self._store, storage_options=self._store_options or None) as opened:
+            require_apart(directory.url, opened.url)
         self._is_alive = is_alive
         self._on_taken = on_taken
         self._on_end = on_end
@@ -94,22 +103,11 @@ class Watcher:
             self._poll = min(self._poll, self._every.seconds)
         self._backoff = backoff
         self._notes = Notes()
+        self._mark: _Mark | None = None
         self._warned: dict[str, float] = {}
         self._changed = threading.Condition()
         self._hinted = self._ending = self._abandoned = False
         self._thread = threading.Thread(target=self._run, name="seamark-watch", daemon=True)
-
-    def _require_apart(self) -> None:
-        store = _local_path(self._store)
-        if store is None or not isinstance(self._directory, LocalDirectory):
-            return
-        inside, outside = os.path.realpath(store), os.path.realpath(self._directory.url)
-        if os.path.commonpath([inside, outside]) in (inside, outside):
-            raise InvalidInputError(
-                "a store and the directory that it holds must lie apart",
-                where=f"{store} and {self._directory.url}",
-                hint="Spark must find nothing of ours in its directory, nor we of Spark's in ours.",
-            )
 
     # asking and telling, from any thread
 
@@ -219,23 +217,63 @@ class Watcher:
         newest = self._look()
         notes = self._notes
         if newest is not None and self._every.is_due(newest, notes.last_batch, notes.waited):
-            self._take()
+            self._take(newest)
 
     def _last_round(self) -> None:
         newest = self._look()
         if newest is not None and newest != self._notes.last_batch:
-            self._take()
+            self._take(newest)
 
     def _look(self) -> int | None:
         try:
             newest = self._directory.newest_commit()
         except CheckpointNotFoundError:
             newest = None  # not there yet, or a temporary one that is gone
-        self._notes.saw(newest)
+        self._notes.saw(newest, run_again=newest is not None and self._was_run_again(newest))
         return newest
 
-    def _take(self) -> None:
+    def _was_run_again(self, newest: int) -> bool:
+        """Whether the batch that was stored last is another one by now, under the same number."""
+        stored = self._mark
+        if stored is None or stored.batch > newest:
+            return False
+        return self._mark_of(stored.batch) not in (None, stored)
+
+    def _mark_of(self, batch: int) -> _Mark | None:
+        """What tells a batch from one that is run in its place; None when it is not there."""
+        try:
+            logs = [self._directory.read(f"{log}/{batch}") for log in ("offsets", "commits")]
+        except FileNotFoundError:
+            return None
+        # offsets carry the time at which a batch was planned, commits the ids of its state
+        return _Mark(batch, *(hashlib.sha256(each).digest() for each in logs))
+
+    def _take(self, newest: int) -> None:
         began = time.monotonic()
+        mark = self._mark_of(newest)  # of before: what comes meanwhile is seen the next time
+        taken = self._taken()
+        self._mark = mark if taken.batch == newest else self._mark_of(taken.batch)
+        self._notes.took(taken, began)
+        log.info("checkpoint %d holds batch %d", taken.checkpoint_id, taken.batch)
+        if self._on_taken is not None:
+            self._on_taken(taken)
+
+    def _taken(self) -> Snapshot:
+        """A checkpoint, begun anew a few times when somebody else takes the store meanwhile."""
+        for number in range(_FENCED_TRIES - 1):
+            try:
+                return self._taken_at_once()
+            except FencedError as error:
+                log.debug("the store was taken by somebody else, trying again: %s", error)
+            longest = min(_FENCED_PAUSE * 2.0**number, 1.0) * self._backoff
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._abandoned, timeout=random.uniform(0.0, longest)
+                )
+            self._advance(0)
+        return self._taken_at_once()
+
+    def _taken_at_once(self) -> Snapshot:
         with open_store(self._store, storage_options=self._store_options or None) as store:
             watch_partitioned_state(store, states_beside(store))
             taken = take_snapshot(
@@ -243,12 +281,12 @@ class Watcher:
                 store,
                 keep=self._keep,
                 longest_chain=self._longest_chain,
+                # what earlier processes have left is read once; what this one wrote is known
+                verify_parent=not self._has_verified,
                 advance=self._advance,
             )
-        self._notes.took(taken, began)
-        log.info("checkpoint %d holds batch %d", taken.checkpoint_id, taken.batch)
-        if self._on_taken is not None:
-            self._on_taken(taken)
+        self._has_verified = True
+        return taken
 
     def _advance(self, _: int) -> None:
         if self._abandoned:
@@ -272,6 +310,14 @@ class Watcher:
             log.debug("no checkpoint of %s: %s", self._directory.url, what)
 
 
+class _Mark(NamedTuple):
+    """One run of one batch, by digests of its entries in Spark's logs."""
+
+    batch: int
+    offsets: bytes
+    commit: bytes
+
+
 class _Abandoned(Exception):
     """Nobody waits for the checkpoint that is being taken."""
 
@@ -280,13 +326,6 @@ def _words(error: Exception) -> str:
     if isinstance(error, SeamarkError):
         return "; ".join(part for part in (error.what, error.where, error.hint) if part)
     return f"{type(error).__name__}: {error}"
-
-
-def _local_path(url: str) -> str | None:
-    """The path that a path or ``file:`` URL means; None for anything else."""
-    if url.startswith("file:"):
-        return unquote(urlsplit(url).path)
-    return None if "://" in url else url
 
 
 def _end_all() -> None:
