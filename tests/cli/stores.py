@@ -13,7 +13,7 @@ from seamark.cli.app import run
 from seamark.manifest import SinkCommitStatus
 from seamark.spark.placement import STATE_PREFIX, states_beside
 from seamark.state.pack import PackBuilder
-from seamark.store import CheckpointStore
+from seamark.store import CheckpointStore, housekeeping
 
 COMMITTED = SinkCommitStatus.committed()
 MARK = 1_767_605_400_000
@@ -84,6 +84,16 @@ def save_partitioned(root: Path, number: int) -> str:
         path = f"{STATE_PREFIX}{writer.commit().checkpoint_id}"
         store.save(manifest(number, table_store_checkpoint_path=path))
         return path
+
+
+def interrupt_prune(root: Path) -> None:
+    """Two full checkpoints more, and a prune that is killed once it has moved the boundary."""
+    with open_store(root) as store:
+        for number in (5, 6):
+            save(store, number, is_incremental=False, parent_id=None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(housekeeping, "_sweep", lambda *_: None)
+            store.prune(2)
 
 
 def sidecar(root: Path, number: int) -> Path:

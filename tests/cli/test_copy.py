@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from seamark.errors import FencedError
 from seamark.store import open_store
 from tests.cli.running import Cli, closed_folder, flip, options_of, without_rights
 from tests.servers import ObjectServer
@@ -123,3 +124,21 @@ def test_a_secret_of_the_target_is_in_no_error(cli: Cli, source: Path, s3: Objec
     assert "hunter2" not in cli.out + cli.err
     assert cli("copy", source, url, "--to-storage-option", "hunter2hunter2") == 2
     assert "hunter2" not in cli.out + cli.err
+
+
+def test_a_target_that_a_dead_writer_has_claimed_can_be_taken_over(
+    cli: Cli, source: Path, tmp_path: Path
+) -> None:
+    assert cli("copy", source, tmp_path / "target") == 0
+    with open_store(tmp_path / "target") as dead:
+        dead.claim()
+        assert cli("copy", source, tmp_path / "target") == 5
+        assert "--take-over" in cli.err
+        assert cli("copy", source, tmp_path / "target", "--take-over") == 0
+        assert dead.owner().released
+        with pytest.raises(FencedError):
+            dead.check_claim()
+    with open_store(tmp_path / "other") as other:
+        other.claim(pipeline="bills")
+        assert cli("copy", source, tmp_path / "other", "--take-over") == 6
+        other.check_claim()  # what is refused fences nobody

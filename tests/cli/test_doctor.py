@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seamark.progress import open_progress, rocksdb_url
-from seamark.store import open_store
+from seamark.store import Blobs, open_store, place_health
+from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.health import Check
 from tests.cli.running import (
     Cli,
     closed_folder,
@@ -104,7 +107,8 @@ def test_a_pointer_to_what_is_gone_is_damage_and_an_old_one_is_a_warning(
 
 def test_leftovers_are_counted_and_gc_is_named(cli: Cli, store: Path) -> None:
     old = time.time() - 7200
-    for name in ("tmp/1-abc", "checkpoints/checkpoint_000009/state.bin", "probe/x"):
+    probe = f"probe/{'f' * 32}"
+    for name in ("tmp/1-0123456789abcdef", "checkpoints/checkpoint_000009/state.bin", probe):
         path = store / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 2048)
@@ -198,3 +202,22 @@ def test_a_progress_folder_is_looked_at_and_a_missing_one_is_not_found(
     assert verdicts(document)["read"] == "ok"
     assert "1 source recorded" in document["checks"][0]["found"]
     assert cli("doctor", rocksdb_url(tmp_path / "nothing")) == 4
+
+
+def test_a_first_writer_s_lock_is_never_taken_away(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FilesystemBlobs(str(tmp_path / "new"))
+    (tmp_path / "new").mkdir()
+    lock = tmp_path / "new/locks/writers.lock"
+    conditions = place_health._conditions
+
+    def while_a_writer_starts(blobs: Blobs) -> Check:
+        held.enter_context(first.exclusive())
+        return conditions(blobs)
+
+    monkeypatch.setattr(place_health, "_conditions", while_a_writer_starts)
+    with ExitStack() as held:
+        assert cli("doctor", tmp_path / "new") == 0
+        assert lock.exists()
+    assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["locks"]

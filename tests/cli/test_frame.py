@@ -78,7 +78,7 @@ def test_one_damaged_checkpoint_keeps_no_command_from_answering(
 ) -> None:
     seamark("pin", store, 1, "gold")
     flip(stored_manifest(store, 4))
-    code = 3 if name == "verify" else 0
+    code = 3 if name in ("verify", "list verified") else 0
     if name == "pin":
         code = 6  # the name is taken by another checkpoint
     seamark(*words(name, store), code=code)
@@ -173,9 +173,12 @@ def test_log_lines_go_to_stderr_without_secrets(
 
 
 def test_ordinary_words_are_not_taken_for_secrets() -> None:
-    redact = redactor({"allow_http": "true", "short": "abc", "region": "eu-north-1"})
+    redact = redactor({"allow_http": "true", "short": "abc", "region": "check", "other": "path"})
     assert redact("true abc") == "true abc"
-    assert redact("in eu-north-1") == "in ***"
+    assert redact("a check of a checkpoint") == "a check of a checkpoint"
+    assert redact("pathways") == "pathways"
+    assert redact("at path: no") == "at ***: no"
+    assert redactor({"other": "a-longer-value"})("xa-longer-valuey") == "x***y"
 
 
 def test_quiet_leaves_out_what_to_type_next(seamark: Commands, store: Path) -> None:

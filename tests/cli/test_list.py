@@ -25,8 +25,8 @@ from tests.cli.stores import (
 )
 
 
-def statuses(seamark: Commands, store: Path, *words: str) -> dict[int, str]:
-    found = seamark.json("list", store, *words)["checkpoints"]
+def statuses(seamark: Commands, store: Path, *words: str, code: int = 0) -> dict[int, str]:
+    found = seamark.json("list", store, *words, code=code)["checkpoints"]
     return {row["id"]: row["status"] for row in found}
 
 
@@ -72,7 +72,13 @@ def test_damage_of_a_manifest_is_shown_without_asking(seamark: Commands, store: 
 def test_damage_of_state_is_found_only_by_verifying(seamark: Commands, store: Path) -> None:
     flip(sidecar(store, 4))
     assert statuses(seamark, store)[4] == "valid"
-    assert statuses(seamark, store, "--verify")[4] == "damaged"
+    assert statuses(seamark, store, "--verify", code=3)[4] == "damaged"
+    shown = seamark("list", store, "--verify", code=3)
+    assert "all bytes read, 1 damaged" in shown
+    assert "verified" not in shown
+
+
+def test_a_whole_store_is_said_to_be_verified(seamark: Commands, store: Path) -> None:
     assert "all bytes verified" in seamark("list", store, "--verify")
 
 
@@ -120,7 +126,7 @@ def test_partitioned_state_counts_and_its_loss_is_seen(seamark: Commands, store:
     newest = seamark.json("list", store)["checkpoints"][0]
     assert newest["new_bytes"] > stored_manifest(store, 5).stat().st_size
     next((store / path).glob("packs/*")).unlink()
-    assert statuses(seamark, store, "--verify")[5] == "damaged"
+    assert statuses(seamark, store, "--verify", code=3)[5] == "damaged"
     (store / path / "manifest.json").unlink()
     assert statuses(seamark, store)[5] == "damaged"
 

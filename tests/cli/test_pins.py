@@ -41,6 +41,25 @@ def test_pins_of_nothing_are_refused(seamark: Commands, store: Path) -> None:
     assert "There are: none." in seamark.err
 
 
+@pytest.mark.parametrize("name", ["latest", "Latest", "12", "٣", "a\x1b[2Jb", "a\nb", "a\u202eb"])
+def test_a_name_that_means_something_else_or_hides_something_is_refused(
+    seamark: Commands, store: Path, name: str
+) -> None:
+    seamark("pin", store, 1, name, code=1)
+    assert "a pin cannot" in seamark.err
+    assert "\x1b" not in seamark.err
+    with open_store(store) as found:
+        assert found.pins() == {}
+
+
+def test_a_pin_of_nothing_names_a_command_that_tells_what_there_is(
+    seamark: Commands, store: Path
+) -> None:
+    seamark("pin", store, 99, "gold", code=4)
+    assert f"seamark list {store}" in seamark.err
+    assert "list_ids" not in seamark.err
+
+
 def test_a_name_is_not_moved_silently(seamark: Commands, store: Path) -> None:
     seamark("pin", store, 1, "gold")
     seamark("pin", store, 2, "gold", code=6)

@@ -8,7 +8,15 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import FencedError
-from tests.cli.stores import Commands, flip, save, save_partitioned, stored_manifest
+from tests.cli.stores import (
+    Commands,
+    flip,
+    interrupt_prune,
+    save,
+    save_partitioned,
+    sidecar,
+    stored_manifest,
+)
 
 
 @pytest.fixture
@@ -122,3 +130,17 @@ def test_a_rule_that_is_none_is_a_usage_error(
 ) -> None:
     seamark("prune", full_ones, *words, "--yes", code=2)
     assert ids(full_ones) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_a_prune_that_was_killed_left_behind_is_shown_and_removed(
+    seamark: Commands, store: Path
+) -> None:
+    interrupt_prune(store)
+    stored_manifest(store, 2).unlink()  # it got as far as this
+    found = seamark.json("prune", store, "--keep", 2)
+    assert [row["id"] for row in found["remove"]] == [4, 3, 2, 1]
+    assert {row["reason"] for row in found["remove"]} == {"left by a prune that was interrupted"}
+    assert "Removed 4" in seamark("prune", store, "--keep", 2, "--yes")
+    assert not any(sidecar(store, i).exists() for i in (1, 2, 3, 4))
+    assert ids(store) == [5, 6]
+    assert "Nothing to remove" in seamark("prune", store, "--keep", 2)

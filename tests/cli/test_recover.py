@@ -9,9 +9,18 @@ import pytest
 from seamark import open_store
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
+from seamark.spark.placement import STATE_PREFIX, states_beside
 from seamark.store.blobs import Blob
 from seamark.store.filesystem import FilesystemBlobs
-from tests.cli.stores import COMMITTED, Commands, flip, save, sidecar, stored_manifest
+from tests.cli.stores import (
+    COMMITTED,
+    Commands,
+    flip,
+    manifest,
+    save,
+    sidecar,
+    stored_manifest,
+)
 
 
 def contents(root: Path) -> dict[Path, bytes]:
@@ -87,3 +96,34 @@ def test_a_store_that_does_not_answer_decides_nothing(
 def test_without_explain_it_says_when_recovery_happens(seamark: Commands, store: Path) -> None:
     seamark("recover", store, code=2)
     assert "recovers by itself when it starts" in seamark.err
+
+
+def test_damage_is_no_fresh_start_whatever_words_it_is_told_in(
+    seamark: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store("store") as found, states_beside(found).begin(1) as writer:
+        writer.put("superseded-agg", 0, bytes(5000))
+        path = f"{STATE_PREFIX}{writer.commit().checkpoint_id}"
+        found.save(manifest(1, table_store_checkpoint_path=path))
+    for file in Path("store", path).rglob("*"):
+        if file.is_file() and file.name != "manifest.json":
+            flip(file)
+    document = seamark.json("recover", "store", "--explain", code=3)
+    assert "superseded" in document["skipped"][0]["reason"]
+    assert document["outcome"] == "nothing usable"
+    checks = seamark.json("doctor", "store", "--read-only", code=3)["checks"]
+    assert {"newest checkpoint"} == {c["name"] for c in checks if c["verdict"] == "failed"}
+
+
+def test_a_path_to_state_that_makes_no_sense_is_damage_of_that_checkpoint_alone(
+    seamark: Commands, store: Path
+) -> None:
+    with open_store(store) as found:
+        found.save(manifest(5, table_store_checkpoint_path="tables/ckpt_2"))
+    document = seamark.json("recover", store, "--explain")
+    assert [row["id"] for row in document["skipped"]] == [5]
+    assert "tables/ckpt_2" in document["skipped"][0]["reason"]
+    assert document["chosen"]["id"] == 4
+    assert seamark.json("verify", store, "--read-data", code=3)["ok"] == 4
+    seamark("prune", store, "--keep", 1)

@@ -104,6 +104,17 @@ def test_a_failed_sink_says_why(seamark: Commands, store: Path) -> None:
     assert "commits a failed sink again" in shown
 
 
+def test_ranges_that_were_rolled_back_twice_are_told_once(seamark: Commands, store: Path) -> None:
+    with open_store(store) as found:
+        found.claim()
+        found.supersede(4, 4)
+        found.supersede(2, 4)
+        found.supersede(3, 4)
+        save(found, 5, is_incremental=False, parent_id=None)
+    assert seamark.json("show", store, 5)["supersedes"] == [[2, 4]]
+    assert seamark("show", store, 5).count("supersedes") == 1
+
+
 def test_a_broken_chain_is_told(seamark: Commands, store: Path) -> None:
     flip(stored_manifest(store, 2))
     shown = seamark("show", store, 3)

@@ -10,8 +10,11 @@ import pytest
 from seamark import open_store
 from seamark.cli.verifying import check_all
 from seamark.errors import StoreUnavailableError
-from seamark.store.blobs import Entry
+from seamark.store import CheckpointStore
+from seamark.store.blobs import Blob, Entry
 from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.inspection import Examined, Kind
+from seamark.store.validation import ValidationResult
 from tests.cli.stores import Commands, fill, flip, save, save_partitioned, sidecar, stored_manifest
 
 
@@ -157,3 +160,37 @@ def test_warnings_alone_are_no_failure(seamark: Commands, store: Path) -> None:
     with open_store(store) as found:
         save(found, 5, source_names=["others"])
     assert "warning: " in seamark("verify", store)
+
+
+def test_a_manifest_that_cannot_be_read_hides_no_other(
+    seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = FilesystemBlobs.read
+
+    def failing(self: FilesystemBlobs, key: str, limit: int) -> Blob | None:
+        if key.endswith("000004/manifest.json"):
+            raise StoreUnavailableError("Permission denied")
+        return read(self, key, limit)
+
+    monkeypatch.setattr(FilesystemBlobs, "read", failing)
+    shown = seamark("verify", store, "--read-data", code=7)
+    assert "Permission denied" in shown
+    assert "3 ok, 1 unreadable" in shown
+    assert "all bytes read" not in shown
+    assert "state of 3 read" in shown
+
+
+def test_what_a_fenced_writer_wrote_too_late_is_not_called_pruned(
+    seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examine = CheckpointStore.examine
+
+    def claimed_first(self: CheckpointStore, number: int, *, read_data: bool = True) -> Examined:
+        seen = examine(self, number, read_data=read_data)
+        late = ValidationResult.of(number, ["written by generation 1 after another"], [])
+        return Examined(Kind.TOO_LATE, seen.manifest, late) if number == 4 else seen
+
+    monkeypatch.setattr(CheckpointStore, "examine", claimed_first)
+    shown = seamark("verify", store)
+    assert "written by generation 1" in shown
+    assert "pruned meanwhile" not in shown

@@ -82,3 +82,26 @@ def test_what_cannot_be_rolled_back_to_fences_nobody() -> None:
     with pytest.raises(CheckpointNotFoundError):
         roll_back(other, 17, None)
     store.check_claim()
+
+
+def test_a_second_rollback_before_any_start_knows_what_sinks_still_show() -> None:
+    store = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    store.claim()
+    for number in range(1, 7):
+        store.save(manifest(number, {"out": "files"}))
+    again = roll_back(store, 3, None)
+    (found,) = plan_rollback(store, 2).sinks
+    assert (found.epoch, found.action) == (6, "unpublish")
+    # once a pipeline has gone on, its start has brought the sinks back
+    sinks = {"structure": {"sinks": {"out": {"kind": "files"}}}}
+    store.save(
+        CheckpointManifest.new(
+            again.checkpoint_id + 1,
+            epoch=4,
+            sink_names=["out"],
+            sink_epochs={"out": 4},
+            extra=sinks,
+        )
+    )
+    (found,) = plan_rollback(store, 2).sinks
+    assert found.epoch == 4

@@ -479,3 +479,81 @@ def test_damage_in_the_target_is_told_and_not_written_over(
     damage(target, FilesystemLayout().manifest(5))
     with pytest.raises(DamageError, match="5 of the target"):
         copy_checkpoints(source, target)
+
+
+# what the source has forgotten
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_was_rolled_back_stays_so_in_a_copy_though_the_source_has_pruned_it_since(
+    target: CheckpointStore, is_told: bool
+) -> None:
+    source = in_memory()
+    source.claim()
+    for checkpoint_id in range(1, 7):
+        save(source, checkpoint_id)
+    copy_checkpoints(source, target)
+    source.supersede(4, 6)
+    for checkpoint_id in range(7, 10):
+        save(source, checkpoint_id)
+    if not is_told:
+        source.prune(1)  # from here on no checkpoint tells what was rolled back
+        save(source, 10)
+    save(source, 11)
+    source.prune(1)
+    assert source.owner().superseded == ()
+    copy_checkpoints(source, target)
+    assert problems(target, [1, 2, 3, 4, 5, 6, 11]) == []
+    key = FilesystemLayout().manifest(11)
+    (Path(target.url) / key).write_bytes(b"{")
+    found = target.recover_latest_validated()
+    assert found.chosen_id not in (4, 5, 6)
+    assert found.superseded >= {4, 5, 6}
+    assert copy_again_changes_nothing(source, target)
+
+
+def copy_again_changes_nothing(source: CheckpointStore, target: CheckpointStore) -> bool:
+    before = target.owner()
+    with suppress(DamageError):
+        copy_checkpoints(source, target)
+    return target.owner() == before
+
+
+def test_checkpoints_of_the_same_timeline_go_on_to_count_when_the_source_has_pruned_them(
+    target: CheckpointStore,
+) -> None:
+    source = in_memory()
+    source.claim()
+    for checkpoint_id in range(1, 4):
+        save(source, checkpoint_id)
+    copy_checkpoints(source, target)
+    source.prune(1)
+    save(source, 4)
+    copy_checkpoints(source, target)
+    assert target.owner().superseded == ()
+    (Path(target.url) / FilesystemLayout().manifest(4)).write_bytes(b"{")
+    assert target.recover_latest_validated().chosen_id == 3
+
+
+@pytest.mark.parametrize("inner", ["tmp/backup", "probe/b", "deep/er"])
+def test_a_store_inside_the_other_is_refused_either_way(tmp_path: Path, inner: str) -> None:
+    with open_store(tmp_path / "store") as outer:
+        save(outer, 1)
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    for one, two in [("store", f"link/{inner}"), (f"link/{inner}", "store")]:
+        with pytest.raises(InvalidInputError, match="inside"):
+            plan_copy(open_store(tmp_path / one), open_store(tmp_path / two))
+    plan_copy(open_store(tmp_path / "store"), open_store(tmp_path / "store-2"))
+
+
+def test_one_bucket_is_recognised_however_it_is_spelled() -> None:
+    def place(url: str, endpoint: str = "http://127.0.0.1:9") -> CheckpointStore:
+        options = {"endpoint": endpoint, "region": "us-east-1", "skip_signature": "true"}
+        return open_store(url, storage_options=options)
+
+    for two, why in [("s3a://b/x/", "same store"), ("s3a://b/x/tmp", "inside"), ("s3://b", "insi")]:
+        with pytest.raises(InvalidInputError, match=why):
+            plan_copy(place("s3://b/x"), place(two))
+    here = place("s3://b/x").backend.address
+    assert here != place("s3://b/xx").backend.address
+    assert here != place("s3://b/x", "http://127.0.0.1:10").backend.address

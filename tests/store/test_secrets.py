@@ -17,6 +17,8 @@ from seamark.store.secrets import Redactor
         "fs.azure.account.key.acc.dfs.core=HIDEME",
         "s3a://AKIA:HIDE/ME@bucket/in",
         "https://user:HIDEME@host/x",
+        "s3:/AKIA:HIDE/ME@bucket/in",
+        "redis://:HIDE@ME@host/0",
         "https://host/x?sig=HIDEME&se=1",
         "Authorization: Bearer HIDEME",
         "X-Amz-Signature=HIDEME",

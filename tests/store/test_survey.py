@@ -8,6 +8,7 @@ import pytest
 
 from seamark import CheckpointManifest, OperatorCheckpoint
 from seamark.store import Blobs, CheckpointStore
+from seamark.store.blobs import Blob
 from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.inspection import Kind
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
@@ -120,3 +121,24 @@ def test_a_plan_of_a_clean_up_is_what_it_removes(place: Place) -> None:
     assert planned[0].size == 6
     assert other.cleanup_orphans(0) == 1
     assert other.plan_cleanup(0) == []
+
+
+def test_a_plan_of_a_prune_reads_a_shared_parent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = MemoryBlobs(), ObjectLayout()
+    store = CheckpointStore(*place)
+    for number in range(1, 21):
+        parent = number - 1 or None
+        store.save(
+            CheckpointManifest.new(number, number, is_incremental=bool(parent), parent_id=parent)
+        )
+    reads: list[str] = []
+    read = MemoryBlobs.read
+
+    def counted(self: MemoryBlobs, key: str, limit: int) -> Blob | None:
+        reads.append(key)
+        return read(self, key, limit)
+
+    monkeypatch.setattr(MemoryBlobs, "read", counted)
+    verdicts = CheckpointStore(*place).plan_prune(1)
+    assert all(verdict.keep for verdict in verdicts)
+    assert len(reads) <= 25

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
+from typing import Final
+
+_INTERRUPTED: Final = 130
 
 
 def main() -> int:
@@ -12,8 +16,18 @@ def main() -> int:
     Works without the ``cli`` extra in so far as it says how to get it.
     """
     if find_spec("click") is None or find_spec("rich") is None:
-        sys.stderr.write("error: the command line needs an extra: pip install 'seamark[cli]'\n")
+        _say("error: the command line needs an extra: pip install 'seamark[cli]'")
         return 1
-    from seamark.cli.app import run
+    try:
+        from seamark.cli.app import run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:  # while it was being loaded
+        _say("Interrupted.")
+        return _INTERRUPTED
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{line}\n")

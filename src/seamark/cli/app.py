@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import click
@@ -13,6 +15,7 @@ from seamark._version import __version__
 from seamark.cli.lazy import LazyGroup
 from seamark.cli.logs import log_lines
 from seamark.cli.settings import Settings, settings
+from seamark.cli.streams import fault_of_stdout, give_up_stdout, prepare_streams
 
 COMMANDS: Final = {
     "list": ("seamark.cli.list_", "List the checkpoints of a store, newest first."),
@@ -66,24 +69,25 @@ def run(args: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if args is None else args)
     if args is None and "_SEAMARK_COMPLETE" in os.environ:
         app.main(arguments, prog_name="seamark")  # a shell asks for completions
+    prepare_streams()
     try:
         with log_lines():
             code = _run(arguments)
-        sys.stdout.flush()
-        return code
+        lost = fault_of_stdout()
+        return code if lost is None else _tell(lost, Settings())
     except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
+        with suppress(OSError):
+            click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        # whoever read has seen enough; the interpreter would complain when it flushes at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_stdout()  # whoever read has seen enough
         return _PIPE_CLOSED
 
 
 def _run(arguments: list[str]) -> int:
     asked = Settings()
     try:
-        with app.make_context("seamark", arguments) as context:
+        with app.make_context("seamark", list(arguments)) as context:
             try:
                 app.invoke(context)
             finally:
@@ -92,13 +96,20 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        from seamark.cli.failures import tell_usage
+
+        # what is wrong may stand before the option that asks for JSON
+        before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        return tell_usage(error, replace(asked, as_json=asked.as_json or "--json" in before))
     except click.Abort:
         raise KeyboardInterrupt from None
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - told as what it is, with its trace on request
-        from seamark.cli.failures import tell
+        return _tell(error, asked)
 
-        return tell(error, asked)
+
+def _tell(error: Exception, asked: Settings) -> int:
+    from seamark.cli.failures import tell
+
+    return tell(error, asked)

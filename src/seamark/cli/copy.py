@@ -9,6 +9,7 @@ import click
 
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, bar, hint, print_json, styled
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import local_path, opened, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
@@ -16,6 +17,7 @@ from seamark.pipeline.figures import size_text
 from seamark.spark.copying import copy_checkpoints
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy_survey import Copied, CopyPlan, plan_copy
+from seamark.store.ownership import default_writer
 
 
 def _options(
@@ -32,8 +34,8 @@ def _options(
 
 
 @click.command("copy", cls=Command)
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", type=PLACE)
+@click.argument("target", type=PLACE)
 @click.argument("checkpoint", metavar="[ID]", required=False)
 @click.option("--pins", is_flag=True, help="Copy the pins of these checkpoints too.")
 @click.option(
@@ -44,8 +46,18 @@ def _options(
     callback=_options,
     help="Like --storage-option, for the target; without any, the target gets the same ones.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Also when a writer may be using TARGET: it is stopped by that.",
+)
 def command(
-    source: str, target: str, checkpoint: str | None, pins: bool, to_options: dict[str, str]
+    source: str,
+    target: str,
+    checkpoint: str | None,
+    pins: bool,
+    to_options: dict[str, str],
+    take_over: bool,
 ) -> None:
     """Copy checkpoints to another store, verified.
 
@@ -54,6 +66,8 @@ def command(
     """
     with _opened_source(source) as here, _opened_target(target, to_options) as there:
         wanted = resolve_id(here, checkpoint) if checkpoint is not None else None
+        if take_over:
+            _take_over(here, there, wanted)
         plan = plan_copy(here, there, wanted, pins=pins)
         with bar("copying", plan.size, of_bytes=True) as advance:
             results = copy_checkpoints(here, there, plan, advance=advance)
@@ -90,6 +104,15 @@ def _opened_target(url: str, options: dict[str, str]) -> Iterator[CheckpointStor
     given = options or settings().storage_options
     with open_store(url, storage_options=given if local_path(url) is None else None) as store:
         yield store
+
+
+def _take_over(source: CheckpointStore, target: CheckpointStore, wanted: int | None) -> None:
+    """Fence whoever has claimed the target and give it back, unless the copy would be refused."""
+    owner = target.owner()
+    if owner.generation and not owner.released:
+        plan_copy(source, target, wanted, take_over=True)
+        target.claim(writer=f"{default_writer()} copy")
+        target.parts.ownership.release()
 
 
 def _require(wanted: int, results: list[Copied], source: CheckpointStore) -> None:

@@ -15,7 +15,7 @@ from seamark.spark.placement import state_id, states_beside
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
 from seamark.store.inspection import LONGEST_CHAIN
-from seamark.store.owner import Owner, Standing, standing
+from seamark.store.owner import Owner, Standing, standing, superseded_by
 from seamark.store.survey import known_pins
 
 _PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
@@ -164,7 +164,7 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "full": not manifest.is_incremental,
         "parents": [m.checkpoint_id for m in chain[1:]],
         "broken_chain": broken,
-        "supersedes": extra.get("supersedes") or [],
+        "supersedes": merged(superseded_by(manifest)),
         "new_bytes": sum(o.new_bytes for o in operators.values()),
         "stored_bytes": sum(o.stored_bytes for o in operators.values()),
         "size_bytes": manifest.size_bytes,
@@ -184,6 +184,17 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),
     }
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Ranges of ids in their order, those that overlap or touch as one."""
+    found: list[list[int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1][1] = max(found[-1][1], last)
+        else:
+            found.append([first, last])
+    return found
 
 
 def _standing(owner: Owner, manifest: CheckpointManifest) -> str:

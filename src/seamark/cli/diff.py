@@ -11,6 +11,7 @@ import click
 from seamark.cli.describing import describe
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, print_json, time_text
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.pipeline.figures import seconds_text, size_text
@@ -19,7 +20,7 @@ _LONGEST_VALUE = 40
 
 
 @click.command("diff", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.argument("a")
 @click.argument("b")
 def command(store: str, a: str, b: str) -> None:

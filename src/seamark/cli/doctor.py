@@ -10,6 +10,8 @@ import click
 from seamark.cli.gc import plan as plan_gc
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_json, styled
+from seamark.cli.places import PLACE
+from seamark.cli.rebuilding import rebuild_asked
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import opened, require_path
 from seamark.errors import SeamarkError
@@ -27,14 +29,19 @@ _PROGRESS = ("redis", "rediss", "rocksdb")
 
 
 @click.command("doctor", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.option("--read-only", is_flag=True, help="Write nothing, not even a probe.")
-def command(store: str, read_only: bool) -> None:
+@click.option("--rebuild-owner", is_flag=True, help="Make a damaged or lost owner.json anew.")
+@click.option("--yes", is_flag=True, help="Do that. Without this it is only shown.")
+def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None:
     """Find out whether a store can be relied on.
 
     STORE is a store of checkpoints, or a progress store (redis://, rocksdb://). Probes are written
     and removed again. Warnings alone are no failure.
     """
+    if rebuild_owner or yes:
+        rebuild_asked(store, rebuild_owner=rebuild_owner, read_only=read_only, yes=yes)
+        return
     if urlsplit(store).scheme.lower() in _PROGRESS:
         url, checks = _check_progress(store)
     else:

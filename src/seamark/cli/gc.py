@@ -9,10 +9,12 @@ import click
 from seamark.cli.durations import duration, duration_text
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, age_text, hint, print_json
+from seamark.cli.places import PLACE
 from seamark.cli.removing import (
     claim_to_remove,
     drop_states,
     removal_options,
+    require_store,
     unreferenced_states,
 )
 from seamark.cli.settings import Command, settings
@@ -23,10 +25,11 @@ from seamark.spark.placement import STATE_PREFIX, states_beside
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.blobs import Entry
+from seamark.store.housekeeping import INTERRUPTED
 
 
 @click.command("gc", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.option(
     "--min-age",
     type=duration,
@@ -36,7 +39,7 @@ from seamark.store.blobs import Entry
     help="Leave alone what is younger: it may be a save in flight.",
 )
 @removal_options
-def command(store: str, min_age: float, yes: bool, take_over: bool) -> None:
+def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool) -> None:
     """Remove what unfinished writes have left.
 
     State without a manifest, temporary files, and partitioned state that no checkpoint points at.
@@ -44,9 +47,11 @@ def command(store: str, min_age: float, yes: bool, take_over: bool) -> None:
     alone.
     """
     with opened(store) as found:
+        require_store(found, or_empty=True)
         document = plan(found, min_age)
-        if yes and document["remove"]:
-            _do(found, document, min_age, take_over=take_over)
+        if yes and (document["remove"] or take_over):
+            claim_to_remove(found, "gc", take_over=take_over, force=force)
+            _do(found, document, min_age)
     if settings().as_json:
         print_json(document)
     else:
@@ -61,7 +66,7 @@ def plan(store: CheckpointStore, min_age: float) -> Document:
         orphans |= {entry.key: entry for entry in states_beside(store).plan_cleanup(min_age)}
     except RefusedError as error:
         warnings.append(f"partitioned state was left alone: {error.what}")
-    states, left = unreferenced_states(store)
+    states, left = unreferenced_states(store, min_age)
     warnings += [left] if left else []
     sizes = states_beside(store).sizes(states) if states else {}
     rows = [_orphan(entry) for entry in orphans.values()]
@@ -80,8 +85,10 @@ def plan(store: CheckpointStore, min_age: float) -> Document:
 def _orphan(entry: Entry) -> Document:
     if entry.key.startswith("tmp/"):
         why = "an unfinished write"
-    elif entry.key.startswith("probe/"):
+    elif entry.key.startswith(("probe/", "locks/")):
         why = "a probe of the store"
+    elif entry.key.endswith(".json"):
+        why = INTERRUPTED
     else:
         why = "no checkpoint refers to it"
     return {
@@ -101,10 +108,9 @@ def _state(found: CheckpointId, size: int | None) -> Document:
     }
 
 
-def _do(store: CheckpointStore, document: Document, min_age: float, *, take_over: bool) -> None:
-    claim_to_remove(store, "gc", take_over=take_over)
+def _do(store: CheckpointStore, document: Document, min_age: float) -> None:
     document["removed"] = store.cleanup_orphans(min_age)
-    dropped, left = drop_states(store)
+    dropped, left = drop_states(store, min_age)
     document["removed"] += dropped
     try:
         document["removed"] += states_beside(store).cleanup_orphans(min_age)

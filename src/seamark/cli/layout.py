@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -11,20 +9,15 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
-from seamark.cli.output import WIDTH, stdout
+from seamark.cli.output import screen_width, stdout
+from seamark.cli.visible import visible
+from seamark.cli.wrapping import wrapped
 
 Cell = str | Text
 
 _GAP: Final = "  "
 _NARROWEST: Final = 10
 _NOTE_INDENT: Final = 4
-
-
-def screen_width() -> int:
-    """As wide as the terminal, 80 columns off one."""
-    if not stdout().is_terminal:
-        return WIDTH
-    return max(shutil.get_terminal_size((WIDTH, 24)).columns, 40)
 
 
 def print_rows(
@@ -39,7 +32,7 @@ def print_rows(
     Headings that are in ``right`` are set to the right. Fast enough for thousands of rows.
     """
     coloured = stdout().is_terminal
-    table = [list(row) if coloured else [_plain(cell) for cell in row] for row in rows]
+    table = [[_shown(cell, coloured=coloured) for cell in row] for row in rows]
     told = [*notes]
     told += [""] * (len(table) - len(told))
     width = screen_width()
@@ -49,24 +42,34 @@ def print_rows(
     lines = _row_lines(bold, widths, rightward)
     for row, note in zip(table, told, strict=True):
         lines += _row_lines(row, widths, rightward)
-        lines += wrapped(note, width, _NOTE_INDENT) if note else []
+        lines += _paragraphs(visible(note), width, _NOTE_INDENT) if note else []
     print_text(lines)
 
 
 def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
-    """Print labels with what they are, the second line of a long one below the first."""
-    told = list(facts)
-    label_width = max((cell_len(label) for label, _ in told), default=0)
-    lines: list[Text] = []
+    """Print labels with what they are, the second line of a long one below the first.
+
+    A label that would leave too little room has a line of its own.
+    """
+    told = [(visible(label), value) for label, value in facts]
+    width = screen_width()
+    widest = width // 2 - indent - len(_GAP)
+    label_width = max((n for label, _ in told if (n := cell_len(label)) <= widest), default=0)
+    lines: list[Text | str] = []
     for label, value in told:
-        start = " " * indent + label.ljust(label_width) + _GAP
-        lines += _hanging(start, value, screen_width())
+        start = " " * indent
+        if cell_len(label) > widest:
+            lines += wrapped(label, width, first=start, more=start, cut=True)
+            start += " " * label_width + _GAP
+        else:
+            start += label + " " * (label_width - cell_len(label)) + _GAP
+        lines += _hanging(start, value, width)
     print_text(lines)
 
 
 def print_paragraph(text: str, *, indent: int = 0) -> None:
     """Print a text, wrapped."""
-    print_text(wrapped(text, screen_width(), indent))
+    print_text(_paragraphs(text, screen_width(), indent))
 
 
 def print_text(lines: Sequence[Text | str]) -> None:
@@ -80,33 +83,22 @@ def print_text(lines: Sequence[Text | str]) -> None:
         click.echo("\n".join(map(_plain, lines)))
 
 
-def wrapped(text: str, width: int, indent: int = 0, *, cut: bool = False) -> list[str]:
-    """The lines of a text, none longer than ``width`` as long as it has places to break.
-
-    ``cut`` breaks a longer word too; without it a path stays whole, to be copied.
-    """
+def _paragraphs(text: str, width: int, indent: int = 0) -> list[str]:
+    """The lines of a text, each of its own ones wrapped."""
+    start = " " * indent
     return [
         line
-        for paragraph in text.splitlines() or [""]
-        for line in textwrap.wrap(
-            paragraph,
-            width,
-            initial_indent=" " * indent,
-            subsequent_indent=" " * indent,
-            break_on_hyphens=False,
-            break_long_words=cut,
-        )
-        or [""]
+        for paragraph in visible(text, lines=True).split("\n")
+        for line in wrapped(paragraph, width, first=start, more=start) or [""]
     ]
 
 
 def _hanging(start: str, value: Cell, width: int) -> list[Text]:
     style = value.style if isinstance(value, Text) else ""
-    plain = value.plain if isinstance(value, Text) else value
-    room = max(width - len(start), _NARROWEST)
-    first, *more = wrapped(plain, room)
+    used = cell_len(start)
+    first, *more = _paragraphs(_plain(value), max(width - used, _NARROWEST))
     lines = [Text.assemble(start, (first, style))]
-    return lines + [Text.assemble(" " * len(start), (line, style)) for line in more]
+    return lines + [Text.assemble(" " * used, (line, style)) for line in more]
 
 
 def _fitted(table: Sequence[Sequence[Cell]], width: int) -> list[int]:
@@ -126,11 +118,19 @@ def _plain(cell: Cell) -> str:
     return cell.plain if isinstance(cell, Text) else cell
 
 
+def _shown(cell: Cell, *, coloured: bool) -> Cell:
+    """A cell without anything that a terminal would obey, line ends among it."""
+    text = visible(_plain(cell))
+    return Text(text, cell.style) if coloured and isinstance(cell, Text) else text
+
+
 def _row_lines(
     row: Sequence[Cell], widths: Sequence[int], rightward: Sequence[bool]
 ) -> list[Text | str]:
     parts = [
-        [plain] if cell_len(plain := _plain(cell)) <= width else wrapped(plain, width, cut=True)
+        [plain]
+        if cell_len(plain := _plain(cell)) <= width
+        else wrapped(plain, width, cut=True) or [""]
         for cell, width in zip(row, widths, strict=True)
     ]
     styles = [cell.style if isinstance(cell, Text) else "" for cell in row]

@@ -17,9 +17,11 @@ from seamark.cli.output import (
     print_json,
     styled,
 )
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import local_path, opened
 from seamark.cli.verifying import check_all
+from seamark.errors import DamageError
 from seamark.pipeline.figures import seconds_text, size_text
 from seamark.store import CheckpointStore
 
@@ -27,13 +29,13 @@ HEADINGS = ("ID", "EPOCH", "WHEN", "STATUS", "TOOK", "NEW", "FULL", "SINKS")
 
 
 @click.command("list", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.option("--verify", is_flag=True, help="Read and check all bytes instead of trusting.")
 def command(store: str, verify: bool) -> None:
     """List the checkpoints of a store, newest first.
 
     STORE is a path or URL. A manifest is always checked against its own checksum; --verify also
-    reads all state.
+    reads all state, and exits with 3 when something is damaged.
     """
     with opened(store) as found:
         known = summaries(found)
@@ -42,8 +44,10 @@ def command(store: str, verify: bool) -> None:
         document = listing_document(found, known) | {"verified": verify}
     if settings().as_json:
         print_json(document)
-        return
-    show(document, store)
+    else:
+        show(document, store)
+    if verify and _damaged(document):
+        raise click.exceptions.Exit(DamageError.exit_code)
 
 
 def _verify(store: CheckpointStore, known: dict[int, Summary]) -> None:
@@ -75,10 +79,17 @@ def show(document: Document, url: str) -> None:
     newest = document["newest_valid"]
     count = f"{len(rows)} checkpoint{'s' if len(rows) != 1 else ''}"
     told = f"newest valid {newest}" if newest is not None else "none is valid"
-    verified = " · all bytes verified" if document["verified"] else ""
+    damaged = _damaged(document)
+    verified = ""
+    if document["verified"]:
+        verified = f" · all bytes read, {damaged} damaged" if damaged else " · all bytes verified"
     stored = size_text(document["stored_bytes"])
     print_paragraph(f"{count} · {told} · {stored} stored{verified}")
     _say_next(document, url)
+
+
+def _damaged(document: Document) -> int:
+    return sum(row["status"] == "damaged" for row in document["checkpoints"])
 
 
 def _cells(row: Document) -> list[str | Text]:

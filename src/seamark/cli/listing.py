@@ -48,9 +48,13 @@ class Summary:
         return "valid" if all(s == "Committed" for s in self.sinks.values()) else "committing"
 
 
-def summaries(store: CheckpointStore) -> dict[int, Summary]:
-    """Every checkpoint by id, newest first. One that builds on a broken one is damaged too."""
-    found = {seen.checkpoint_id: _summary(seen) for seen in store.survey()}
+def summaries(store: CheckpointStore, *, unreadable: bool = False) -> dict[int, Summary]:
+    """Every checkpoint by id, newest first. One that builds on a broken one is damaged too.
+
+    ``unreadable`` is for who looks at each one anyway: those are listed, and nothing is known.
+    """
+    survey = store.survey(unreadable=unreadable)
+    found = {seen.checkpoint_id: _summary(seen) for seen in survey}
     partitioned = {s.state for s in found.values() if s.state is not None}
     sizes = states_beside(store).sizes(sorted(partitioned)) if partitioned else {}
     for one in found.values():

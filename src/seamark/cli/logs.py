@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from seamark.cli.visible import visible
+
 _SHORTEST: Final = 4  # hiding shorter values would garble ordinary words
+_LONG: Final = 12  # longer ones are in no ordinary word
 _ORDINARY: Final = frozenset({"true", "false", "none"})
+_HARMLESS: Final = re.compile(
+    r"(?:aws_|google_|azure_)?(?:default_)?(?:region|allow_http|virtual_hosted_style_request"
+    r"|conditional_put|copy_if_not_exists|skip_signature|checksum(?:_algorithm)?"
+    r"|(?:connect_)?timeout|unsigned_payload|imdsv1_fallback|use_emulator|use_fabric_endpoint)",
+    re.IGNORECASE,
+)
+"""Names of options whose values are no secret, and often ordinary words."""
 
 
 def redactor(options: Mapping[str, str]) -> Callable[[str], str]:
-    """What hides the value of every storage option, whatever its name, and any other secret."""
+    """What hides the value of every storage option that may be one, and any other secret.
+
+    A short value of a name that tells no secret is hidden where it stands as a word of its own.
+    """
     from seamark.store.secrets import HIDDEN, Redactor
 
-    values = {v for v in options.values() if len(v) >= _SHORTEST and v.lower() not in _ORDINARY}
-    by_length = sorted(values, key=len, reverse=True)
+    values = {v for name, v in options.items() if _may_be_secret(name, v)}
+    patterns = [_pattern(value) for value in sorted(values, key=len, reverse=True)]
     known = Redactor(options)
 
     def redact(text: str) -> str:
-        for value in by_length:
-            text = text.replace(value, HIDDEN)
+        for pattern in patterns:
+            text = pattern.sub(HIDDEN, text)
         return known(text)
 
     return redact
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    if len(value) < _SHORTEST or value.lower() in _ORDINARY:
+        return False
+    return not _HARMLESS.fullmatch(name)
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    bare = re.escape(value)
+    return re.compile(bare if len(value) >= _LONG else rf"(?<!\w){bare}(?!\w)")
 
 
 class _Lines(logging.Handler):
@@ -39,7 +64,9 @@ class _Lines(logging.Handler):
         """Write one record; what cannot be written is given up, as logging does."""
         try:
             line = f"{record.levelname.lower()}: {self.format(record)}"
-            sys.stderr.write(redactor(self.options)(line) + "\n")
+            told = visible(redactor(self.options)(line), lines=True)
+            # a second line never looks like one of its own
+            sys.stderr.write(told.replace("\n", "\n  ") + "\n")
         except Exception:  # noqa: BLE001 - logging's own way of telling
             self.handleError(record)
 

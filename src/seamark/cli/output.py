@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import textwrap
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +12,14 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import click
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from seamark.cli.settings import settings
+from seamark.cli.visible import visible, visible_json
+from seamark.cli.wrapping import wrapped
 from seamark.errors import SeamarkError
 
 WIDTH: Final = 80
@@ -58,8 +62,13 @@ def stderr() -> Console:
 
 
 def print_json(document: object) -> None:
-    """Print one JSON document on one line."""
-    click.echo(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")))
+    """Print one JSON document on one line, in ASCII where the stream does not take all of it."""
+    text = visible_json(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")))
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(document, separators=(", ", ": "))
+    click.echo(text)
 
 
 def styled(word: str) -> Text:
@@ -85,7 +94,7 @@ def table(
             no_wrap=not is_last,
         )
     for row in rows:
-        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        made.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
     return made
 
 
@@ -100,7 +109,7 @@ def print_table(made: Table) -> None:
 def hint(text: str) -> None:
     """Say what to type next; not with ``-q``."""
     if not settings().quiet:
-        stdout().print(Text(text))
+        stdout().print(Text(visible(text, lines=True)))
 
 
 def age_text(timestamp_ms: int, now: float | None = None) -> str:
@@ -165,31 +174,30 @@ def bar(what: str, total: float | None, *, of_bytes: bool = False) -> Iterator[A
         yield advance
 
 
+def screen_width(console: Console | None = None) -> int:
+    """As wide as the terminal, 80 columns off one; stdout's unless another one is given."""
+    if not (console or stdout()).is_terminal:
+        return WIDTH
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns, 40)
+
+
 def error_lines(error: SeamarkError) -> list[str]:
     """Lay out an error: what happened, then where and what to do next, then its exit code."""
-    headline, *more = error.what.splitlines() or [type(error).__name__]
-    details = [*more, *(error.where or "").splitlines(), *(error.hint or "").splitlines()]
-    lines = _folded(f"error: {headline}", "")
-    for detail in details:
-        lines += _folded(detail.strip(), "  ")
-    code = f"exit code {error.exit_code}"
-    if len(lines) > 1 and len(lines[-1]) + 2 + len(code) <= WIDTH:
-        lines[-1] += code.rjust(WIDTH - len(lines[-1]))
-    else:
-        lines.append(code.rjust(WIDTH))
-    return lines
-
-
-def _folded(text: str, indent: str) -> list[str]:
-    """Lines of at most 80 columns; a path or command that is longer stays whole."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
+    what, where, hinted = (
+        visible(part or "", lines=True).split("\n")
+        for part in (error.what, error.where, error.hint)
     )
+    width = screen_width(stderr())
+    headline = what[0] or type(error).__name__
+    lines = wrapped(f"error: {headline}", width, more="  ")
+    for detail in (*what[1:], *where, *hinted):
+        lines += wrapped(detail.strip(), width, first="  ", more="  ")
+    code = f"exit code {error.exit_code}"
+    if len(lines) > 1 and cell_len(lines[-1]) + 2 + len(code) <= width:
+        lines[-1] += code.rjust(width - cell_len(lines[-1]))
+    else:
+        lines.append(code.rjust(width))
+    return lines
 
 
 def print_error(error: SeamarkError) -> None:

@@ -7,12 +7,15 @@ import click
 from seamark.cli.durations import duration
 from seamark.cli.layout import print_paragraph
 from seamark.cli.output import hint, print_json, time_text
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import opened, resolve_id
+from seamark.cli.visible import visible
+from seamark.errors import CheckpointNotFoundError, InvalidInputError
 
 
 @click.command("pin", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
 @click.argument("name")
 @click.option("--expires", type=duration, metavar="SPAN", help="Until then only, like 30d.")
@@ -22,9 +25,14 @@ def command(store: str, checkpoint: str, name: str, expires: float | None) -> No
     Neither it nor anything that it builds on is pruned as long as the pin is there. A pipeline
     that is running is not disturbed.
     """
+    _check(name)
     with opened(store) as found:
         checkpoint_id = resolve_id(found, checkpoint)
-        pin = found.pin(name, checkpoint_id, expires_in=expires)
+        try:
+            pin = found.pin(name, checkpoint_id, expires_in=expires)
+        except CheckpointNotFoundError as error:
+            shows = f"'seamark list {store}' shows which there are."
+            raise CheckpointNotFoundError(error.what, where=error.where, hint=shows) from None
         url = found.url
     if settings().as_json:
         print_json(
@@ -40,3 +48,19 @@ def command(store: str, checkpoint: str, name: str, expires: float | None) -> No
     until = f" until {time_text(pin.expires_at_ms)}" if pin.expires_at_ms is not None else ""
     print_paragraph(f"Checkpoint {checkpoint_id} is pinned as {name}{until}.")
     hint(f"To undo it:  seamark unpin {store} {name}")
+
+
+def _check(name: str) -> None:
+    """Refuse a name by which another checkpoint would be found, or that a screen cannot show."""
+    if visible(name) != name:
+        raise InvalidInputError(
+            "a pin cannot have a control character in its name",
+            where=visible(name),
+            hint="Choose a name that can be typed.",
+        )
+    if name.lower() == "latest" or name.isdecimal():
+        taken = "the newest checkpoint" if name.lower() == "latest" else "a checkpoint by its id"
+        raise InvalidInputError(
+            f"a pin cannot be called {name}: that means {taken}",
+            hint="Choose another name, like before-upgrade.",
+        )

@@ -8,21 +8,28 @@ from seamark.cli.durations import duration
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import Summary, summaries
 from seamark.cli.output import Document, age_text, hint, print_json, styled
+from seamark.cli.places import PLACE
 from seamark.cli.removing import claim_to_remove, drop_states, removal_options
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import opened
 from seamark.pipeline.figures import size_text
 from seamark.store import CheckpointStore
+from seamark.store.housekeeping import INTERRUPTED
 from seamark.store.retention import Verdict
 
 
 @click.command("prune", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="The newest N valid ones.")
 @click.option("--keep-within", type=duration, metavar="SPAN", help="All that are younger, like 7d.")
 @removal_options
 def command(
-    store: str, keep: int | None, keep_within: float | None, yes: bool, take_over: bool
+    store: str,
+    keep: int | None,
+    keep_within: float | None,
+    yes: bool,
+    take_over: bool,
+    force: bool,
 ) -> None:
     """Remove checkpoints that a rule does not keep.
 
@@ -35,26 +42,20 @@ def command(
         known = summaries(found)
         verdicts = found.plan_prune(keep, within=keep_within)
         document = _document(found, verdicts, known)
-        if yes and document["remove"]:
-            _do(found, document, keep, keep_within, take_over=take_over)
+        if yes and (document["remove"] or take_over):
+            claim_to_remove(found, "prune", take_over=take_over, force=force)
+            _do(found, document, keep, keep_within)
     if settings().as_json:
         print_json(document)
         return
     show(document, yes=yes)
 
 
-def _do(
-    store: CheckpointStore,
-    document: Document,
-    keep: int | None,
-    within: float | None,
-    *,
-    take_over: bool,
-) -> None:
-    claim_to_remove(store, "prune", take_over=take_over)
-    document["removed"] = store.prune(keep, within=within)
-    document["removed_states"], left = drop_states(store)
-    document["warnings"] += [left] if left else []
+def _do(store: CheckpointStore, document: Document, keep: int | None, within: float | None) -> None:
+    left = sum(row["reason"] == INTERRUPTED for row in document["remove"])
+    document["removed"] = store.prune(keep, within=within) + left
+    document["removed_states"], why = drop_states(store)
+    document["warnings"] += [why] if why else []
     document["done"] = True
 
 

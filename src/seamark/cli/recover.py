@@ -7,6 +7,7 @@ import click
 from seamark.cli.describing import chain_of, operators_of, sinks
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, hint, print_json, styled
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened
 from seamark.errors import DamageError, StoreUnavailableError
@@ -15,7 +16,7 @@ from seamark.store import CheckpointStore
 
 
 @click.command("recover", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.option("--explain", is_flag=True, help="Show the walk. Nothing is changed.")
 def command(store: str, explain: bool) -> None:
     """Explain which checkpoint a start would choose.
@@ -49,15 +50,17 @@ def command(store: str, explain: bool) -> None:
 def explain_walk(store: CheckpointStore) -> Document:
     """What ``seamark recover --explain --json`` prints."""
     walk = store.recover_latest_validated()
-    reset = bool(walk.skipped) and all("superseded" in why for _, why in walk.skipped)
     outcome = "chosen" if walk.chosen_id is not None else "nothing usable"
-    if walk.chosen_id is None and (walk.fresh_start or reset):
+    if walk.begins_anew:
         outcome = "fresh start"
     document: Document = {
         "store": store.url,
         "outcome": outcome,
         "chosen": None,
-        "skipped": [{"id": number, "reason": why} for number, why in walk.skipped],
+        "skipped": [
+            {"id": number, "reason": why, "superseded": number in walk.superseded}
+            for number, why in walk.skipped
+        ],
         "examined": walk.examined,
         "seconds": round(walk.elapsed, 3),
         "warnings": list(walk.warnings),
@@ -139,7 +142,7 @@ def _consequence(document: Document) -> str:
     chosen, skipped = document["chosen"], document["skipped"]
     took = seconds_text(document["seconds"])
     told = f"A start goes on with epoch {chosen['epoch'] + 1}. The walk took {took}."
-    damaged = [str(s["id"]) for s in skipped if "superseded" not in s["reason"]]
+    damaged = [str(s["id"]) for s in skipped if not s["superseded"]]
     if damaged:
         told += (
             f" The epochs of {', '.join(damaged)} run again, from the offsets that were planned "

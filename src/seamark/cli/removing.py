@@ -7,16 +7,30 @@ from typing import Any
 
 import click
 
-from seamark.errors import DamageError, FencedError, SeamarkError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FencedError,
+    RefusedError,
+    SeamarkError,
+)
 from seamark.spark.placement import drop_unreferenced, states_beside, unreferenced
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
+from seamark.store.filesystem import TEMPORARY
+from seamark.store.housekeeping import is_store
+from seamark.store.layout import PROBE_PREFIX
 from seamark.store.ownership import default_writer
+
+force_option = click.option(
+    "--force", is_flag=True, help="Also when another system wrote the newest checkpoint."
+)
 
 
 def removal_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--yes`` and ``--take-over``."""
+    """``--yes``, ``--take-over`` and ``--force``."""
     for option in (
+        force_option,
         click.option(
             "--take-over",
             is_flag=True,
@@ -28,12 +42,51 @@ def removal_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def claim_to_remove(store: CheckpointStore, what: str, *, take_over: bool) -> None:
+def require_store(store: CheckpointStore, *, or_empty: bool = False) -> None:
+    """:class:`CheckpointNotFoundError` for a place that nothing shows to be a store.
+
+    ``or_empty`` lets pass one that has nothing of what a store could have left either.
+    """
+    if is_store(store.parts):
+        return
+    if not or_empty or any(store.backend.entries(name) for name in (TEMPORARY, PROBE_PREFIX)):
+        raise CheckpointNotFoundError(
+            "this is not a store: it has neither owner.json nor checkpoints",
+            where=store.url,
+            hint="Nothing was changed. Is the path right?",
+        )
+
+
+def refuse_foreign(store: CheckpointStore, *, force: bool) -> None:
+    """:class:`RefusedError` when another system wrote the newest checkpoint, unless ``force``.
+
+    It knows nothing of our claims, so it may be running, and it may need what would go.
+    """
+    if force:
+        return
+    try:
+        newest = store.load_latest()
+    except DamageError:
+        return
+    if newest is not None and not newest.is_ours:
+        raise RefusedError(
+            f"another system wrote checkpoint {newest.checkpoint_id}, the newest one",
+            where=store.url,
+            hint="Nothing was changed. It does not know who has claimed this store and may be "
+            "using it. When it never will again, --force does it.",
+        )
+
+
+def claim_to_remove(
+    store: CheckpointStore, what: str, *, take_over: bool, force: bool = False
+) -> None:
     """Become the only writer for as long as things are removed.
 
     A pipeline that is running is not stopped by that: :class:`FencedError`, unless
     ``take_over``. The claim is given back when the store is closed.
     """
+    require_store(store)
+    refuse_foreign(store, force=force)
     if not take_over:
         try:
             store.check_claim()
@@ -48,20 +101,22 @@ def claim_to_remove(store: CheckpointStore, what: str, *, take_over: bool) -> No
     store.claim(writer=f"{default_writer()} {what}")
 
 
-def unreferenced_states(store: CheckpointStore) -> tuple[list[CheckpointId], str | None]:
-    """Partitioned state that nobody points at, or why that cannot be told."""
+def unreferenced_states(
+    store: CheckpointStore, min_age: float
+) -> tuple[list[CheckpointId], str | None]:
+    """Partitioned state of that age that nobody points at, or why that cannot be told."""
     try:
-        return unreferenced(store, states_beside(store)), None
+        return unreferenced(store, states_beside(store), min_age), None
     except DamageError as error:
         return [], _cannot_tell(error)
 
 
-def drop_states(store: CheckpointStore) -> tuple[int, str | None]:
+def drop_states(store: CheckpointStore, min_age: float | None = None) -> tuple[int, str | None]:
     """Remove it; how many, and why not if it could not be told."""
     states = states_beside(store)
     before = len(states.list())
     try:
-        return before - drop_unreferenced(store, states), None
+        return before - drop_unreferenced(store, states, min_age), None
     except DamageError as error:
         return 0, _cannot_tell(error)
 

@@ -14,6 +14,8 @@ from seamark.cli.output import (
     print_json,
     time_text,
 )
+from seamark.cli.places import PLACE
+from seamark.cli.removing import force_option, refuse_foreign
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.manifest import CheckpointManifest
@@ -22,10 +24,11 @@ from seamark.pipeline.rollback_plan import NATIVE, RollbackPlan, plan_rollback
 
 
 @click.command("rollback", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
-def command(store: str, checkpoint: str, yes: bool) -> None:
+@force_option
+def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
     """Make an earlier checkpoint the newest one.
 
     Later checkpoints are taken out of use for good and a new timeline begins. A pipeline that
@@ -36,6 +39,7 @@ def command(store: str, checkpoint: str, yes: bool) -> None:
         plan = plan_rollback(found, chosen.checkpoint_id)
         again = None
         if yes and not plan.is_newest:
+            refuse_foreign(found, force=force)
             again = roll_back(found, plan.chosen.checkpoint_id, plan.owner.pipeline)
         document = _document(found.url, plan, again)
     if settings().as_json:

@@ -17,13 +17,14 @@ from seamark.cli.output import (
     styled,
     time_text,
 )
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.pipeline.figures import phase_text, seconds_text, size_text
 
 
 @click.command("show", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
 def command(store: str, checkpoint: str) -> None:
     """Show all about one checkpoint.

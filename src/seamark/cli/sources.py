@@ -11,6 +11,7 @@ import click
 
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, hint, print_json
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import local_path, require_path
 from seamark.errors import CheckpointNotFoundError, InvalidInputError
@@ -24,7 +25,7 @@ _IN_STORE: Final = "progress"
 
 
 @click.command("sources", cls=Command)
-@click.argument("url")
+@click.argument("url", type=PLACE)
 @click.option("--namespace", help="Of a Redis store, unless it is in the URL.")
 def command(url: str, namespace: str | None) -> None:
     """Show how far the sources of a progress store are.

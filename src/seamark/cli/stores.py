@@ -18,12 +18,14 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.bounds import U64_MAX
 from seamark.spark.placement import state_id, states_beside, watch_partitioned_state
 from seamark.store import CheckpointStore, open_store
 from seamark.store.owner import live_pins
 
 _SHORTEST_PREFIX: Final = 4
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"[0-9]+")
+_MOST_DIGITS: Final = 20  # of 64 bits; more of them Python may not even read
 _UUID: Final = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
 
 
@@ -98,7 +100,7 @@ def resolve_id(store: CheckpointStore, text: str) -> int:
     of the partitioned state); ``latest`` is the newest one that is whole.
     """
     if _NUMBER.fullmatch(text):
-        return int(text)
+        return _numbered(store, text)
     pin = live_pins(store.owner()).get(text)
     if pin is not None:
         return pin.checkpoint_id
@@ -114,6 +116,18 @@ def resolve_id(store: CheckpointStore, text: str) -> int:
     )
 
 
+def _numbered(store: CheckpointStore, text: str) -> int:
+    digits = text.lstrip("0") or "0"
+    if len(digits) <= _MOST_DIGITS and int(digits) <= U64_MAX:
+        return int(digits)
+    shown = digits if len(digits) <= 2 * _MOST_DIGITS else f"{digits[:_MOST_DIGITS]}…"
+    raise CheckpointNotFoundError(
+        f"there is no checkpoint {shown}: no id is that large",
+        where=store.url,
+        hint=f"'seamark list {store.url}' shows which there are.",
+    )
+
+
 def load(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
     """A manifest; :class:`CheckpointNotFoundError` when there is none."""
     try:
@@ -122,7 +136,9 @@ def load(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
         raise DamageError(
             error.what,
             where=error.where,
-            hint=f"'seamark recover {store.url} --explain' tells which checkpoint a start would "
+            hint=error.hint
+            if error.what.startswith("owner.json")
+            else f"'seamark recover {store.url} --explain' tells which checkpoint a start would "
             "choose.",
         ) from None
     if manifest is None:

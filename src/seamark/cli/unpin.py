@@ -6,13 +6,14 @@ import click
 
 from seamark.cli.layout import print_paragraph
 from seamark.cli.output import hint, print_json
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import opened
 from seamark.errors import CheckpointNotFoundError
 
 
 @click.command("unpin", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.argument("name")
 def command(store: str, name: str) -> None:
     """Remove a pin.

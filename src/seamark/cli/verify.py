@@ -11,6 +11,7 @@ import click
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import Summary, chain_ids, summaries
 from seamark.cli.output import Document, bar, hint, print_json, styled
+from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.cli.verifying import Check, check_all
@@ -29,7 +30,7 @@ def _share(text: str) -> float:
 
 
 @click.command("verify", cls=Command)
-@click.argument("store")
+@click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="[ID]", required=False)
 @click.option("--read-data", is_flag=True, help="Read and check every byte of state too.")
 @click.option(
@@ -52,7 +53,7 @@ def command(
     if read_data and read_data_subset is not None:
         raise click.UsageError("--read-data and --read-data-subset exclude each other")
     with opened(store) as found:
-        known = summaries(found)
+        known = summaries(found, unreadable=True)
         ids = _wanted(found, checkpoint, known)
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         share = 1.0 if read_data else read_data_subset or 0.0
@@ -145,7 +146,7 @@ def show(document: Document, url: str) -> None:
         for word, finding in [
             *[("damaged", text) for text in row["damage"]],
             *([("unreadable", row["error"])] if row["error"] else []),
-            *([("gone", "pruned meanwhile")] if row["status"] == "gone" else []),
+            *([("gone", _why_gone(row))] if row["status"] == "gone" else []),
         ]
     ]
     warned = Counter(text for row in rows for text in row["warnings"] if row["status"] != "gone")
@@ -171,10 +172,16 @@ def show(document: Document, url: str) -> None:
         hint(f"To read every byte too:  seamark verify {url} --read-data")
 
 
+def _why_gone(row: Document) -> str:
+    return "; ".join(row["warnings"]) or "pruned meanwhile"
+
+
 def _depth(document: Document) -> str:
     if not document["data_read"]:
         return "manifests read, state present in full size"
     size = size_text(document["bytes_read"])
+    if document["read_data"] >= 1 and document["unreadable"]:
+        return f"state of {document['data_read']} read ({size})"
     if document["read_data"] >= 1:
         return f"all bytes read ({size} of state)"
     return (

@@ -21,7 +21,7 @@ class Check:
 
     id: int
     status: str
-    """ok, damaged, gone (pruned meanwhile) or unreadable (which proves nothing)."""
+    """ok, damaged, gone (pruned meanwhile, or as its warnings say) or unreadable."""
     damage: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     parent_id: int | None = None

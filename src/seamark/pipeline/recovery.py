@@ -71,10 +71,6 @@ class Recovered:
     report: RecoveryReport
 
 
-def _is_superseded(skipped: tuple[int, str]) -> bool:
-    return "superseded" in skipped[1]
-
-
 class Recovery:
     """One start of one pipeline."""
 
@@ -135,7 +131,7 @@ class Recovery:
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:
             return self._store.load_by_id(walk.chosen_id)
-        if walk.fresh_start or (walk.skipped and all(map(_is_superseded, walk.skipped))):
+        if walk.begins_anew:
             return None
         told = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.skipped)
         raise DamageError(
@@ -146,7 +142,7 @@ class Recovery:
         )
 
     def _refuse_reset_after_damage(self, walk: Walk) -> None:
-        damaged = [number for number, why in walk.skipped if not _is_superseded((number, why))]
+        damaged = [number for number, _ in walk.broken]
         if damaged:
             raise RefusedError(
                 "the newest checkpoint is damaged, and an older one is of another configuration",

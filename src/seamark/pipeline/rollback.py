@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from seamark.errors import FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.bounds import check_id
-from seamark.pipeline.rollback_plan import require_usable
+from seamark.pipeline.rollback_plan import ABANDONED, require_usable
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ log = logging.getLogger("seamark.pipeline")
 
 SHOWN_AS: Final = "shown_as"
 """The timeline under which sinks show the epoch that a rollback went back to."""
-
-
-ABANDONED: Final = "abandoned"
-"""Timelines whose later epochs sinks have to take back."""
 
 
 def shown_timeline(manifest: CheckpointManifest) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -17,6 +18,9 @@ Action = Literal["nothing", "unpublish", "unpublish if undo", "beside", "asked"]
 
 NATIVE: Final = "native"
 """Marks a checkpoint of a directory that Spark keeps by itself."""
+
+ABANDONED: Final = "abandoned"
+"""Timelines whose later epochs sinks have to take back."""
 
 _WAYS: Final[Mapping[str, tuple[Action, str]]] = {
     "files": ("unpublish", "the next start takes these epochs back and keeps them aside"),
@@ -49,13 +53,18 @@ class SinkProspect:
 
 
 def sink_prospects(
-    chosen: CheckpointManifest, newest: CheckpointManifest | None
+    chosen: CheckpointManifest,
+    newest: CheckpointManifest | None,
+    given_up_before: Iterable[CheckpointManifest] = (),
 ) -> list[SinkProspect]:
-    """What becomes of each sink when a pipeline goes back from ``newest`` to ``chosen``. Pure."""
-    latest = newest or chosen
-    kinds = {**_sinks_in(chosen), **_sinks_in(latest)}
-    names = dict.fromkeys([*chosen.sink_names, *latest.sink_names])
-    return [_prospect(name, kinds.get(name, {}), chosen, latest) for name in names]
+    """What becomes of each sink when a pipeline goes back from ``newest`` to ``chosen``. Pure.
+
+    ``given_up_before`` are checkpoints of an earlier rollback that no start has followed yet.
+    """
+    seen = [chosen, *given_up_before, newest or chosen]
+    kinds = {name: sink for each in seen for name, sink in _sinks_in(each).items()}
+    names = dict.fromkeys(name for each in seen for name in each.sink_names)
+    return [_prospect(name, kinds.get(name, {}), chosen, seen) for name in names]
 
 
 def _sinks_in(manifest: CheckpointManifest) -> dict[str, dict[str, Any]]:
@@ -66,17 +75,24 @@ def _sinks_in(manifest: CheckpointManifest) -> dict[str, dict[str, Any]]:
 
 
 def _prospect(
-    name: str, sink: Mapping[str, Any], chosen: CheckpointManifest, latest: CheckpointManifest
+    name: str,
+    sink: Mapping[str, Any],
+    chosen: CheckpointManifest,
+    seen: Iterable[CheckpointManifest],
 ) -> SinkProspect:
-    status = latest.sink_commit_statuses.get(name)
-    shown = latest.sink_epochs.get(name, 0)
-    if status is not None and not status.is_committed:
-        shown = latest.epoch  # its commit may have been cut short before it was recorded
+    shown = max(_shown(name, each) for each in seen)
     kind = str(sink.get("kind") or "unknown")
     action, why = _WAYS.get(kind, _UNKNOWN)
     if shown <= chosen.epoch:
         action, why = "nothing", "it shows nothing later"
     return SinkProspect(name, kind, str(sink.get("target") or ""), shown, action, why)
+
+
+def _shown(name: str, manifest: CheckpointManifest) -> int:
+    status = manifest.sink_commit_statuses.get(name)
+    if status is not None and not status.is_committed:
+        return manifest.epoch  # its commit may have been cut short before it was recorded
+    return manifest.sink_epochs.get(name, 0)
 
 
 @dataclass(frozen=True)
@@ -130,10 +146,31 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         counting[0] if counting else checkpoint_id,
         newest or chosen,
         sorted(counting),
-        sink_prospects(chosen, newest),
+        sink_prospects(chosen, newest, _given_up_before(store, owner, chosen, newest)),
         owner,
         held,
     )
+
+
+def _given_up_before(
+    store: CheckpointStore,
+    owner: Owner,
+    chosen: CheckpointManifest,
+    newest: CheckpointManifest | None,
+) -> list[CheckpointManifest]:
+    """What an earlier rollback gave up, when no start has brought the sinks back since.
+
+    Then the newest checkpoint is the one that the rollback has saved.
+    """
+    if newest is None or ABANDONED not in newest.extra:
+        return []
+    found = []
+    for checkpoint_id in store.list_ids():
+        given_up = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+        if given_up and checkpoint_id > chosen.checkpoint_id:
+            with suppress(DamageError):
+                found.append(store.load_by_id(checkpoint_id))
+    return [manifest for manifest in found if manifest is not None]
 
 
 def require_usable(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:

@@ -89,6 +89,11 @@ class Blobs(ABC):
     parallel_reads: ClassVar[int] = 1
     """How many reads at a time pay off."""
 
+    @property
+    def address(self) -> tuple[str, ...]:
+        """Where it really is, folder by folder, however that was spelled; empty if not known."""
+        return ()
+
     @abstractmethod
     def read(self, key: str, limit: int) -> Blob | None:
         """The value, or None when there is none. More than ``limit`` bytes: ``DamageError``."""

@@ -88,8 +88,8 @@ def _newest(store: CheckpointStore) -> Check:
     name = "newest checkpoint"
     if walk.fresh_start:
         return ok(name, "the store is empty")
-    broken = [(i, why) for i, why in walk.skipped if "superseded" not in why]
-    if walk.chosen_id is None and not broken:
+    broken = walk.broken
+    if walk.begins_anew:
         return ok(name, "all are superseded: a start begins anew")
     if broken:
         return failed(name, _damage(walk, broken))

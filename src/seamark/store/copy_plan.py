@@ -12,7 +12,7 @@ import msgspec
 
 from seamark.errors import RefusedError
 from seamark.manifest import NAMED_FIELDS, CheckpointManifest
-from seamark.store.owner import Owner, Pin, Standing, live_pins, standing
+from seamark.store.owner import Owner, Pin, Standing, live_pins, standing, superseded_by
 
 _NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
 _DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
@@ -41,6 +41,8 @@ class Item:
     """A digest of all that it says, also of its sinks."""
     committed: frozenset[str]
     """Sinks that are recorded as having committed."""
+    supersedes: tuple[tuple[int, int], ...] = ()
+    """Ranges that had been rolled back when it was saved."""
 
     @classmethod
     def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> Item:
@@ -55,6 +57,7 @@ class Item:
             stored + (manifest.state_bytes or 0),
             content,
             frozenset(sink for sink, status in statuses if status.is_committed),
+            superseded_by(manifest),
         )
 
 
@@ -128,6 +131,30 @@ def refuse_other_history(
             )
 
 
+def left_behind(
+    source: Owner, target: Owner, items: Mapping[int, Item], there: Mapping[int, There]
+) -> tuple[tuple[int, int], ...]:
+    """What the target holds of timelines that the source has left and pruned, as ranges.
+
+    The source has forgotten which of them it rolled back: a prune drops ranges with what they
+    cover. So none of them may be chosen in the target; they still serve as parents.
+    """
+    ranges: list[tuple[int, int]] = []
+    for checkpoint_id, found in sorted(there.items()):
+        if checkpoint_id in items or checkpoint_id > source.prune_boundary:
+            continue
+        timeline = (found.item.timeline if found.item else "") or target.timeline
+        if not timeline or timeline == source.timeline:
+            continue
+        if standing(target, checkpoint_id) is not Standing.CURRENT:
+            continue
+        if ranges and ranges[-1][1] == checkpoint_id - 1:
+            ranges[-1] = (ranges[-1][0], checkpoint_id)
+        else:
+            ranges.append((checkpoint_id, checkpoint_id))
+    return tuple(ranges)
+
+
 @dataclass(frozen=True)
 class Copying:
     """What the target's ``owner.json`` has to know before the first manifest arrives."""
@@ -141,6 +168,8 @@ class Copying:
     """Ids of the target that hold what a fenced writer has left, and are not written over."""
     has_newest: bool
     """Whether the source's newest checkpoint is among those wanted."""
+    left_behind: tuple[tuple[int, int], ...] = ()
+    """Ranges of the target that the source may have rolled back and has forgotten since."""
 
 
 def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
@@ -159,12 +188,17 @@ def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
     ids = {item.checkpoint_id for item in wanted}
     below = {i for i in copying.arriving if standing(now, i) is Standing.PRUNED}
     free = {i for i in copying.arriving if i in now.voided or i in now.tombstones}
+    told = (limits for item in wanted for limits in item.supersedes)
+    superseded = dict.fromkeys(now.superseded)
+    for limits in (*source.superseded, *told, *copying.left_behind):
+        if _is_there(now, limits, ids):
+            superseded[limits] = None
     changed = msgspec.structs.replace(
         now,
         timeline=timeline,
         pipeline=now.pipeline or source.pipeline,
         next_id=max(now.next_id, max(ids, default=0) + 1),
-        superseded=(*now.superseded, *(r for r in source.superseded if r not in now.superseded)),
+        superseded=tuple(superseded),
         kept_below=tuple(sorted({*now.kept_below, *below})),
         tombstones=tuple(i for i in now.tombstones if i not in free),
         voided=tuple(sorted({*now.voided, *copying.late} - free)),
@@ -180,6 +214,12 @@ def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
         claimed_at_ms=time.time_ns() // 1_000_000,
         released=True,
     )
+
+
+def _is_there(owner: Owner, limits: tuple[int, int], ids: Collection[int]) -> bool:
+    """Whether a range covers anything that was not pruned, or that arrives."""
+    first, last = limits
+    return last > owner.prune_boundary or any(first <= i <= last for i in (*owner.kept_below, *ids))
 
 
 def pins_to_copy(source: Owner, target: Owner, ids: Collection[int]) -> dict[str, Pin]:

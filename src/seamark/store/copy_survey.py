@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,13 +19,13 @@ from seamark.store.copy_plan import (
     Copying,
     Item,
     There,
+    left_behind,
     must_write,
     pins_to_copy,
     refuse_other_history,
     with_chains,
 )
 from seamark.store.copy_transfer import translated
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.manifests import Found
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import claim_mark
@@ -73,15 +72,18 @@ def plan_copy(
     checkpoint_id: int | None = None,
     *,
     pins: bool = False,
+    take_over: bool = False,
 ) -> CopyPlan:
     """What has to be copied: one checkpoint with all that it builds on, or all that count.
 
-    :class:`FencedError` when a writer uses the target, :class:`RefusedError` when it holds another
-    history, :class:`DamageError` when the one that was asked for is damaged.
+    :class:`FencedError` when a writer uses the target, unless ``take_over``;
+    :class:`RefusedError` when it holds another history, :class:`DamageError` when the one that
+    was asked for is damaged.
     """
     _refuse_same_place(source, target)
     owner, there_owner = source.owner(), target.owner()
-    _refuse_in_use(target, there_owner)
+    if not take_over:
+        _refuse_in_use(target, there_owner)
     known, unusable = _readable(source, owner)
     if checkpoint_id is None:
         chosen = [i for i in known if standing(owner, i) is Standing.CURRENT]
@@ -108,6 +110,7 @@ def plan_copy(
         arriving,
         late if arriving else [],
         has_newest=bool(counting) and counting[-1] in items,
+        left_behind=left_behind(owner, there_owner, known, there),
     )
     wanted_pins = pins_to_copy(owner, there_owner, items) if pins else {}
     named = {name: pin.checkpoint_id for name, pin in wanted_pins.items()}
@@ -116,13 +119,17 @@ def plan_copy(
 
 
 def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:
-    local = [os.path.realpath(s.url) for s in (source, target) if _is_local(s)]
-    if source.backend is target.backend or (len(local) == 2 and local[0] == local[1]):
+    here, there = source.backend.address, target.backend.address
+    if source.backend is target.backend or (here and here == there):
         raise InvalidInputError("source and target are the same store", where=source.url)
-
-
-def _is_local(store: CheckpointStore) -> bool:
-    return isinstance(store.backend, FilesystemBlobs)
+    if here and there and (here[: len(there)] == there or there[: len(here)] == here):
+        inner, outer = ("source", "target") if len(here) > len(there) else ("target", "source")
+        raise InvalidInputError(
+            f"the {inner} lies inside the {outer}",
+            where=f"{source.url} to {target.url}",
+            hint="Nothing was copied. Each store needs a place of its own: what tidies the one "
+            "could remove parts of the other.",
+        )
 
 
 def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
@@ -132,7 +139,8 @@ def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
         raise FencedError(
             "the target is in use by another writer",
             where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
-            hint="Nothing was copied. Stop that writer, or copy to a store of its own.",
+            hint="Nothing was copied. Stop that writer, or copy to a store of its own. If it is "
+            "dead for certain, 'seamark copy --take-over' claims the target and goes on.",
         )
 
 

@@ -57,6 +57,10 @@ class FilesystemBlobs(Blobs):
         self._durable: set[str] = set()
         self._depth = 0
 
+    @property
+    def address(self) -> tuple[str, ...]:
+        return ("file", *os.path.realpath(self.url).strip("/").split("/"))
+
     # reading
 
     def read(self, key: str, limit: int) -> Blob | None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from seamark.errors import FencedError
 from seamark.store.blobs import Blobs, Entry
 from seamark.store.filesystem import TEMPORARY
-from seamark.store.inspection import Inspector, Kind, ReadState
-from seamark.store.layout import PROBE_PREFIX, Layout
+from seamark.store.inspection import Inspector, Kind, Known, ReadState
+from seamark.store.layout import OWNER_KEY, PROBE_PREFIX, Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Standing, live_pins, standing
 from seamark.store.ownership import Ownership
@@ -33,14 +34,45 @@ class Parts(NamedTuple):
     inspector: Inspector
 
 
+INTERRUPTED: Final = "left by a prune that was interrupted"
+_LOCKS: Final = "locks/"
+_HEX: Final = "[0-9a-f]"
+_OUR_LEFTOVERS: Final = re.compile(
+    rf"{TEMPORARY}[0-9]+-{_HEX}{{16}}"
+    rf"|{PROBE_PREFIX}{_HEX}{{32}}(\.renamed)?"
+    rf"|{_LOCKS}doctor-{_HEX}{{32}}\.lock"
+    # of a place that was probed before it was a store
+    rf"|{PROBE_PREFIX}{_HEX}{{32}}/({TEMPORARY}[0-9]+-{_HEX}{{16}}"
+    rf"|{PROBE_PREFIX}{_HEX}{{32}}(\.renamed)?|{_LOCKS}(writers|doctor-{_HEX}{{32}})\.lock)"
+)
+"""Names that only this code gives: what else lies beside them is somebody's own."""
+
+
+def is_store(parts: Parts) -> bool:
+    """Whether anything there shows that it is a store, and not a folder of somebody else's."""
+    return (
+        parts.blobs.stat(OWNER_KEY) is not None
+        or bool(parts.manifests.ids())
+        or bool(parts.states.entries())
+    )
+
+
 def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
-    """What :func:`prune` would keep and remove, newest first, with a reason for each."""
+    """What :func:`prune` would keep and remove, newest first, with a reason for each.
+
+    What a prune that was killed has left behind its boundary is among it.
+    """
     owner = parts.ownership.read()
-    return _verdicts(_survey(parts, owner, rule), owner, rule)
+    verdicts = _verdicts(_survey(parts, owner, rule), owner, rule)
+    left = {*_pruned_manifests(parts, owner), *(i for i, _ in _pruned_sidecars(parts, owner))}
+    verdicts += [Verdict(i, False, INTERRUPTED) for i in left]
+    return sorted(verdicts, key=lambda verdict: verdict.checkpoint_id, reverse=True)
 
 
 def prune(parts: Parts, rule: Retention) -> int:
     """Remove what the rule does not keep; how many checkpoints that were.
+
+    What a prune that was killed has left goes too, and was counted by that one.
 
     The boundary is moved in ``owner.json`` first, in the same conditional write that looks at the
     pins. So a pin cannot slip in between, a crash leaves nothing half-removed that still counts,
@@ -84,10 +116,11 @@ def _survey(parts: Parts, owner: Owner, rule: Retention) -> list[Candidate]:
     """What is known of each checkpoint; state is read only as far as the rule counts."""
     ids = [i for i in parts.manifests.ids() if standing(owner, i) not in _UNCOUNTED]
     found: list[Candidate] = []
+    known: Known = {}
     valid = 0
     for checkpoint_id in reversed(ids):
         depth: ReadState = "once" if valid < (rule.last or 1) else "never"
-        seen = parts.inspector.examine(checkpoint_id, owner, read_state=depth)
+        seen = parts.inspector.examine(checkpoint_id, owner, read_state=depth, known=known)
         if seen.kind in (Kind.TOMBSTONE, Kind.NOTHING):
             continue
         superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
@@ -128,56 +161,76 @@ def _any_in(ids: set[int], limits: tuple[int, int]) -> bool:
 
 def _sweep(parts: Parts, owner: Owner) -> None:
     """Remove what lies behind the boundary: manifests first, so none is left without its state."""
+    _delete_manifests(parts, _pruned_manifests(parts, owner))
+    _delete_sidecars(parts, [entry.key for _, entry in _pruned_sidecars(parts, owner)])
+
+
+def _pruned_manifests(parts: Parts, owner: Owner) -> list[int]:
     if owner.prune_boundary == 0:
-        return
-    gone = [i for i in parts.manifests.ids() if standing(owner, i) is Standing.PRUNED]
-    if not gone:
-        return
-    parts.blobs.delete([parts.layout.manifest(i) for i in gone])
-    for i in gone:
+        return []
+    return [i for i in parts.manifests.ids() if standing(owner, i) is Standing.PRUNED]
+
+
+def _pruned_sidecars(parts: Parts, owner: Owner) -> list[tuple[int, Entry]]:
+    if owner.prune_boundary == 0:
+        return []
+    found = parts.states.entries().values()
+    return [(i, entry) for i, entry in found if standing(owner, i) is Standing.PRUNED]
+
+
+def _delete_manifests(parts: Parts, ids: Collection[int]) -> None:
+    parts.blobs.delete([parts.layout.manifest(i) for i in ids])
+    for i in ids:
         parts.manifests.forget(i)
-    sidecars = [
-        key
-        for key, (i, _) in parts.states.entries().items()
-        if standing(owner, i) is Standing.PRUNED
-    ]
-    parts.blobs.delete(sidecars)
-    parts.states.forget(sidecars)
+
+
+def _delete_sidecars(parts: Parts, keys: list[str]) -> None:
+    parts.blobs.delete(keys)
+    parts.states.forget(keys)
 
 
 def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
     """Remove what :func:`plan_cleanup` finds; how many."""
-    parts.ownership.require_writable()
+    owner = parts.ownership.require_writable()
     orphans = plan_cleanup(parts, min_age, own)
-    parts.blobs.delete([entry.key for entry in orphans])
+    keys = [entry.key for entry in orphans]
+    manifests = {parts.layout.manifest(i): i for i in _pruned_manifests(parts, owner)}
+    _delete_manifests(parts, [manifests[key] for key in keys if key in manifests])
+    _delete_sidecars(parts, [key for key in keys if key not in manifests])
     return len(orphans)
 
 
 def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> list[Entry]:
-    """Sidecars without a manifest, unfinished files and probes that are old enough to be removed.
+    """Sidecars without a manifest, what was pruned and is still there, unfinished files and
+    probes that are old enough to be removed. Nothing of a place that is no store.
 
     ``own`` are sidecars that the caller has written and is about to use.
     """
+    if not is_store(parts):
+        return []
     oldest = time.time() - min_age
+    owner = parts.ownership.read()
     # sidecars before manifests: one that is decided in between is then seen as decided
     sidecars = [(i, e) for i, e in parts.states.entries().values() if e.modified <= oldest]
     leftovers = unfinished(parts.blobs, oldest)
-    in_use = _sidecars_in_use(parts, sorted({i for i, _ in sidecars}))
+    pruned = _pruned_manifests(parts, owner)
+    entries = [parts.blobs.stat(parts.layout.manifest(i)) for i in pruned]
+    in_use = _sidecars_in_use(parts, sorted({i for i, _ in sidecars} - set(pruned)))
     orphans = [
         entry
         for i, entry in sidecars
         if in_use.get(i, "") not in (entry.key, None) and entry.key not in own
     ]
-    return orphans + leftovers
+    return [e for e in entries if e and e.modified <= oldest] + orphans + leftovers
 
 
 def unfinished(blobs: Blobs, oldest: float) -> list[Entry]:
     """Temporary files and probes that a process which died has left, up to that time."""
     return [
         entry
-        for prefix in (TEMPORARY, PROBE_PREFIX)
+        for prefix in (TEMPORARY, PROBE_PREFIX, _LOCKS)
         for entry in blobs.entries(prefix)
-        if entry.modified <= oldest
+        if entry.modified <= oldest and _OUR_LEFTOVERS.fullmatch(entry.key)
     ]
 
 

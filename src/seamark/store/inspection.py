@@ -40,6 +40,10 @@ class Examined(NamedTuple):
     result: ValidationResult
 
 
+Known = dict[tuple[int, ReadState], Examined]
+"""What was examined in one pass over many checkpoints, so that a shared parent is read once."""
+
+
 class Inspector:
     """Examines checkpoints of one store. I/O errors pass through: they prove nothing."""
 
@@ -53,25 +57,47 @@ class Inspector:
         self.further_check: FurtherCheck | None = None
 
     def examine(
-        self, checkpoint_id: int, owner: Owner, *, read_state: ReadState = "always"
+        self,
+        checkpoint_id: int,
+        owner: Owner,
+        *,
+        read_state: ReadState = "always",
+        known: Known | None = None,
     ) -> Examined:
         """Everything that can be wrong with a checkpoint, its parents included.
 
         ``read_state="once"`` believes state that this handle has verified or written before, as
-        long as the file has not been written since.
+        long as the file has not been written since. With ``known`` nothing is examined twice.
         """
-        own = self.examine_one(checkpoint_id, owner, read_state)
+        own = self._examine_known(checkpoint_id, owner, read_state, known)
         if own.kind is not Kind.CHECKPOINT or own.manifest is None:
             return own
-        broken = self._broken_link(own.manifest, owner, read_state)
+        broken = self._broken_link(own.manifest, owner, read_state, known)
         if broken is None:
             return own
         warnings = [str(issue) for issue in own.result.issues]
         result = ValidationResult.of(checkpoint_id, [broken], warnings)
         return Examined(Kind.DAMAGED, own.manifest, result)
 
+    def _examine_known(
+        self, checkpoint_id: int, owner: Owner, read_state: ReadState, known: Known | None
+    ) -> Examined:
+        if known is None:
+            return self.examine_one(checkpoint_id, owner, read_state)
+        # one whose state was read, or believed, is known all the better without
+        found = known.get((checkpoint_id, read_state)) or (
+            known.get((checkpoint_id, "once")) if read_state == "never" else None
+        )
+        if found is None:
+            found = self.examine_one(checkpoint_id, owner, read_state)
+            if found.manifest is not None:
+                # state that is inline may be large, and many are remembered
+                bare = found.manifest.replace(operator_states={})
+                known[checkpoint_id, read_state] = found._replace(manifest=bare)
+        return found
+
     def _broken_link(
-        self, manifest: CheckpointManifest, owner: Owner, read_state: ReadState
+        self, manifest: CheckpointManifest, owner: Owner, read_state: ReadState, known: Known | None
     ) -> str | None:
         child = manifest
         for _ in range(LONGEST_CHAIN):
@@ -80,7 +106,7 @@ class Inspector:
             parent_id = child.parent_id or 0  # seen to be older when the child was examined
             if standing(owner, parent_id) is Standing.PRUNED:
                 return f"parent {parent_id} of checkpoint {child.checkpoint_id} was pruned"
-            parent = self.examine_one(parent_id, owner, read_state)
+            parent = self._examine_known(parent_id, owner, read_state, known)
             if parent.kind is not Kind.CHECKPOINT or parent.manifest is None:
                 why = "; ".join(parent.result.damage) or parent.kind.value
                 return f"parent {parent_id} of checkpoint {child.checkpoint_id}: {why}"
@@ -119,10 +145,10 @@ class Inspector:
         elif not damage and read_state != "never":
             try:
                 problem = self._states.problem(manifest, believe=read_state == "once")
+                if not problem and self.further_check is not None:
+                    problem = self.further_check(manifest, read_state == "once")
             except DamageError as error:
                 problem = error.what
-            if not problem and self.further_check is not None:
-                problem = self.further_check(manifest, read_state == "once")
             if problem:
                 damage.append(problem)
         return damage

@@ -113,11 +113,22 @@ class Manifests:
         self, ids: Sequence[int]
     ) -> Iterator[tuple[int, Found | Tombstone | DamageError | None]]:
         """Several at once, in the order given; damage is a value here, not an exception."""
+        for checkpoint_id, found in self.read_each(ids):
+            if isinstance(found, StoreUnavailableError):
+                raise found
+            yield checkpoint_id, found
 
-        def one(checkpoint_id: int) -> Found | Tombstone | DamageError | None:
+    def read_each(
+        self, ids: Sequence[int]
+    ) -> Iterator[tuple[int, Found | Tombstone | DamageError | StoreUnavailableError | None]]:
+        """The same, and an I/O error of one is a value too, so that the others are told."""
+
+        def one(
+            checkpoint_id: int,
+        ) -> Found | Tombstone | DamageError | StoreUnavailableError | None:
             try:
                 return self.read(checkpoint_id)
-            except DamageError as error:
+            except (DamageError, StoreUnavailableError) as error:
                 return error
 
         if self._blobs.parallel_reads == 1 or len(ids) < 2:

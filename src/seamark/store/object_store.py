@@ -74,6 +74,17 @@ class ObjectBlobs(Blobs):
         self._redact = redact or Redactor({})
         self._conditional = conditional
 
+    @property
+    def address(self) -> tuple[str, ...]:
+        config: Mapping[str, Any] = getattr(self._store, "config", None) or {}
+        bucket = config.get("bucket") or config.get("container_name")
+        if not bucket:
+            return ()
+        service = str(config.get("endpoint") or config.get("account_name") or "").rstrip("/")
+        prefix = str(getattr(self._store, "prefix", None) or "").strip("/")
+        folders = prefix.split("/") if prefix else []
+        return (type(self._store).__name__, service, str(bucket), *folders)
+
     @classmethod
     def open(cls, url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectBlobs:
         """Open by URL, with options as obstore takes them and credentials of the environment."""

@@ -26,7 +26,7 @@ from seamark.store.sealed import seal, unseal
 FORMAT_VERSION: Final = 1
 _REBUILD: Final = (
     "It says which checkpoints were rolled back or pruned, so none is chosen without it. "
-    "Rebuild it from the manifests with rebuild_owner()."
+    "Rebuild it from the manifests: 'seamark doctor STORE --rebuild-owner', or rebuild_owner()."
 )
 
 
@@ -90,7 +90,7 @@ def decode_owner(data: bytes) -> Owner:
             )
         return msgspec.json.decode(document, type=Owner)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DamageError(f"owner.json is damaged: {error}") from None
+        raise DamageError(f"owner.json is damaged: {error}", hint=_REBUILD) from None
     except DamageError as error:
         raise DamageError(
             f"owner.json is damaged: {error.what}",
@@ -127,6 +127,15 @@ def arrived_too_late(owner: Owner, manifest: CheckpointManifest) -> bool:
     if not manifest.is_ours:
         return False
     return manifest.generation < required_generation(owner, manifest.checkpoint_id)
+
+
+def superseded_by(manifest: CheckpointManifest) -> tuple[tuple[int, int], ...]:
+    """The ranges that had been rolled back when a checkpoint was saved, as far as it tells."""
+    try:
+        told = msgspec.convert(manifest.extra.get("supersedes", []), list[tuple[int, int]])
+    except msgspec.ValidationError:
+        return ()
+    return tuple(told)
 
 
 def check_covers(owner: Owner, generation: int, checkpoint_id: int) -> None:

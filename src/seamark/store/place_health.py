@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Final
 
 from seamark.errors import RefusedError, SeamarkError
 from seamark.store.blobs import Blobs
-from seamark.store.filesystem import TEMPORARY, FilesystemBlobs
+from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.health import Check, failed, ok, tried, warning
 from seamark.store.layout import OWNER_KEY, PROBE_PREFIX
 from seamark.store.mounts import Mount, mount_of
@@ -224,21 +225,25 @@ def _clock(blobs: Blobs) -> Check:
 
 @contextmanager
 def _tidied(blobs: Blobs) -> Iterator[Blobs]:
-    """Leave no folder behind that was not there: the place may not be a store yet."""
-    folders: list[str] = []
-    if isinstance(blobs, FilesystemBlobs):
-        blobs = FilesystemBlobs(blobs.url)  # a handle remembers which folders it has made
-        new = [PROBE_PREFIX, TEMPORARY, "locks/"]
-        if os.path.exists(f"{blobs.url}/{OWNER_KEY}"):
-            new = [PROBE_PREFIX]  # a writer may be about to use the others
-        folders = [f"{blobs.url}/{name}".rstrip("/") for name in new]
-        folders = [folder for folder in folders if not os.path.exists(folder)]
-    try:
+    """Leave nothing behind that was not there: the place may not be a store yet.
+
+    Locks of the place itself are never removed, as a first writer may hold one. So a place that
+    is no store yet is probed in a folder of its own.
+    """
+    if not isinstance(blobs, FilesystemBlobs):
         yield blobs
+        return
+    probes = f"{blobs.url}/{PROBE_PREFIX}".rstrip("/")
+    was_there = os.path.exists(probes)
+    apart = None
+    if not os.path.exists(f"{blobs.url}/{OWNER_KEY}"):
+        apart = f"{probes}/{uuid.uuid4().hex}"
+    try:
+        # a handle remembers which folders it has made
+        yield FilesystemBlobs(apart or blobs.url)
     finally:
-        for folder in folders:
-            with suppress(OSError):
-                if folder.endswith("/locks"):
-                    os.unlink(f"{folder}/writers.lock")
-            with suppress(OSError):
-                os.rmdir(folder)
+        if apart is not None:
+            shutil.rmtree(apart, ignore_errors=True)
+        if not was_there:
+            with suppress(OSError):  # not empty: somebody else probes it too
+                os.rmdir(probes)

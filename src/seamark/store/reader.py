@@ -119,12 +119,13 @@ class StoreReader:
             if isinstance(found, Found) and not arrived_too_late(owner, found.manifest)
         ]
 
-    def survey(self) -> Iterator[Surveyed]:
+    def survey(self, *, unreadable: bool = False) -> Iterator[Surveyed]:
         """What every manifest tells, newest first, with one listing; damage is a value here.
 
+        With ``unreadable`` a manifest that cannot be read is one too, and hides no other.
         State and parents are not looked at: that is :meth:`validate_checkpoint`.
         """
-        return survey(self._manifests, self._reading())
+        return survey(self._manifests, self._reading(), unreadable=unreadable)
 
     def list_ids(self) -> builtins.list[int]:
         """Ids of all checkpoints, ascending, damaged ones too. Reads no manifest."""

@@ -9,7 +9,7 @@ import msgspec
 
 from seamark.manifest import CheckpointManifest
 from seamark.store.manifests import Found, Tombstone
-from seamark.store.owner import Owner
+from seamark.store.owner import Owner, superseded_by
 
 
 def rebuilt_owner(
@@ -35,7 +35,9 @@ def rebuilt_owner(
         pipeline=old.pipeline,
         next_id=next_id,
         prune_boundary=max(min(ids, default=1) - 1, 0),
-        superseded=tuple(sorted({*old.superseded, *_superseded(manifests)})),
+        superseded=tuple(
+            sorted({*old.superseded, *(limits for m in manifests for limits in superseded_by(m))})
+        ),
         fences=((next_id, generation),),
         voided=tuple(i for i, found in contents if isinstance(found, Tombstone)),
     )
@@ -60,14 +62,3 @@ def _newest_timeline(manifests: Sequence[CheckpointManifest]) -> str | None:
     named = [m for m in manifests if isinstance(m.extra.get("timeline"), str)]
     newest = max(named, key=lambda m: m.checkpoint_id, default=None)
     return str(newest.extra["timeline"]) if newest else None
-
-
-def _superseded(manifests: Sequence[CheckpointManifest]) -> list[tuple[int, int]]:
-    found: set[tuple[int, int]] = set()
-    for m in manifests:
-        try:
-            ranges = msgspec.convert(m.extra.get("supersedes", []), list[tuple[int, int]])
-        except msgspec.ValidationError:
-            continue
-        found.update(ranges)
-    return sorted(found)

@@ -22,11 +22,13 @@ def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) ->
     listed = manifests.ids()
     named = manifests.read_pointer()
     skipped: list[tuple[int, str]] = []
+    given_up: set[int] = set()
     examined = 0
     decided = False
     for checkpoint_id in _candidates(listed, named, owner):
         if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
             skipped.append((checkpoint_id, "superseded by a rollback"))
+            given_up.add(checkpoint_id)
             decided = True
             continue
         examined += 1
@@ -41,13 +43,16 @@ def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) ->
         if seen.kind is Kind.CHECKPOINT:
             warnings = [str(issue) for issue in seen.result.issues]
             elapsed = time.perf_counter() - started
-            return RecoveryReport(checkpoint_id, skipped, examined, elapsed, False, warnings)
+            return RecoveryReport(
+                checkpoint_id, skipped, examined, elapsed, False, warnings, frozenset(given_up)
+            )
         why = "; ".join(seen.result.damage)
         if seen.kind is Kind.NOTHING and checkpoint_id == named:
             why += ", although the pointer names it"
         skipped.append((checkpoint_id, why))
     fresh = not decided and named is None and owner.prune_boundary == 0
-    return RecoveryReport(None, skipped, examined, time.perf_counter() - started, fresh)
+    elapsed = time.perf_counter() - started
+    return RecoveryReport(None, skipped, examined, elapsed, fresh, superseded=frozenset(given_up))
 
 
 def _candidates(listed: list[int], named: int | None, owner: Owner) -> list[int]:

@@ -14,8 +14,9 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _IN_TEXT: Final = re.compile(
-    # user:password@ in a URL; a name that tells a secret, with its value bare or in quotes
-    r"(?P<keep>://[^/\s:@]*:)(?P<hide>[^\s@\"']+)(?=@)"
+    # user:password@ in a URL, also a mistyped one with one slash, up to the last @ of a word;
+    # a name that tells a secret, with its value bare or in quotes
+    r"(?P<keep>:/+[^/\s:@]*:)(?P<hide>[^\s\"']+)(?=@)"
     r"|(?P<name>\b[\w.-]*(?:sig|signature|security-token|credential|accesskeyid|access[_.-]?token"
     r"|password|passwd|secret(?:[_.-]?(?:access)?[_.-]?key)?|account[_.-]?key[\w.-]*"
     r"|access[_.-]?key)[\"']?\s*[=:]\s*|authorization[\"']?\s*[:=]\s*"

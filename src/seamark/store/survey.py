@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.manifests import Found, Manifests
@@ -23,12 +24,17 @@ class Surveyed(NamedTuple):
     damage: str | None
     """What is proven wrong with the manifest, or None."""
     superseded: bool
+    error: StoreUnavailableError | None = None
+    """Why its manifest could not be read, which proves nothing; or None."""
 
 
-def survey(manifests: Manifests, ownership: Ownership) -> Iterator[Surveyed]:
+def survey(
+    manifests: Manifests, ownership: Ownership, *, unreadable: bool = False
+) -> Iterator[Surveyed]:
     """Every checkpoint, newest first, damaged ones too. I/O errors pass through.
 
-    Manifests can be large, so only a few are held at a time.
+    With ``unreadable`` those that cannot be read are told too, and only an error that concerns
+    all is raised. Manifests can be large, so only a few are held at a time.
     """
     owner = ownership.read()
     listed = manifests.ids()
@@ -38,16 +44,19 @@ def survey(manifests: Manifests, ownership: Ownership) -> Iterator[Surveyed]:
         owner = ownership.read()  # a prune may have been under way
         if standing(owner, named) not in _UNCOUNTED:
             wanted = sorted({named, *wanted}, reverse=True)
+    read = manifests.read_each if unreadable else manifests.read_many
     for start in range(0, len(wanted), _AT_ONCE):
         part = wanted[start : start + _AT_ONCE]
-        for checkpoint_id, found in manifests.read_many(part):
+        for checkpoint_id, found in read(part):
             superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
             if isinstance(found, Found):
                 owner = ownership.covering(owner, found.manifest.generation, checkpoint_id)
                 if not arrived_too_late(owner, found.manifest):
                     damage = damage_in(found.manifest)
                     yield Surveyed(checkpoint_id, found.manifest, damage, superseded)
-            elif isinstance(found, Exception):
+            elif isinstance(found, StoreUnavailableError):
+                yield Surveyed(checkpoint_id, None, None, superseded, found)
+            elif isinstance(found, DamageError):
                 yield Surveyed(checkpoint_id, None, found.what, superseded)
             elif found is None:
                 owner = ownership.read()  # listed a moment ago and gone: pruned meanwhile?

@@ -49,3 +49,17 @@ class RecoveryReport:
     fresh_start: bool
     """True only for a store that has never held a checkpoint."""
     warnings: list[str] = field(default_factory=list)
+    superseded: frozenset[int] = frozenset()
+    """Those of ``skipped`` that a rollback took out of use. All others are damaged or missing."""
+
+    @property
+    def broken(self) -> list[tuple[int, str]]:
+        """Those of ``skipped`` that should have counted, newest first."""
+        return [(number, why) for number, why in self.skipped if number not in self.superseded]
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether there is nothing to go on from, and no damage is the reason for that."""
+        if self.chosen_id is not None:
+            return False
+        return self.fresh_start or (bool(self.skipped) and not self.broken)

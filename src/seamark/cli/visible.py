@@ -1,0 +1,42 @@
+"""Characters that a terminal would obey instead of showing, made visible.
+
+Names and messages come from stores that anybody may have written. An escape sequence in one of
+them must not colour, move or erase anything on the screen of whoever looks at it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Final
+
+_SUSPECT: Final = re.compile(r"[^\x20-\x7e\xa0-\xac\xae-\u05ff]")
+_OBEYED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories: control, format (also right-to-left marks), lone surrogates, separators of lines."""
+_SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""The text with ``\x1b`` for an escape and so on; ``lines`` leaves line ends as they are."""
+    return _SUSPECT.sub(lambda found: _shown(found[0], lines=lines), text)
+
+
+def visible_json(document: str) -> str:
+    """The same for a JSON document, which stays one and means what it meant."""
+    return _SUSPECT.sub(lambda found: _escaped(found[0]), document)
+
+
+def _shown(char: str, *, lines: bool) -> str:
+    if (lines and char == "\n") or unicodedata.category(char) not in _OBEYED:
+        return char
+    if char in _SHORT:
+        return _SHORT[char]
+    number = ord(char)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1] if unicodedata.category(char) in _OBEYED else char

@@ -1,0 +1,120 @@
+"""Names and messages from a store change nothing on a screen but the place they are given."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from seamark import open_store
+from seamark.cli.layout import print_facts, print_paragraph, print_rows
+from seamark.cli.logs import log_lines
+from seamark.cli.output import error_lines, print_json
+from seamark.cli.visible import visible
+from seamark.errors import DamageError
+from seamark.manifest import SinkCommitStatus
+from tests.cli.stores import COMMITTED, Commands, save
+from tests.cli.test_app import on_a_terminal
+
+OBEYED = "\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\r\u202e\u200f\u2028"
+"""Erases the screen, sets its title, colours it, goes back, and turns the direction."""
+
+
+def is_harmless(text: str) -> bool:
+    return not any(char in text for char in OBEYED if not char.isprintable())
+
+
+@pytest.fixture
+def hostile(store: Path) -> Path:
+    """A store with a sink whose name and message are escape sequences and faked rows."""
+    name = f"bars{OBEYED}\n 9 9 valid"
+    with open_store(store) as found:
+        failed = SinkCommitStatus.failed(f"{OBEYED}\n 9 9 valid")
+        statuses = {name: failed, "large": COMMITTED}
+        save(
+            found,
+            5,
+            sink_names=[name],
+            sink_epochs={name: 5},
+            sink_commit_statuses=statuses,
+            extra={"writer": f"driver{OBEYED}", "structure": {f"a{OBEYED}": OBEYED}},
+        )
+    return store
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list", "STORE"],
+        ["list", "STORE", "--json"],
+        ["show", "STORE", "5"],
+        ["show", "STORE", "5", "--json"],
+        ["diff", "STORE", "4", "5"],
+        ["recover", "STORE", "--explain"],
+        ["verify", "STORE"],
+    ],
+)
+def test_no_command_passes_on_what_a_terminal_would_obey(
+    seamark: Commands, hostile: Path, words: list[str]
+) -> None:
+    out = seamark(*(str(hostile) if word == "STORE" else word for word in words))
+    assert is_harmless(out + seamark.err)
+
+
+def test_on_a_terminal_with_colours_it_is_the_same(hostile: Path) -> None:
+    for words in (["list", str(hostile)], ["show", str(hostile), "5"]):
+        shown = on_a_terminal(f"from seamark.cli.app import run; run({words!r})")
+        assert "\x1b[2J" not in shown
+        assert "\x1b]0" not in shown
+        assert "\\x1b[2J" in shown
+
+
+def test_a_name_cannot_look_like_a_row(seamark: Commands, hostile: Path) -> None:
+    lines = seamark("list", hostile).splitlines()
+    assert not any(line.split()[:3] == ["9", "9", "valid"] for line in lines)
+
+
+def test_what_was_there_can_still_be_told(seamark: Commands, hostile: Path) -> None:
+    assert "\\x1b[2J" in seamark("show", hostile, 5)
+    (name, _) = seamark.json("show", hostile, 5)["sinks"]
+    assert name == f"bars{OBEYED}\n 9 9 valid"  # as JSON it is the same
+
+
+def test_errors_and_log_lines_are_harmless_too(capsys: pytest.CaptureFixture[str]) -> None:
+    told = error_lines(DamageError(f"x{OBEYED}", where=OBEYED, hint=f"a\n{OBEYED}"))
+    assert is_harmless("\n".join(told))
+    with log_lines():
+        logging.getLogger("seamark.store").warning("it said %s\nwarning: and more", OBEYED)
+    err = capsys.readouterr().err
+    assert is_harmless(err)
+    assert err.count("\nwarning") == 0
+
+
+@pytest.mark.parametrize("text", ["plain", "äöü – · …", "日本語", "naïve 🎉", "عربي"])
+def test_ordinary_letters_stay_as_they_are(text: str) -> None:
+    assert visible(text) == text
+
+
+def test_json_stays_readable_in_any_encoding(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"日本": "x\x9by"})
+    assert capsys.readouterr().out == '{"日本": "x\\u009by"}\n'
+
+
+def test_wide_letters_and_long_names_stay_within_80_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wide = "漢字の名前" * 30
+    print_rows(["NAME", "WHY"], [(wide, wide), ("a", "b")], notes=[f"{wide[:20]} {wide[:20]}"])
+    print_facts([("a-very-long-name" * 8, "its value"), (wide, "value"), ("short", "fact")])
+    print_paragraph(" ".join([wide[:15]] * 20))
+    out = capsys.readouterr().out
+    assert max(map(cell_len, out.splitlines())) <= 80
+    assert "  short  fact" in out
+    assert out.replace("\n", "").replace(" ", "").count("漢字の名前") >= 60
+
+
+def test_an_error_with_wide_letters_stays_within_80_columns() -> None:
+    error = DamageError(" ".join(["漢字の名前"] * 20), where=" ".join(["状態"] * 60))
+    assert max(map(cell_len, error_lines(error))) <= 80
