@@ -341,6 +341,22 @@ def test_a_history_is_followed_from_checkpoint_to_checkpoint_as_far_as_they_touc
     assert sorted(shared.doubts) == [0, 1]
 
 
+def test_a_full_checkpoint_that_begins_a_new_chain_remembers_what_it_follows(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "checkpoint", 0)
+    directory = LocalDirectory(tmp_path / "checkpoint")
+    with open_store(tmp_path / "store") as store:
+        taken = []
+        for batch in range(9):
+            _run_again(copy, range(batch, batch + 1), watermark=batch)
+            if batch % 3 == 2:  # entries of the logs never touch
+                taken.append(take_snapshot(directory, store, longest_chain=1))
+        assert [one.is_full for one in taken] == [True, False, True]
+        _forget(copy, 7)
+        assert sorted(shared_history(Tree.of(directory), store).proven) == [2, 5, 8]
+
+
 def test_a_checkpoint_proves_itself_by_the_plan_that_was_carried_out_after_it(
     tmp_path: Path,
 ) -> None:

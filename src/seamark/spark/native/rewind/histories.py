@@ -5,8 +5,8 @@ are one and the same, and so is what came before them; two of one number that di
 histories that parted before it. The commit log tells apart the state of two runs of one plan.
 
 From the directory's own entries it is followed backwards what is proven: a checkpoint holds the
-entries of its batch and of the one before it, and one that was taken as an increment has compared
-its parent's entry with the directory.
+entries of its batch and of the one before it, and when one is taken, the entry of the checkpoint
+that it follows is compared with the directory.
 """
 
 from __future__ import annotations
@@ -51,9 +51,18 @@ def shared_history(tree: Tree, store: CheckpointStore) -> SharedHistory:
             continue
         known.add(held)
         proven.setdefault(batch, each)
-        if each.is_incremental and each.parent_id is not None:
-            parents.add(each.parent_id)
+        parents.update(_compared_with(each))
     return SharedHistory(proven, {n: why for n, why in doubts.items() if n not in proven})
+
+
+def _compared_with(manifest: CheckpointManifest) -> Iterator[int]:
+    """Earlier checkpoints that were held against the directory when this one was taken."""
+    if manifest.is_incremental and manifest.parent_id is not None:
+        yield manifest.parent_id
+    native = manifest.extra.get("native")
+    follows = native.get("follows") if isinstance(native, dict) else None
+    if isinstance(follows, int):
+        yield follows
 
 
 def query_of(manifest: CheckpointManifest) -> str | None:

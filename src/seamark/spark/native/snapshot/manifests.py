@@ -29,10 +29,15 @@ def native_manifest(
     placed: Placed,
     *,
     parent: CheckpointManifest | None,
+    follows: CheckpointManifest | None,
     attempt: str,
     seconds: float,
 ) -> CheckpointManifest:
-    """What is known about the batch; the fields mean the same as in a pipeline's manifest."""
+    """What is known about the batch; the fields mean the same as in a pipeline's manifest.
+
+    ``follows`` is an earlier checkpoint that is known to be of the same history, also when a full
+    one does not build on it.
+    """
     epoch = at.batch + 1
     names = at.source_names
     partitions = max((need.folder.partition + 1 for need in at.needs), default=0)
@@ -44,6 +49,7 @@ def native_manifest(
         "native": {
             "query_id": at.query_id,
             "directory": tree.directory.url,
+            "follows": follows.checkpoint_id if follows is not None else None,
             "offset_log": at.entry.version,
             "provider": str(at.entry.conf.get(_PROVIDER, "")).rsplit(".", 1)[-1],
         },

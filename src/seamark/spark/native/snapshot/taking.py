@@ -142,6 +142,7 @@ class _Taking:
         held = self._held(at)
         if held.is_same_batch and held.manifest is not None:
             return self._told(held.manifest, tries, is_new=False)
+        follows = held.manifest
         if len(held.chain) > self.longest_chain:
             held = nothing_held()
         new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
@@ -157,6 +158,7 @@ class _Taking:
             at,
             placed,
             parent=held.manifest,
+            follows=follows,
             attempt=uuid.uuid4().hex,
             seconds=time.perf_counter() - self.started,
         )
