@@ -98,6 +98,7 @@ def pause(pids: Sequence[int], store: Path) -> None:
     while True:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.05)  # a thread on another core may go on for a moment
         if not is_locked(str(store / "locks" / "writers.lock")):
             return
         for pid in pids:
