@@ -98,6 +98,7 @@ def test_what_is_missing_empty_or_in_use_has_its_own_exit_code(
     assert not (tmp_path / "target").exists()
     (tmp_path / "empty").mkdir()
     assert cli("copy", tmp_path / "empty", tmp_path / "target") == 0
+    assert not (tmp_path / "target").exists()
     assert "nothing to copy" in cli.out
     assert cli("copy", source, tmp_path / "target", "17") == 4
     assert cli("copy", source, tmp_path / "target", "4") == 6

@@ -63,8 +63,7 @@ def command(
         with bar("Verifying", total, of_bytes=weights is not None) as advance:
             checks = check_all(found, ids, read=read, progress=advance, weights=weights)
     document = _document(found.url, checks, share)
-    if read_data_subset is not None:
-        document["seed"] = seed
+    document["seed"] = seed if read_data_subset is not None else None
     if settings().as_json:
         print_json(document)
     else:

@@ -45,6 +45,8 @@ def copy_planned(
 
     :class:`FencedError` when somebody claims the target meanwhile. Repeat it after any error.
     """
+    if not plan.items and not plan.unusable:
+        return []  # an empty store makes no store of another place
     token = f"{default_writer()} copying {uuid.uuid4().hex[:8]}"
     target.parts.ownership.probe()
     mine = _prepare_target(target, plan, token)
