@@ -14,6 +14,7 @@ from seamark.cli.app import COMMANDS, run
 from seamark.cli.spark.group import COMMANDS as SPARK_COMMANDS
 from seamark.progress import open_progress, rocksdb_url
 from seamark.spark.native.inspect.findings import Code
+from seamark.spark.versions import spark_version
 from tests.cli.stores import fill
 from tests.pipeline.workloads import write_input
 from tests.spark.directories import make_copy
@@ -91,6 +92,8 @@ def test_the_examples_that_need_spark_run(
     folder = write_input(tmp_path / "input", 3)
     run_query(spark, "counted-rocksdb", folder, tmp_path / "job", tmp_path / "out")
     for words in filter(needs_spark, EXAMPLES):
+        if words[1] == "repartition" and spark_version(spark) < (4, 2):
+            continue  # its offline runner is newer
         code = run(words)
         out, err = capsys.readouterr()
         assert code == 0, (words, err)

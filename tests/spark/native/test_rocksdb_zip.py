@@ -64,7 +64,7 @@ def test_every_truncation_is_told() -> None:
 
 @pytest.mark.parametrize(
     "metadata",
-    [b"", b"v1", b"v1\n{", b'v1\n{"sstFiles":[{"sizeBytes":1}]}', b'v2\n{"sstFiles":[]}'],
+    [b"", b"v1", b"v1\n{", b'v1\n{"sstFiles":[{"sizeBytes":1}]}', b'x2\n{"sstFiles":[]}'],
 )
 def test_metadata_that_cannot_be_read_is_told(metadata: bytes) -> None:
     data = made_of(metadata)
@@ -75,3 +75,8 @@ def test_metadata_that_cannot_be_read_is_told(metadata: bytes) -> None:
 
 def test_a_store_without_rows_needs_no_files() -> None:
     assert sst_sizes(made_of(b'v1\n{"sstFiles":[],"numKeys":0}')) == {}
+
+
+def test_what_spark_4_0_writes_is_read_as_well() -> None:
+    listed = b'{"sstFiles":[{"localFileName":"1.sst","dfsSstFileName":"1-a.sst","sizeBytes":7}]}'
+    assert sst_sizes(made_of(b"v2\n" + listed)) == {"1-a.sst": 7}

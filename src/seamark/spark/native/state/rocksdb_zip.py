@@ -7,6 +7,7 @@ looked at.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 import zlib
@@ -20,6 +21,7 @@ from seamark.spark.state_files import zip_metadata
 
 NOT_ZIP: Final = "it is not a RocksDB snapshot"
 
+_VERSION: Final = re.compile(rb"v[0-9]{1,3}")  # v2 in Spark 4.0, v1 before and after it
 _LOCAL: Final = struct.Struct("<4s5H3I2H")
 _DESCRIPTOR: Final = struct.Struct("<4s3I")
 _LARGEST_INSIDE: Final = 512 << 20
@@ -83,7 +85,7 @@ def sst_names(data: bytes) -> dict[str, str]:
 
 def _metadata(data: bytes) -> _Metadata:
     head, _, text = zip_metadata(data).partition(b"\n")
-    if head != b"v1":
+    if not _VERSION.fullmatch(head):
         raise DamageError(f"{NOT_ZIP}: its metadata begins with {head[:20]!r}")
     try:
         return msgspec.json.decode(text, type=_Metadata)
