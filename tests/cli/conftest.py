@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.demos import make_demo
+from tests.cli.running import Cli
 from tests.cli.stores import Commands, fill
 
 
@@ -19,6 +20,12 @@ def demo(tmp_path: Path) -> Path:
 def seamark(capsys: pytest.CaptureFixture[str]) -> Commands:
     """Runs commands and keeps what they print."""
     return Commands(capsys)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs commands and gives their exit codes."""
+    return Cli(capsys)
 
 
 @pytest.fixture

@@ -14,11 +14,6 @@ from tests.store.copies import COUNTING, fill, problems
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Path:
     with open_store(tmp_path / "source") as store:
         fill(store)

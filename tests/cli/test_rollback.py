@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> Path:
     with open_store(tmp_path / "store") as made:
         made.claim(pipeline="orders")

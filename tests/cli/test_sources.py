@@ -16,11 +16,6 @@ from tests.databases import RedisServer
 LONG = json.dumps({"trades": {str(n): 1_000_000 + n for n in range(40)}}).encode()
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def fill(store: SourceCheckpointStore) -> None:
     with store.session() as session:
         session.stage_checkpoint("trades", 41, LONG)

@@ -23,11 +23,6 @@ def everything(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 def test_without_yes_it_is_only_shown(cli: Cli, tmp_path: Path) -> None:
     make(tmp_path / "ck")
     before = everything(tmp_path)

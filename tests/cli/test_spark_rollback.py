@@ -21,11 +21,6 @@ TARGET = 3
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
-@pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     make_directory(tmp_path / "checkpoint")
     return _old(tmp_path / "checkpoint")

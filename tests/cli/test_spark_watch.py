@@ -29,11 +29,6 @@ def growing(tmp_path: Path) -> GrowingDirectory:
     return GrowingDirectory(tmp_path / "directory").run_batches(2)
 
 
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(capsys)
-
-
 class Watch:
     """A ``seamark spark watch`` as a process of its own."""
 

@@ -26,7 +26,7 @@ _NAME: Final = re.compile(
 )
 _SNAPSHOTS: Final = frozenset({"snapshot", "zip"})
 _LARGEST_METADATA: Final = 8 << 20
-_ZIP_TROUBLE: Final = (
+ZIP_TROUBLE: Final = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
@@ -36,6 +36,7 @@ _ZIP_TROUBLE: Final = (
     RuntimeError,
     ValueError,
 )
+"""What reading a torn or hostile zip can raise."""
 
 
 class StateFile(NamedTuple):
@@ -85,7 +86,7 @@ def zip_metadata(zipped: bytes) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(zipped)) as archive, archive.open("metadata") as member:
             text = member.read(_LARGEST_METADATA + 1)
-    except _ZIP_TROUBLE as error:
+    except ZIP_TROUBLE as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
     if len(text) > _LARGEST_METADATA:
         raise DamageError("not a RocksDB snapshot: its metadata is larger than any can be")

@@ -89,7 +89,8 @@ def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
         logs[f"offsets/{batch - 1}"] = _offsets(files, batch - 1).text.encode()
         if (before := files.read_text(f"commits/{batch - 1}")) is not None:
             logs[f"commits/{batch - 1}"] = before.encode()
-    logs |= source_entries(files, entry)
+    newest = _newest_entries(files)
+    logs |= source_entries(files, read_up_to(newest, entry))
     logs |= _descriptions(files, batch)
     needs = tuple(needs_of(files, batch))
     for need in needs:
@@ -99,7 +100,7 @@ def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
                 f" ({need.folder.store}) for batch {batch}: {need.problem}",
                 where=f"{files.uri}/{need.folder.path}",
             )
-    plan = planned_after(files, batch, entry)
+    plan = planned_after(files, batch, entry, newest)
     return BatchAt(batch, query_id, entry, watermark, logs, needs, plan, files)
 
 
@@ -150,13 +151,16 @@ def _descriptions(files: CheckpointFiles, batch: int) -> Contents:
 # what the sources note for themselves
 
 
-def read_up_to(files: CheckpointFiles, entry: OffsetLogEntry) -> dict[str, int | None]:
+Newest = Mapping[str, int | None]
+"""Folder below ``sources/`` → the last entry of a file source's log; None for another kind."""
+
+
+def read_up_to(logs: Newest, entry: OffsetLogEntry) -> dict[str, int | None]:
     """Folder below ``sources/`` → how far its log is read at a batch; None for another kind.
 
     Lines go by the leaves of the plan and folders by distinct sources, so a source that feeds
     several branches has several lines and one folder.
     """
-    logs = {folder: _newest_entry(files, folder) for folder in sorted(files.names("sources"))}
     if entry.names:
         lines = dict(zip(entry.names, entry.lines, strict=True))
         return {
@@ -182,6 +186,10 @@ def read_up_to(files: CheckpointFiles, entry: OffsetLogEntry) -> dict[str, int |
 def position_in(line: str) -> int | None:
     """How far a file source's log is read by a line of the offset log; None for no such line."""
     return -1 if line == NO_OFFSET else log_offset(line)
+
+
+def _newest_entries(files: CheckpointFiles) -> Newest:
+    return {folder: _newest_entry(files, folder) for folder in sorted(files.names("sources"))}
 
 
 def _newest_entry(files: CheckpointFiles, folder: str) -> int | None:
@@ -226,10 +234,9 @@ def possible_lines(lines: Sequence[str], newest: Mapping[int, int | None]) -> di
     return found
 
 
-def source_entries(files: CheckpointFiles, entry: OffsetLogEntry) -> Contents:
-    """What the sources' own logs must hold for a restart after a batch."""
+def source_entries(files: CheckpointFiles, positions: Mapping[str, int | None]) -> Contents:
+    """What the sources' own logs must hold for a restart after a batch that read them so far."""
     found: Contents = {}
-    positions = read_up_to(files, entry)
     for folder in files.names("sources"):
         at = positions.get(folder)
         here = f"sources/{folder}"
@@ -255,7 +262,9 @@ def _entries_in(files: CheckpointFiles, folder: str) -> list[str]:
     return [path for path in files.source_entries() if path.startswith(f"{folder}/")]
 
 
-def planned_after(files: CheckpointFiles, batch: int, entry: OffsetLogEntry) -> Plan | None:
+def planned_after(
+    files: CheckpointFiles, batch: int, entry: OffsetLogEntry, newest: Newest
+) -> Plan | None:
     """What the next batch was planned to read; None when that is not known as a whole."""
     text = files.read_text(f"offsets/{batch + 1}")
     try:
@@ -264,7 +273,7 @@ def planned_after(files: CheckpointFiles, batch: int, entry: OffsetLogEntry) -> 
         return None
     if text is None or following is None or following.names != entry.names:
         return None
-    before, after = read_up_to(files, entry), read_up_to(files, following)
+    before, after = read_up_to(newest, entry), read_up_to(newest, following)
     sources: dict[str, str] = {}
     for folder, last in after.items():
         first = before.get(folder)

@@ -79,7 +79,8 @@ def take_snapshot(
     :class:`DamageError` when the newest one is not and the query does not run on.
     """
     require_apart(directory.url, store.url)
-    query = pipeline_name(read_query_id(Tree.of(directory)))
+    tree = Tree.of(directory)
+    query = pipeline_name(read_query_id(tree))
     _require_owned(store, query)
     taking = _Taking(
         store,
@@ -92,7 +93,6 @@ def take_snapshot(
     )
     seen: Tree | None = None
     for tries in range(1, _TRIES + 1):
-        tree = Tree.of(directory)
         try:
             chosen = newest_committed(tree) if batch is None else _require_committed(tree, batch)
             snapshot = taking.run(tree, chosen, tries)
@@ -103,6 +103,7 @@ def take_snapshot(
             log.info("batch %s was not whole, looking again: %s", batch, error)
             seen = tree
             time.sleep(_PAUSE * tries)
+            tree = Tree.of(directory)
             continue
         if keep is not None and snapshot.is_new:
             _retain(store, keep)

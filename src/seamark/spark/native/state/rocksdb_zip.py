@@ -10,14 +10,13 @@ import io
 import re
 import struct
 import zipfile
-import zlib
 from typing import Final
 
 import msgspec
 
 from seamark.errors import DamageError
 from seamark.spark.native.state.lz4_blocks import EMPTY
-from seamark.spark.state_files import zip_metadata
+from seamark.spark.state_files import ZIP_TROUBLE, zip_metadata
 
 NOT_ZIP: Final = "it is not a RocksDB snapshot"
 
@@ -28,16 +27,6 @@ _LARGEST_INSIDE: Final = 512 << 20
 _AT_ONCE: Final = 1 << 20
 _SIZES_FOLLOW: Final = 0x08
 _KNOWN_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_UNREADABLE: Final = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    KeyError,
-    OSError,
-    RuntimeError,
-    ValueError,
-)
 
 
 class _Sst(msgspec.Struct):
@@ -60,7 +49,7 @@ def zip_problems(data: bytes) -> list[str]:
             if sum(member.file_size for member in members) > _LARGEST_INSIDE:
                 return [f"{NOT_ZIP}: it claims to hold more than any snapshot does"]
             problems = [why for member in members if (why := _problem(archive, member, data))]
-    except _UNREADABLE as error:
+    except ZIP_TROUBLE as error:
         return [f"{NOT_ZIP}: {error}"]
     if not problems:
         try:
@@ -89,7 +78,7 @@ def _metadata(data: bytes) -> _Metadata:
         raise DamageError(f"{NOT_ZIP}: its metadata begins with {head[:20]!r}")
     try:
         return msgspec.json.decode(text, type=_Metadata)
-    except (*_UNREADABLE, RecursionError) as error:
+    except (*ZIP_TROUBLE, RecursionError) as error:
         raise DamageError(f"{NOT_ZIP}: {error}") from None
 
 
@@ -102,7 +91,7 @@ def _problem(archive: zipfile.ZipFile, member: zipfile.ZipInfo, data: bytes) -> 
             # a member may unpack to far more than it claims
             while part := content.read(_AT_ONCE):
                 size += len(part)
-    except _UNREADABLE as error:
+    except ZIP_TROUBLE as error:
         return f"{member.filename}: {error}"
     if size != member.file_size:
         return f"{member.filename}: its size differs"
