@@ -121,7 +121,8 @@ class Screen:
         """Say where the checkpoints are and what to type next."""
         where = shlex.quote(str(folder))
         given = "" if folder == Path("demo") else f" --dir {where}"
-        self.line(f"\nCheckpoints: {where}/{CHECKPOINTS}     Try: ls {where}/{CHECKPOINTS}")
+        self.line(f"\nCheckpoints: {where}/{CHECKPOINTS}")
+        self.line(f"  {_this_command()} list {where}/{CHECKPOINTS}")
         self.line("Take something away, and see whether the proof notices:")
         self.line(f"  rm {where}/{LARGE}/epoch=000005/part-*")
         self.line(f"  {_this_command()} demo --verify-only{given}")
