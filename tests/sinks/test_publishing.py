@@ -15,6 +15,7 @@ import pytest
 
 from seamark.errors import DamageError, InvalidInputError, LineageError
 from seamark.sinks import epoch_folder, read_receipts
+from seamark.store.sealed import seal, unseal
 from seamark.testing.conformance.sink_examples import NEW, OLD, epoch, receipt
 from seamark.testing.recording import Recording
 from tests.sinks.frames import frame
@@ -246,6 +247,41 @@ def test_what_is_taken_back_gets_its_new_name_before_it_loses_the_old_one(
         syncs = [call for call in calls[at:] if call.startswith("fsync")]
         assert syncs[0] == f"fsync {aside}"
         assert f"fsync {path}" in syncs
+
+
+# what leads elsewhere
+
+
+def _forged(folder: Path, **fields: object) -> None:
+    """Change a published record, with a checksum that fits."""
+    record = folder / "_seamark.json"
+    told = json.loads(unseal(record.read_bytes()))
+    told["receipt"] |= fields
+    record.write_bytes(seal(json.dumps(told, separators=(",", ":")).encode()))
+
+
+@pytest.mark.parametrize("field", ["timeline", "attempt"])
+@pytest.mark.parametrize("name", ["../../../x", "/tmp/x", "", "..", "a/b", "a\x00b", "\ud800"])
+def test_no_record_moves_an_epoch_out_of_its_folder(path: Path, field: str, name: str) -> None:
+    shown_epoch(path)
+    _forged(path / "epoch=000001", **{field: name})
+    outside = sorted(path.parent.iterdir())
+    with pytest.raises(DamageError):
+        read_receipts(path)
+    assert HandWritten(path).unpublish_after(0) == [1]
+    assert rows_below(path) == []
+    assert sorted(path.parent.iterdir()) == outside
+    assert (path / "_seamark/unpublished/unknown/epoch=000001/_seamark.json").exists()
+
+
+def test_a_record_cannot_name_files_of_another_folder(path: Path) -> None:
+    shown_epoch(path)
+    record = path / "epoch=000001" / "_seamark.json"
+    told = json.loads(unseal(record.read_bytes()))
+    told["files"][0]["name"] = "../../secret"
+    record.write_bytes(seal(json.dumps(told, separators=(",", ":")).encode()))
+    with pytest.raises(DamageError, match="could leave"):
+        read_receipts(path)
 
 
 # what is no use at all

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import DamageError
-from seamark.testing.conformance.sink_examples import PIPELINE, epoch
+from seamark.sinks.keyvalue_staging import Staging
+from seamark.sinks.keyvalue_view import Place, StagedEpoch
+from seamark.testing.conformance.sink_examples import OLD, PIPELINE, epoch, receipt
 from tests.sinks.frames import frame
 from tests.sinks.hand_written import HandWritten
 from tests.sinks.views import HandWrittenView, World, lines, rows_of, told
@@ -167,3 +169,14 @@ def test_a_path_with_odd_characters_holds_view_and_staging(tmp_path: Path) -> No
     assert (folder / "CURRENT").exists()
     assert (folder / "_seamark/kept/a1").exists()
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_kept_epochs_that_follow_each_other_in_a_circle_are_damage(tmp_path: Path) -> None:
+    staging = Staging(str(tmp_path), keep=5)
+    one, two = Place(OLD, 1, "a1"), Place(OLD, 2, "a2")
+    for place, after in ((one, two), (two, one)):
+        Path(staging.folder(place.attempt, place.epoch)).mkdir(parents=True)
+        told = receipt(place.epoch, place.attempt)
+        staging.seal(StagedEpoch(told, after, None, {}, None))
+    with pytest.raises(DamageError, match="circle"):
+        staging.way(Place(OLD, 3, "a3"), two)

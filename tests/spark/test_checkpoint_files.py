@@ -43,3 +43,12 @@ def test_an_operator_that_cannot_be_read_is_damage(body: str, tmp_path: Path) ->
     copy.write("state/0/_metadata/metadata", f"v1\n{body}".encode())
     with pytest.raises(DamageError, match="stateful operator 0 cannot be read"):
         copy.operators()
+
+
+@pytest.mark.parametrize("name", ["../../../../victim", "..", "", "a/b"])
+def test_the_name_of_a_store_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
+    copy = make_copy(tmp_path / "ck", 1)
+    text = (copy.read_text("state/0/_metadata/metadata") or "").replace('"default"', f'"{name}"')
+    copy.write("state/0/_metadata/metadata", text.encode())
+    with pytest.raises(DamageError, match="store"):
+        list(copy.store_folders())

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from seamark.errors import InvalidInputError
+from seamark.errors import DamageError, InvalidInputError
 from seamark.manifest.bounds import I64_MAX, I64_MIN, U16_MAX, U32_MAX, U64_MAX, check_number
 from seamark.manifest.documents import DocumentReader, encode_document
 from seamark.manifest.parts import (
@@ -188,6 +188,21 @@ class CheckpointManifest(_Named, frozen=True):
         """Length of the sidecar, 0 for none, or None when the writer did not say."""
         value = self.extra.get("state_bytes")
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @property
+    def builds_on(self) -> int | None:
+        """The checkpoint that it needs, None for a full one.
+
+        :class:`DamageError` unless that is an older one: so every chain of parents comes to an end.
+        """
+        if not self.is_incremental:
+            return None
+        parent = self.parent_id or 0
+        if not 0 < parent < self.checkpoint_id:
+            raise DamageError(
+                f"checkpoint {self.checkpoint_id} builds on {parent}, which is not older"
+            )
+        return parent
 
     @property
     def has_inline_state(self) -> bool:

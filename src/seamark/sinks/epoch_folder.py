@@ -11,8 +11,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from seamark.errors import DamageError, FormatTooNewError
+from seamark.errors import DamageError, FormatTooNewError, SeamarkError
+from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Receipt
+from seamark.sinks.fitness import check_token
 from seamark.sinks.folders import remove_tree
 from seamark.store.posix import open_to_read, read_all, sync_folder, write_all
 from seamark.store.sealed import seal, unseal
@@ -120,13 +122,25 @@ def read_record(folder: str) -> Sealed | None:
                 f"{path} was written by a newer Seamark", hint="Update this one, then try again."
             )
         record = msgspec.json.decode(document, type=EpochRecord)
-    except (DamageError, msgspec.MsgspecError) as error:
+        _check_names(record)
+    except FormatTooNewError:
+        raise
+    except (SeamarkError, ValueError, RecursionError) as error:
         raise DamageError(
             f"the record {path} is damaged: {error}",
             hint="The rows beside it may be whole. Restore the folder from a copy, or take the "
             "epoch back and run it again.",
         ) from error
     return Sealed(record, hashlib.sha256(data).hexdigest())
+
+
+def _check_names(record: EpochRecord) -> None:
+    """See that nothing in a record leads out of the folders that its names become a part of."""
+    check_token(record.receipt.timeline, "a timeline")
+    check_token(record.receipt.attempt, "an attempt")
+    for file in record.files:
+        if problem := unsafe_path(file.name):
+            raise DamageError(f"the file name {file.name!r} {problem}")
 
 
 def find_damage(folder: str, record: EpochRecord, known: Versions | None = None) -> str | None:

@@ -134,6 +134,13 @@ class Staging:
             if folder is None:
                 break
             before = self.read(folder).after
+            if before in steps:
+                raise DamageError(
+                    "the kept epochs follow each other in a circle",
+                    where=folder,
+                    hint="Nothing was shown. Bring the folder back from a copy, or begin the view "
+                    "anew.",
+                )
             steps[before] = until
             until = before
         return steps

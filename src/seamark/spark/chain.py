@@ -15,10 +15,9 @@ from seamark.store import CheckpointStore
 
 
 def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[CheckpointManifest]:
-    """A checkpoint and what it builds on, oldest first."""
+    """A checkpoint and what it builds on, oldest first; :class:`DamageError` for a broken chain."""
     chain = [manifest]
-    while chain[-1].is_incremental:
-        parent_id = chain[-1].parent_id or 0
+    while (parent_id := chain[-1].builds_on) is not None:
         parent = store.load_by_id(parent_id)
         if parent is None:
             raise DamageError(f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone")

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from seamark.errors import DamageError
+from seamark.manifest.bounds import check_name
 from seamark.spark.state_files import SST_FOLDER
 
 ROOT_MARK: Final = "{seamark:root}"
@@ -133,6 +134,8 @@ class CheckpointFiles(ABC):
         try:
             fields = json.loads((text or "").partition("\n")[2])
             stores = fields["stateStoreInfo"]
+            for store in stores:
+                check_name(str(store["storeName"]), "the store's name")
             return StatefulOperator(
                 number,
                 str(fields["operatorInfo"]["operatorName"]),

@@ -46,12 +46,15 @@ class Item:
 
     @classmethod
     def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> Item:
-        """From a manifest, the bytes that it takes, and its digest."""
+        """From a manifest, the bytes that it takes, and its digest.
+
+        :class:`DamageError` when it builds on one that is not older.
+        """
         statuses = manifest.sink_commit_statuses.items()
         return cls(
             manifest.checkpoint_id,
             identity(manifest),
-            manifest.parent_id if manifest.is_incremental else None,
+            manifest.builds_on,
             manifest.generation,
             str(manifest.extra.get("timeline") or ""),
             stored + (manifest.state_bytes or 0),

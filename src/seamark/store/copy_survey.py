@@ -156,8 +156,13 @@ def _readable(source: CheckpointStore, owner: Owner) -> tuple[dict[int, Item], l
             covering = source.parts.ownership.covering(
                 owner, found.manifest.generation, checkpoint_id
             )
-            if not arrived_too_late(covering, found.manifest):
+            if arrived_too_late(covering, found.manifest):
+                continue
+            try:
                 items[checkpoint_id] = _item(found)
+            except DamageError as error:
+                if standing(owner, checkpoint_id) is Standing.CURRENT:
+                    unusable.append(Copied(checkpoint_id, "damaged", why=error.what))
     return items, unusable
 
 
@@ -197,7 +202,11 @@ def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, There]:
     there: dict[int, There] = {}
     for checkpoint_id, found in target.parts.manifests.read_many(target.list_ids()):
         if isinstance(found, Found):
-            there[checkpoint_id] = There(_item(found), arrived_too_late(owner, found.manifest))
+            too_late = arrived_too_late(owner, found.manifest)
+            try:
+                there[checkpoint_id] = There(_item(found), too_late)
+            except DamageError:
+                there[checkpoint_id] = There(None)
         elif isinstance(found, DamageError):
             there[checkpoint_id] = There(None)
     return there
