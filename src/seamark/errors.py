@@ -16,11 +16,14 @@
 
 An error says what happened, where, and what to do next. The three parts are kept apart
 (``what``, ``where``, ``hint``) so that a terminal can lay them out and a program can log them.
+None of them ever holds a password or key: what looks like one is hidden when the error is made.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from seamark._secrets import redacted
 
 
 class SeamarkError(Exception):
@@ -29,10 +32,10 @@ class SeamarkError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.hint = hint
+        self.what = redacted(what)
+        self.where = redacted(where) if where else where
+        self.hint = redacted(hint) if hint else hint
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         return "\n  ".join(part for part in (self.what, self.where, self.hint) if part)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from seamark import open_store
+from seamark import ConnectorCheckpoint, open_store
+from seamark.cli.app import run
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
 from seamark.cli.logs import log_lines
 from seamark.cli.output import error_lines, print_json
@@ -118,3 +119,63 @@ def test_wide_letters_and_long_names_stay_within_80_columns(
 def test_an_error_with_wide_letters_stays_within_80_columns() -> None:
     error = DamageError(" ".join(["漢字の名前"] * 20), where=" ".join(["状態"] * 60))
     assert max(map(cell_len, error_lines(error))) <= 80
+
+
+FORGED = "x\nFORGED 9 chosen"
+
+
+@pytest.fixture
+def forging(store: Path) -> Path:
+    """A store whose every name and message tries to begin a line of its own."""
+    sources = {FORGED: ConnectorCheckpoint({FORGED: FORGED}), "trades": ConnectorCheckpoint()}
+    with open_store(store) as found:
+        for number in (5, 6):
+            save(
+                found,
+                number,
+                is_incremental=False,
+                parent_id=None,
+                source_offsets=sources,
+                table_offsets=sources,
+                source_watermarks={FORGED: 1},
+                sink_names=[FORGED],
+                sink_epochs={FORGED: number, "other\nFORGED": 1},
+                sink_commit_statuses={FORGED: SinkCommitStatus.failed(FORGED)},
+                inflight_data={FORGED: []},
+                extra={
+                    "writer": FORGED,
+                    "attempt": FORGED,
+                    "structure": {FORGED: f"{number}{FORGED}", "sinks": {FORGED: {"kind": FORGED}}},
+                    "native": {FORGED: FORGED},
+                    "timings": {FORGED: 1.0},
+                    "sink_guarantees": {FORGED: FORGED},
+                },
+            )
+        found.pin(FORGED, 5)
+    return store
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list", "STORE"],
+        ["show", "STORE", "6"],
+        ["diff", "STORE", "5", "6"],
+        ["recover", "STORE", "--explain"],
+        ["verify", "STORE", "--read-data"],
+        ["prune", "STORE", "--keep", "1"],
+        ["rollback", "STORE", "5"],
+        ["doctor", "STORE", "--read-only"],
+        ["show", "STORE", FORGED + "?"],
+        ["sources", "STORE"],
+        ["spark", "inspect", "STORE" + FORGED],
+    ],
+)
+def test_no_name_can_begin_a_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], forging: Path, words: list[str]
+) -> None:
+    run([word.replace("STORE", str(forging)) for word in words])
+    out, err = capsys.readouterr()
+    for line in (*out.splitlines(), *err.splitlines()):
+        # what an error quotes stands deeper than its own parts
+        assert not line.removeprefix("  ").startswith("FORGED"), line

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 
-from seamark.store.secrets import Redactor
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from seamark import open_store
+from seamark.errors import DamageError, SeamarkError, StoreUnavailableError
+from seamark.progress import open_progress
+from seamark.sinks import KeyValueSink
+from seamark.spark.native.places.opening import open_directory
+from seamark.state import StateStore
+from seamark.store.secrets import Redactor, redacted_document
 
 
 @pytest.mark.parametrize(
@@ -24,6 +36,12 @@ from seamark.store.secrets import Redactor
         "X-Amz-Signature=HIDEME",
         "access_token=HIDEME",
         "aws_secret_access_key=HIDEME",
+        "s3a:AKIA:HIDE/ME@bucket/in",
+        "jdbc:oracle:thin:scott/HIDEME@//host:1521/x",
+        '{"password": "HIDE\\"ME", "x": 1}',
+        '{\\"sasToken\\": \\"HIDE ME\\"}',
+        'password="HIDE ME and no end',
+        "https://HIDEME@host/x",
     ],
 )
 def test_a_secret_is_hidden_and_the_rest_stays(text: str) -> None:
@@ -41,7 +59,96 @@ def test_a_secret_is_hidden_and_the_rest_stays(text: str) -> None:
         "the secret key is not here",
         "s3://bucket/design=1/part-0.parquet",
         "key=5 value=6",
+        "kansas=3 sassafras: 4 partition-key: 7",
+        "abfss://container@account.dfs.core.windows.net/x",
+        "org.apache.spark.Foo:x@1a2b3c",
     ],
 )
 def test_ordinary_texts_are_left_alone(text: str) -> None:
     assert Redactor({})(text) == text
+
+
+SECRETS = st.text("abcXYZ019/+%!$*-_.~", min_size=8, max_size=30).filter(
+    lambda text: text.strip("*") and len(set(text)) > 4
+)
+URLS = [
+    "s3://KEY:{}@bucket/x",
+    "s3:/KEY:{}@bucket/x",
+    "s3:KEY:{}@bucket/x",
+    "s3a://KEY:{}@bucket/x",
+    "s3a:KEY:{}@bucket/x",
+    "S3A:/KEY:{}@bucket/x",
+    "gs://KEY:{}@bucket",
+    "abfss://container:{}@account/x",
+    "https://user:{}@host/x",
+    "hdfs:/user:{}@host/x",
+    "rocksdb://user:{}@host/x",
+    "redis://user:{}@127.0.0.1:1/0?namespace=x",
+    "redis:user:{}@127.0.0.1:1/0",
+    "nonsense://user:{}@host",
+    "file://user:{}@host/x",
+]
+OPENERS: list[Callable[[str], object]] = [
+    open_store,
+    lambda url: open_store(Path(url)),
+    lambda url: StateStore(url).list(),
+    lambda url: open_progress(url, read_only=True).read_config_hash(),
+    open_directory,
+    lambda url: KeyValueSink(url, key="k"),
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+@given(secret=SECRETS)
+@settings(max_examples=10, deadline=None, phases=[Phase.generate])
+def test_no_url_however_it_is_written_brings_its_password_into_an_error(
+    url: str, secret: str
+) -> None:
+    for opener in OPENERS:
+        try:
+            opened = opener(url.format(secret))
+        except SeamarkError as error:
+            told = "".join(traceback.format_exception(error)) + repr(error)
+        else:
+            told = repr(opened)
+        assert secret not in told
+
+
+@given(secret=SECRETS)
+def test_an_error_hides_what_it_is_made_of(secret: str) -> None:
+    for url in URLS:
+        text = url.format(secret)
+        error = DamageError(f"no {text}", where=text, hint=f"password={secret}")
+        assert secret not in str(error) + repr(error) + repr(error.__reduce__())
+
+
+@given(secret=SECRETS)
+def test_a_secret_option_is_hidden_however_it_is_written_down(secret: str) -> None:
+    redact = Redactor({"aws_secret_access_key": secret})
+    from urllib.parse import quote
+
+    for text in (secret, quote(secret), repr(secret), f"x{secret}y"):
+        assert secret not in redact(text)
+        assert quote(secret, safe="") not in redact(text)
+
+
+def test_in_a_document_names_tell_secrets_and_sinks_keep_their_status() -> None:
+    found = redacted_document(
+        {
+            "settings": {"spark.hadoop.fs.s3a.secret.key": "HIDEME", "x.partitions": "2"},
+            "offset": {"password": 1234, "position": 1234},
+            "sinks": {"tokens": "Committed"},
+            "watermarks": {"tokens": 17},
+            "urls": ["redis://u:HIDEME@h"],
+        }
+    )
+    assert "HIDEME" not in str(found)
+    assert found["settings"]["x.partitions"] == "2"
+    assert found["offset"] == {"password": "***", "position": 1234}
+    assert found["sinks"] == {"tokens": "Committed"}
+    assert found["watermarks"] == {"tokens": 17}
+
+
+def test_an_unavailable_store_is_still_an_os_error() -> None:
+    with pytest.raises(OSError, match=r"s3://\*\*\*@bucket"):
+        raise StoreUnavailableError("s3://KEY:HIDEME@bucket")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, bar, hint, print_json, styled
+from seamark.cli.output import Document, answer, bar, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import local_path, opened, require_path, resolve_id
@@ -74,10 +74,7 @@ def command(
         if wanted is not None:
             _require(wanted, results, here)
         document = _document(here, there, plan, results)
-    if settings().as_json:
-        print_json(document)
-    else:
-        _show(document, source, target)
+    answer(document, lambda clean: _show(clean, source, target))
     if any(each.outcome == "damaged" for each in results):
         raise click.exceptions.Exit(DamageError.exit_code)
 

@@ -10,9 +10,10 @@ import click
 
 from seamark.cli.describing import describe
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
-from seamark.cli.output import Document, print_json, time_text
+from seamark.cli.output import Document, answer, time_text
 from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
+from seamark.cli.shown import without_secrets
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.pipeline.figures import seconds_text, size_text
 
@@ -31,10 +32,7 @@ def command(store: str, a: str, b: str) -> None:
     with opened(store) as found:
         before, after = (describe(found, load(found, resolve_id(found, i))) for i in (a, b))
     document = difference(before, after)
-    if settings().as_json:
-        print_json(document)
-    else:
-        show(document)
+    answer(document, show)
 
 
 def difference(before: Document, after: Document) -> Document:
@@ -65,13 +63,18 @@ def _offsets(
         old, new = before.get(name, {}), after.get(name, {})
         found[name] = {
             part: {
-                "a": old.get(part),
-                "b": new.get(part),
+                "a": _shown(part, old.get(part)),
+                "b": _shown(part, new.get(part)),
                 "advance": _advance(old.get(part), new.get(part)),
             }
             for part in dict.fromkeys([*old, *new])
         }
     return found
+
+
+def _shown(name: str, value: Any) -> Any:
+    """The value, unless its name tells that it is secret; compared it was before."""
+    return next(iter(without_secrets({name: value}).values()))
 
 
 def _advance(old: str | None, new: str | None) -> int | None:
@@ -99,7 +102,7 @@ def _growth(before: Document, after: Document) -> dict[str, Document]:
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Document]:
     names = dict.fromkeys([*before, *after])
     return {
-        name: {"a": before.get(name), "b": after.get(name)}
+        name: {"a": _shown(name, before.get(name)), "b": _shown(name, after.get(name))}
         for name in names
         if before.get(name) != after.get(name)
     }
@@ -128,7 +131,7 @@ def show(document: Document) -> None:
         print_paragraph("They are of two timelines: one was rolled back or reset in between.")
     for title, key in (("Sources", "sources"), ("Reference tables", "tables")):
         if document[key]:
-            print_paragraph(f"\n{title}")
+            print_paragraph(f"{title}", gap=True)
             print_rows(
                 ("NAME", "PARTITION", "A", "B", "ADVANCE"),
                 [
@@ -140,14 +143,14 @@ def show(document: Document) -> None:
             )
     mark = document["watermark"]
     if mark["b"] is not None or mark["a"] is not None:
-        print_paragraph("\nWatermark")
+        print_paragraph("Watermark", gap=True)
         print_facts(
             [(key, time_text(mark[key]) if mark[key] is not None else "none") for key in ("a", "b")]
         )
         if mark["advance_ms"] is not None:
             print_facts([("advance", f"{mark['advance_ms'] / 1000:+g} s")])
     if document["operators"]:
-        print_paragraph("\nState")
+        print_paragraph("State", gap=True)
         print_rows(
             ("OPERATOR", "A", "B", "GROWTH"),
             [
@@ -159,12 +162,12 @@ def show(document: Document) -> None:
     _show_changes("Sinks", {k: _sink_words(v) for k, v in document["sinks"].items()})
     _show_changes("Configuration", document["configuration"])
     if document["pipeline_hash_changed"] and not document["configuration"]:
-        print_paragraph("\nThe configuration's hash differs.")
+        print_paragraph("The configuration's hash differs.", gap=True)
 
 
 def _show_changes(title: str, changes: Mapping[str, Document]) -> None:
     if changes:
-        print_paragraph(f"\n{title}")
+        print_paragraph(f"{title}", gap=True)
         print_facts((k, f"{_clip(v['a'])}  →  {_clip(v['b'])}") for k, v in changes.items())
 
 

@@ -9,10 +9,10 @@ import click
 
 from seamark.cli.gc import plan as plan_gc
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, print_json, styled
+from seamark.cli.output import Document, answer, styled
 from seamark.cli.places import PLACE
 from seamark.cli.rebuilding import rebuild_asked
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import opened, require_path
 from seamark.errors import SeamarkError
 from seamark.pipeline.figures import size_text
@@ -49,10 +49,7 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
             url, checks = found.url, _check_store(found, write=not read_only)
     code = exit_code_of(checks)
     document = _document(url, checks, code)
-    if settings().as_json:
-        print_json(document)
-    else:
-        _show(document)
+    answer(document, _show)
     if code:
         raise click.exceptions.Exit(code)
 

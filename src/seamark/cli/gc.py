@@ -8,7 +8,7 @@ import click
 
 from seamark.cli.durations import duration, duration_text
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, age_text, hint, print_json
+from seamark.cli.output import Document, age_text, answer, hint
 from seamark.cli.places import PLACE
 from seamark.cli.removing import (
     claim_to_remove,
@@ -17,7 +17,7 @@ from seamark.cli.removing import (
     require_store,
     unreferenced_states,
 )
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import opened
 from seamark.errors import RefusedError
 from seamark.pipeline.figures import size_text
@@ -52,10 +52,7 @@ def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool)
         if yes and (document["remove"] or take_over):
             claim_to_remove(found, "gc", take_over=take_over, force=force)
             _do(found, document, min_age)
-    if settings().as_json:
-        print_json(document)
-    else:
-        show(document, yes=yes)
+    answer(document, lambda clean: show(clean, yes=yes))
 
 
 def plan(store: CheckpointStore, min_age: float) -> Document:

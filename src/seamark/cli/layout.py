@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from seamark.cli.output import screen_width, stdout
-from seamark.cli.visible import visible
+from seamark.cli.shown import shown
 from seamark.cli.wrapping import wrapped
 
 Cell = str | Text
@@ -42,7 +42,7 @@ def print_rows(
     lines = _row_lines(bold, widths, rightward)
     for row, note in zip(table, told, strict=True):
         lines += _row_lines(row, widths, rightward)
-        lines += _paragraphs(visible(note), width, _NOTE_INDENT) if note else []
+        lines += _paragraph(note, width, _NOTE_INDENT) if note else []
     print_text(lines)
 
 
@@ -51,7 +51,7 @@ def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
 
     A label that would leave too little room has a line of its own.
     """
-    told = [(visible(label), value) for label, value in facts]
+    told = [(shown(label), value) for label, value in facts]
     width = screen_width()
     widest = width // 2 - indent - len(_GAP)
     label_width = max((n for label, _ in told if (n := cell_len(label)) <= widest), default=0)
@@ -67,9 +67,9 @@ def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
     print_text(lines)
 
 
-def print_paragraph(text: str, *, indent: int = 0) -> None:
-    """Print a text, wrapped."""
-    print_text(_paragraphs(text, screen_width(), indent))
+def print_paragraph(text: str, *, gap: bool = False) -> None:
+    """Print a text, wrapped; with ``gap`` below an empty line. Line ends in it are made visible."""
+    print_text([*([""] if gap else []), *(_paragraph(text, screen_width()) or [""])])
 
 
 def print_text(lines: Sequence[Text | str]) -> None:
@@ -83,20 +83,15 @@ def print_text(lines: Sequence[Text | str]) -> None:
         click.echo("\n".join(map(_plain, lines)))
 
 
-def _paragraphs(text: str, width: int, indent: int = 0) -> list[str]:
-    """The lines of a text, each of its own ones wrapped."""
+def _paragraph(text: str, width: int, indent: int = 0) -> list[str]:
     start = " " * indent
-    return [
-        line
-        for paragraph in visible(text, lines=True).split("\n")
-        for line in wrapped(paragraph, width, first=start, more=start) or [""]
-    ]
+    return wrapped(shown(text), width, first=start, more=start)
 
 
 def _hanging(start: str, value: Cell, width: int) -> list[Text]:
     style = value.style if isinstance(value, Text) else ""
     used = cell_len(start)
-    first, *more = _paragraphs(_plain(value), max(width - used, _NARROWEST))
+    first, *more = _paragraph(_plain(value), max(width - used, _NARROWEST)) or [""]
     lines = [Text.assemble(start, (first, style))]
     return lines + [Text.assemble(" " * used, (line, style)) for line in more]
 
@@ -119,8 +114,8 @@ def _plain(cell: Cell) -> str:
 
 
 def _shown(cell: Cell, *, coloured: bool) -> Cell:
-    """A cell without anything that a terminal would obey, line ends among it."""
-    text = visible(_plain(cell))
+    """A cell without secrets and anything that a terminal would obey, line ends among it."""
+    text = shown(_plain(cell))
     return Text(text, cell.style) if coloured and isinstance(cell, Text) else text
 
 

@@ -9,16 +9,9 @@ from rich.text import Text
 
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import USABLE, Summary, listing_document, summaries
-from seamark.cli.output import (
-    Document,
-    age_text,
-    bar,
-    hint,
-    print_json,
-    styled,
-)
+from seamark.cli.output import Document, age_text, answer, bar, hint, styled
 from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import local_path, opened
 from seamark.cli.verifying import check_all
 from seamark.errors import DamageError
@@ -42,10 +35,7 @@ def command(store: str, verify: bool) -> None:
         if verify:
             _verify(found, known)
         document = listing_document(found, known) | {"verified": verify}
-    if settings().as_json:
-        print_json(document)
-    else:
-        show(document, store)
+    answer(document, lambda clean: show(clean, store))
     if verify and _damaged(document):
         raise click.exceptions.Exit(DamageError.exit_code)
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from seamark.cli.settings import settings
-from seamark.cli.visible import visible, visible_json
+from seamark.cli.shown import shown, shown_lines, without_secrets
+from seamark.cli.visible import visible_json
 from seamark.cli.wrapping import wrapped
 from seamark.errors import SeamarkError
 
@@ -61,8 +62,12 @@ def stderr() -> Console:
     return _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def print_json(document: object) -> None:
-    """Print one JSON document on one line, in ASCII where the stream does not take all of it."""
+def print_json(document: object, *, is_data: bool = False) -> None:
+    """Print one JSON document on one line, in ASCII where the stream does not take all of it.
+
+    Secrets are hidden, except in ``is_data``: rows that the user has asked for.
+    """
+    document = document if is_data else without_secrets(document)
     text = visible_json(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -94,7 +99,7 @@ def table(
             no_wrap=not is_last,
         )
     for row in rows:
-        made.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
+        made.add_row(*(Text(shown(cell)) if isinstance(cell, str) else cell for cell in row))
     return made
 
 
@@ -106,10 +111,15 @@ def print_table(made: Table) -> None:
     console.print(made)
 
 
+def print_long(text: str, console: Console | None = None) -> None:
+    """Print one line as it is, however long; what it names can be copied."""
+    (console or stdout()).print(Text(shown(text)))
+
+
 def hint(text: str) -> None:
     """Say what to type next; not with ``-q``."""
     if not settings().quiet:
-        stdout().print(Text(visible(text, lines=True)))
+        print_long(text)
 
 
 def age_text(timestamp_ms: int, now: float | None = None) -> str:
@@ -182,16 +192,18 @@ def screen_width(console: Console | None = None) -> int:
 
 
 def error_lines(error: SeamarkError) -> list[str]:
-    """Lay out an error: what happened, then where and what to do next, then its exit code."""
-    what, where, hinted = (
-        visible(part or "", lines=True).split("\n")
-        for part in (error.what, error.where, error.hint)
-    )
+    """Lay out an error: what happened, then where and what to do next, then its exit code.
+
+    Further lines of one part stand deeper, so that a name with line ends cannot add a part.
+    """
     width = screen_width(stderr())
-    headline = what[0] or type(error).__name__
-    lines = wrapped(f"error: {headline}", width, more="  ")
-    for detail in (*what[1:], *where, *hinted):
-        lines += wrapped(detail.strip(), width, first="  ", more="  ")
+    lines: list[str] = []
+    for part in (error.what or type(error).__name__, error.where, error.hint):
+        first, *more = shown_lines(part or "")
+        start = "  " if lines else "error: "
+        lines += wrapped(first.strip(), width, first=start, more="  ")
+        for line in more:
+            lines += wrapped(line.strip(), width, first="    ", more="    ")
     code = f"exit code {error.exit_code}"
     if len(lines) > 1 and cell_len(lines[-1]) + 2 + len(code) <= width:
         lines[-1] += code.rjust(width - cell_len(lines[-1]))
@@ -217,3 +229,12 @@ def print_lines(lines: Sequence[str]) -> None:
 
 Document = dict[str, Any]
 """What a command found out: printed as JSON, or laid out for a person."""
+
+
+def answer(document: Document, show: Callable[[Document], None]) -> None:
+    """Print what a command found out, as JSON when that was asked for. Secrets are hidden."""
+    clean = without_secrets(document)
+    if settings().as_json:
+        print_json(clean)
+    else:
+        show(clean)

@@ -7,10 +7,10 @@ import click
 from seamark.cli.durations import duration
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import Summary, summaries
-from seamark.cli.output import Document, age_text, hint, print_json, styled
+from seamark.cli.output import Document, age_text, answer, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.removing import claim_to_remove, drop_states, removal_options
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import opened
 from seamark.pipeline.figures import size_text
 from seamark.store import CheckpointStore
@@ -45,10 +45,7 @@ def command(
         if yes and (document["remove"] or take_over):
             claim_to_remove(found, "prune", take_over=take_over, force=force)
             _do(found, document, keep, keep_within)
-    if settings().as_json:
-        print_json(document)
-        return
-    show(document, yes=yes)
+    answer(document, lambda clean: show(clean, yes=yes))
 
 
 def _do(store: CheckpointStore, document: Document, keep: int | None, within: float | None) -> None:

@@ -10,8 +10,7 @@ import click
 import msgspec
 
 from seamark.cli.layout import print_facts, print_paragraph
-from seamark.cli.output import Document, hint, print_json
-from seamark.cli.settings import settings
+from seamark.cli.output import Document, answer, hint
 from seamark.cli.stores import opened
 from seamark.errors import DamageError, FencedError, RefusedError
 from seamark.store import CheckpointStore
@@ -57,10 +56,7 @@ def rebuild_asked(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) 
                 found = planned(store)  # what is written is told from what is there now
                 _write(store, found)
         document = _document(store.url, found, done=yes)
-    if settings().as_json:
-        print_json(document)
-    else:
-        _show(document, url)
+    answer(document, lambda clean: _show(clean, url))
 
 
 def planned(store: CheckpointStore) -> Rebuilding:

@@ -6,9 +6,9 @@ import click
 
 from seamark.cli.describing import chain_of, operators_of, sinks
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, hint, print_json, styled
+from seamark.cli.output import Document, answer, hint, styled
 from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.pipeline.figures import seconds_text, size_text
@@ -39,10 +39,7 @@ def command(store: str, explain: bool) -> None:
                 hint="This says nothing about the checkpoint, so no older one was taken. Try "
                 f"again, or see 'seamark doctor {store}'.",
             ) from error
-    if settings().as_json:
-        print_json(document)
-    else:
-        show(document, store)
+    answer(document, lambda clean: show(clean, store))
     if code := document["exit_code"]:
         raise click.exceptions.Exit(code)
 

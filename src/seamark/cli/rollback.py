@@ -7,16 +7,10 @@ from typing import Any
 import click
 
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import (
-    Document,
-    age_text,
-    hint,
-    print_json,
-    time_text,
-)
+from seamark.cli.output import Document, age_text, answer, hint, time_text
 from seamark.cli.places import PLACE
 from seamark.cli.removing import force_option, refuse_foreign
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.rollback import roll_back
@@ -42,10 +36,7 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
             refuse_foreign(found, force=force)
             again = roll_back(found, plan.chosen.checkpoint_id, plan.owner.pipeline)
         document = _document(found.url, plan, again)
-    if settings().as_json:
-        print_json(document)
-    else:
-        _show(document)
+    answer(document, _show)
 
 
 def _document(url: str, plan: RollbackPlan, again: CheckpointManifest | None) -> Document:

@@ -9,14 +9,7 @@ import click
 
 from seamark.cli.describing import describe
 from seamark.cli.layout import Cell, print_facts, print_paragraph, print_rows
-from seamark.cli.output import (
-    Document,
-    age_text,
-    hint,
-    print_json,
-    styled,
-    time_text,
-)
+from seamark.cli.output import Document, age_text, answer, hint, styled, time_text
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened, resolve_id
@@ -33,10 +26,9 @@ def command(store: str, checkpoint: str) -> None:
     """
     with opened(store) as found:
         document = describe(found, load(found, resolve_id(found, checkpoint)))
+    answer(document, show)
     if settings().as_json:
-        print_json(document)
         return
-    show(document)
     if any(sink["status"] == "Failed" for sink in document["sinks"].values()):
         hint("The next start of the pipeline commits a failed sink again.")
     if document["broken_chain"]:
@@ -51,24 +43,24 @@ def show(document: Document) -> None:
     print_facts(_basics(document))
     for title, key in (("Sources", "sources"), ("Reference tables", "tables")):
         if document[key]:
-            print_paragraph(f"\n{title}")
+            print_paragraph(f"{title}", gap=True)
             print_facts((name, _pairs(at)) for name, at in document[key].items())
     marks = list(_watermarks(document["watermarks"]))
     if marks:
-        print_paragraph("\nWatermarks")
+        print_paragraph("Watermarks", gap=True)
         print_facts(marks)
     _show_state(document)
     if document["sinks"]:
-        print_paragraph("\nSinks")
+        print_paragraph("Sinks", gap=True)
         print_facts(_sinks(document["sinks"]))
     if document["timings"]:
-        print_paragraph("\nPhases")
+        print_paragraph("Phases", gap=True)
         print_facts((name, phase_text(took)) for name, took in document["timings"].items())
     if document["configuration"]:
-        print_paragraph("\nConfiguration")
+        print_paragraph("Configuration", gap=True)
         print_facts((str(k), _value(v)) for k, v in document["configuration"].items())
     if document["native"] or document["inflight"]:
-        print_paragraph("\nTaken from a Spark checkpoint directory")
+        print_paragraph("Taken from a Spark checkpoint directory", gap=True)
         native = document["native"] if isinstance(document["native"], dict) else {}
         print_facts((str(k), _value(v)) for k, v in native.items())
         print_facts(
@@ -76,7 +68,7 @@ def show(document: Document) -> None:
             for name, count in document["inflight"].items()
         )
     for warning in document["warnings"]:
-        print_paragraph(f"\nwarning: {warning}")
+        print_paragraph(f"warning: {warning}", gap=True)
 
 
 def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
@@ -123,7 +115,7 @@ def _watermarks(found: Document) -> Iterator[tuple[str, Cell]]:
 def _show_state(document: Document) -> None:
     if not document["operators"]:
         return
-    print_paragraph("\nState")
+    print_paragraph("State", gap=True)
     print_rows(
         ("OPERATOR", "PLACE", "FILES", "NEW", "FULL", "UNPACKED", "PARTITIONS"),
         [

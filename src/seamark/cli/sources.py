@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import click
 
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, hint, print_json
+from seamark.cli.output import Document, answer, hint
 from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import local_path, require_path
 from seamark.errors import CheckpointNotFoundError, InvalidInputError
 from seamark.progress.checkpoints import SourceCheckpoint
@@ -35,10 +35,7 @@ def command(url: str, namespace: str | None) -> None:
     """
     with _opened(url, namespace) as store:
         document = _document(store)
-    if settings().as_json:
-        print_json(document)
-    else:
-        _show(document)
+    answer(document, _show)
 
 
 def _opened(url: str, namespace: str | None) -> SourceCheckpointStore:

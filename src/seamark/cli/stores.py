@@ -21,6 +21,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.manifest.bounds import U64_MAX
 from seamark.spark.placement import state_id, states_beside, watch_partitioned_state
 from seamark.store import CheckpointStore, open_store
+from seamark.store.opening import refuse_broken_url
 from seamark.store.owner import live_pins
 
 _SHORTEST_PREFIX: Final = 4
@@ -50,6 +51,7 @@ def require_path(url: str, what: str) -> None:
     path = local_path(url)
     if path is None:
         return
+    refuse_broken_url(url)
     try:
         kind = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -10,9 +10,9 @@ import click
 
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import Summary, chain_ids, summaries
-from seamark.cli.output import Document, bar, hint, print_json, styled
+from seamark.cli.output import Document, answer, bar, hint, styled
 from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.cli.verifying import Check, check_all
 from seamark.errors import DamageError, StoreUnavailableError
@@ -64,10 +64,7 @@ def command(
             checks = check_all(found, ids, read=read, progress=advance, weights=weights)
     document = _document(found.url, checks, share)
     document["seed"] = seed if read_data_subset is not None else None
-    if settings().as_json:
-        print_json(document)
-    else:
-        show(document, store)
+    answer(document, lambda clean: show(clean, store))
     if code := document["exit_code"]:
         raise click.exceptions.Exit(code)
 

@@ -15,12 +15,12 @@ from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
 from seamark.store.memory import MemoryBlobs
+from seamark.store.secrets import has_password, is_broken_url, without_user
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_COLLAPSED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _REMOTE: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"})
 
 
@@ -74,18 +74,14 @@ def open_blobs(
 def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[Blobs, Layout]:
     if "\x00" in url:
         raise InvalidInputError("a store's path or URL may not hold NUL")
-    if _COLLAPSED.match(url):
-        raise InvalidInputError(
-            f"{url!r} looks like a URL that went through a path",
-            hint="Give URLs as text, not as Path.",
-        )
+    refuse_broken_url(url)
     if not _SCHEME.match(url):
         return _no_options(FilesystemBlobs(url), options), FilesystemLayout()
     try:
         parts = urlsplit(url)
         # a container before the @ belongs to an Azure URL; a password never belongs to any
         azure = parts.scheme.lower() in ("abfs", "abfss")
-        secret = parts.password is not None or (parts.username is not None and not azure)
+        secret = has_password(url) or (parts.username is not None and not azure)
     except ValueError:
         raise InvalidInputError("the store's URL cannot be read") from None
     scheme = parts.scheme.lower()
@@ -114,6 +110,15 @@ def _backend(url: str, options: dict[str, Any], *, conditional: bool) -> tuple[B
 
     opened = ObjectBlobs.open(url.rstrip("/"), options, conditional=conditional)
     return opened, ObjectLayout()
+
+
+def refuse_broken_url(url: str) -> None:
+    """:class:`InvalidInputError` for a URL that has lost its slashes. Nothing secret is told."""
+    if is_broken_url(url):
+        raise InvalidInputError(
+            f"{without_user(url)!r} looks like a URL that went through a path",
+            hint="Give URLs as text, not as Path, with two slashes behind the scheme.",
+        )
 
 
 def _text(url: str | os.PathLike[str]) -> str:

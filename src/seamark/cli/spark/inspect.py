@@ -27,6 +27,7 @@ from seamark.cli.layout import Cell, print_facts, print_paragraph
 from seamark.cli.output import STYLES, Document, bar, hint, print_json, time_text
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
+from seamark.cli.shown import without_secrets
 from seamark.cli.spark.directories import opened_directory
 from seamark.pipeline.figures import size_text
 from seamark.spark.native.inspect.inspection import Inspection, inspect
@@ -146,7 +147,8 @@ def _facts(found: Inspection, read_data: bool) -> Iterator[tuple[str, Cell]]:
     if found.watermark_ms:
         yield "watermark", time_text(found.watermark_ms)
     for number, source in enumerate(found.sources):
-        at = "  ".join(f"{name} {value}" for name, value in source.offset.items())
+        offset = without_secrets(source.offset)
+        at = "  ".join(f"{name} {value}" for name, value in offset.items())
         place = f" files of {source.folder}" if source.folder else ""
         yield "sources" * (not number), f"{source.name}{place}  {at or 'at its beginning'}"
     for number, operator in enumerate(found.operators):

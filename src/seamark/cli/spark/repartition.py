@@ -7,9 +7,9 @@ import shlex
 import click
 
 from seamark.cli.layout import print_facts, print_paragraph
-from seamark.cli.output import Document, bar, hint, print_json
+from seamark.cli.output import Document, answer, bar, hint
 from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.pipeline.figures import size_text
@@ -47,10 +47,7 @@ def command(path: str, partitions: int, store: str | None, yes: bool) -> None:
         if yes:
             kept = store or f"{path.rstrip('/')}.seamark"
             document |= _do(plan, tree, directory, kept)
-    if settings().as_json:
-        print_json(document)
-    else:
-        _show(document)
+    answer(document, _show)
 
 
 def _do(plan: Repartition, tree: Tree, directory: Directory, kept: str) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from seamark.cli.output import bar, hint, print_json, stdout
+from seamark.cli.output import bar, hint, print_json, print_long
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
@@ -53,10 +53,9 @@ def command(
             print_json(document)
             return
         replays = "" if done.replays is None else f"; batch {done.replays} is replayed first"
-        stdout().print(
+        print_long(
             f"{target.url} is as after batch {done.batch} (checkpoint {done.checkpoint_id}, "
-            f"{done.files} files, {size_text(done.size)}, SHA-256 verified){replays}",
-            markup=False,
+            f"{done.files} files, {size_text(done.size)}, SHA-256 verified){replays}"
         )
         hint("Start the query with this checkpointLocation. Never run two queries on one.")
 

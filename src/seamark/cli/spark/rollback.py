@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import click
 
-from seamark.cli.output import Document, bar, print_json
+from seamark.cli.output import Document, answer, bar
 from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
+from seamark.cli.settings import Command
 from seamark.cli.spark.directories import opened_directory
 from seamark.cli.spark.rollback_view import DECISION, document_of, show
 from seamark.cli.spark.snapshot import snapshot_document
@@ -82,10 +82,7 @@ def command(
                 )
             assert safety is not None  # made when it was not there
             _do(plan, tree, directory, safety, document)
-    if settings().as_json:
-        print_json(document)
-    else:
-        show(document)
+    answer(document, show)
 
 
 def _do(

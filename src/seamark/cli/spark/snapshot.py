@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from seamark.cli.output import Document, bar, hint, print_json, stdout
+from seamark.cli.output import Document, bar, hint, print_json, print_long
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
@@ -34,7 +34,7 @@ def command(path: str, store: str, batch: int | None, full: bool, keep: int | No
         if settings().as_json:
             print_json(document)
             return
-        stdout().print(snapshot_line(document), markup=False)
+        print_long(snapshot_line(document))
         if batch is not None and taken.is_new:
             hint(f"It is the newest checkpoint now: 'latest' means batch {taken.batch}.")
         hint(f"Restore it with: seamark spark restore {store} {taken.checkpoint_id} NEW_PATH")

@@ -111,7 +111,7 @@ def _write_document(document: Document, wanted: Wanted) -> None:
     if wanted.form == "table":
         _show(document)
     elif wanted.output is None:
-        print_json(document)
+        print_json(document, is_data=True)
     else:
         with _new_file(wanted.output) as file:
             json.dump(document, file, ensure_ascii=False)

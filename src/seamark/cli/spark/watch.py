@@ -16,9 +16,10 @@ from rich.text import Text
 
 from seamark._signals import first_signal
 from seamark.cli.durations import duration
-from seamark.cli.output import Document, print_json, stderr, stdout
+from seamark.cli.output import Document, print_json, print_long, stderr, stdout
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
+from seamark.cli.shown import shown
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.errors import CheckpointNotFoundError, SeamarkError
@@ -105,7 +106,7 @@ def _watch(directory: Directory, store: str, every: float, keep: int) -> None:
             status = watcher.stop(last=False)
         show(taken)
     if status.failures_in_a_row and status.last_failure is not None:
-        stderr().print(Text(f"warning: the last try failed: {status.last_failure.what}"))
+        print_long(f"warning: the last try failed: {status.last_failure.what}", stderr())
     if signal.SIGINT in received:
         raise KeyboardInterrupt
 
@@ -119,7 +120,7 @@ def _say_what_is_awaited(directory: Directory) -> None:
     except SeamarkError:
         return  # the watcher tells, and tries again
     if awaited and not settings().quiet:
-        stderr().print(Text(f"{directory.url}: waiting for {what}"))
+        print_long(f"{directory.url}: waiting for {what}", stderr())
 
 
 def _print(taken: Snapshot, status: WatchStatus | None, console: Console) -> None:
@@ -128,7 +129,7 @@ def _print(taken: Snapshot, status: WatchStatus | None, console: Console) -> Non
         lag = {} if status is None else _lag(status)
         print_json(document | lag)
         return
-    console.print(snapshot_line(document), markup=False)
+    print_long(snapshot_line(document), console)
 
 
 def _lag(status: WatchStatus) -> Document:
@@ -155,7 +156,9 @@ def _screen(watcher: Watcher) -> Iterator[Callable[[SimpleQueue[Snapshot]], None
             except Empty:
                 break
         if live is not None:
-            live.update(Text(str(status), "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
+            live.update(
+                Text(shown(str(status)), "dim", no_wrap=True, overflow="ellipsis"), refresh=True
+            )
 
     if live is None:
         yield show

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from seamark.errors import InvalidInputError
 from seamark.spark.native.places.directory import Directory
 from seamark.spark.native.places.local import LocalDirectory
+from seamark.store.opening import refuse_broken_url
+from seamark.store.secrets import has_password
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,13 +34,14 @@ def open_directory(
     text = os.fspath(path)
     found = _SCHEME.match(text)
     scheme = found[1].lower() if found else ""
+    if scheme in ("", *_OBJECT_STORES):
+        refuse_broken_url(text)  # Hadoop knows others with one slash, as in dbfs:/mnt
     if scheme in ("", "file"):
         if storage_options:
             raise InvalidInputError("storage options mean nothing for a local directory")
         # as Hadoop reads it: nothing is escaped
         return LocalDirectory(text if not scheme else "/" + text[5:].lstrip("/"))
-    parts = urlsplit(text)
-    if parts.password is not None or "?" in text or "#" in text:
+    if has_password(text) or "?" in text or "#" in text:
         # it would be told in manifests and messages
         raise InvalidInputError(
             f"a {scheme}:// URL may not carry credentials or a query",
