@@ -232,3 +232,39 @@ def test_an_abort_that_never_comes_to_an_end_says_why(
     mount_sinks(monkeypatch, recording.wrap(os), recording.wrap(fcntl))
     with pytest.raises(StoreUnavailableError, match="earlier run still alive"):
         HandWritten(path).abort("a1")
+
+
+# links
+
+
+@pytest.mark.parametrize("name", ["_seamark", "_seamark/staging", "_seamark/staging/a1"])
+def test_nothing_is_removed_through_a_link_in_the_sinks_folder(path: Path, name: str) -> None:
+    prepared(path)
+    there = path.parent / "elsewhere"
+    (path / name).rename(there)
+    (path / name).symlink_to(there)
+    before = sorted(there.rglob("*"))
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        HandWritten(path).abort("a1")
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        HandWritten(path).stage(frame(ROWS), epoch(1), "a1")
+    assert sorted(there.rglob("*")) == before
+
+
+def test_a_link_in_the_place_of_a_staged_file_is_never_shown(path: Path) -> None:
+    _, committable = prepared(path)
+    file = next(one for one in staged_files(path) if one.name.startswith("part-"))
+    file.rename(path.parent / "elsewhere")
+    file.symlink_to(path.parent / "elsewhere")
+    with pytest.raises((DamageError, StoreUnavailableError)):
+        HandWritten(path).commit(committable)
+    assert rows_below(path) == []
+
+
+def test_a_pipe_in_the_place_of_a_record_is_damage_and_not_waited_for(path: Path) -> None:
+    shown_epoch(path)
+    record = path / "epoch=000001" / "_seamark.json"
+    record.unlink()
+    os.mkfifo(record)
+    with pytest.raises(DamageError, match="regular file"):
+        read_receipts(path)

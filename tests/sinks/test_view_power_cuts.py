@@ -46,7 +46,7 @@ def run(facts: Facts) -> None:
     folder.make()
     for number in (1, 2, 3, 4):
         epoch = staged(number)
-        with folders.staging_into(folder.folder(f"a{number}", number)):
+        with folders.staging_into(folder.folder(f"a{number}", number), folder.path):
             _put(folder.folder(f"a{number}", number), b"rows of %d" % number)
         folder.seal(epoch)
         facts.prepared.append(epoch.place)

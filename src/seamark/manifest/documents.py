@@ -7,13 +7,16 @@ JSON, so that what a newer version wrote survives being read and written back by
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from seamark.errors import DamageError
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+UNREADABLE: Final = (ValueError, RecursionError)
+"""What decoding JSON of somebody else can raise: no JSON, no UTF-8, no such type, too deep."""
 
 
 def encode_document(encoder: msgspec.json.Encoder, document: msgspec.Struct) -> bytes:

@@ -93,8 +93,7 @@ def _digests(mine: WorkingCopy, batch: int) -> dict[str, bytes]:
         named = parse_state_file(path.rsplit("/", 1)[-1])
         if known and named is not None and named.uid not in known:
             continue  # of a try that did not count
-        with open(mine.path(path), "rb") as file:
-            found[path] = hashlib.file_digest(file, "sha256").digest()
+        found[path] = hashlib.sha256(mine.read(path)).digest()
     return found
 
 

@@ -16,10 +16,12 @@ from typing import Final
 import msgspec
 
 from seamark.errors import RefusedError
+from seamark.manifest.documents import UNREADABLE
 from seamark.sinks.contract import Plan
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.posix import create_beside, read_file
 
 _GENERATION: Final = re.compile(r"g(\d+)")
 _PLANS: Final = "plans.json"
@@ -77,19 +79,22 @@ def ready_for(copy: WorkingCopy) -> list[str] | None:
     A start that dies while it changes a copy leaves it without this note.
     """
     try:
-        with open(f"{copy.root}.json", "rb") as file:
-            found = msgspec.json.decode(file.read(), type=dict[str, list[str]])
-        return found.get("leaves")
-    except (FileNotFoundError, msgspec.DecodeError):
+        told = read_file(*os.path.split(f"{copy.root}.json"))
+        return msgspec.json.decode(told, type=dict[str, list[str]]).get("leaves")
+    except (FileNotFoundError, *UNREADABLE):
         return None
 
 
 def mark_ready(copy: WorkingCopy, leaves: Sequence[str]) -> None:
     """Note that a copy is finished, and for which order of sources."""
-    temporary = f"{copy.root}.json.tmp"
-    with open(temporary, "wb") as file:
-        file.write(msgspec.json.encode({"leaves": list(leaves)}))
-    os.replace(temporary, f"{copy.root}.json")
+    _put(f"{copy.root}.json", msgspec.json.encode({"leaves": list(leaves)}))
+
+
+def _put(path: str, data: bytes) -> None:
+    fd, temporary = create_beside(path)
+    with open(fd, "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)
 
 
 def mark_unfinished(copy: WorkingCopy) -> None:
@@ -101,18 +106,14 @@ def mark_unfinished(copy: WorkingCopy) -> None:
 def save_plans(root: str, leaves: Sequence[str], plans: Mapping[int, Plan]) -> None:
     """Keep what Spark had planned while a copy is changed, in case the start dies on the way."""
     os.makedirs(root, exist_ok=True)
-    temporary = f"{root}/{_PLANS}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(msgspec.json.encode(_SavedPlans(list(leaves), dict(plans))))
-    os.replace(temporary, f"{root}/{_PLANS}")
+    _put(f"{root}/{_PLANS}", msgspec.json.encode(_SavedPlans(list(leaves), dict(plans))))
 
 
 def saved_plans(root: str, leaves: Sequence[str]) -> dict[int, Plan]:
     """The plans that an unfinished start has kept, when they are for the same sources."""
     try:
-        with open(f"{root}/{_PLANS}", "rb") as file:
-            found = msgspec.json.decode(file.read(), type=_SavedPlans)
-    except (FileNotFoundError, msgspec.DecodeError):
+        found = msgspec.json.decode(read_file(root, _PLANS), type=_SavedPlans)
+    except (FileNotFoundError, *UNREADABLE):
         return {}
     return found.plans if found.leaves == list(leaves) else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Receipt
 from seamark.sinks.fitness import check_token
 from seamark.sinks.folders import remove_tree
-from seamark.store.posix import open_to_read, read_all, sync_folder, write_all
+from seamark.store.posix import open_to_read, open_to_write, read_all, sync_folder, write_all
 from seamark.store.sealed import seal, unseal
 
 RECORD: Final = "_seamark.json"
@@ -83,7 +84,7 @@ def drop_litter(folder: str, *, empty_files: bool) -> None:
                 remove_tree(entry.path)
             else:
                 drop_litter(entry.path, empty_files=empty_files)
-        elif hidden or (empty_files and entry.stat().st_size == 0):
+        elif hidden or (empty_files and entry.stat(follow_symlinks=False).st_size == 0):
             os.unlink(entry.path)
 
 
@@ -93,7 +94,7 @@ def seal_epoch(folder: str, receipt: Receipt) -> tuple[Sealed, Versions]:
     stored = _each(lambda name: _stored(folder, name, durable=True), files)
     record = EpochRecord(receipt, tuple(stored))
     data = seal(msgspec.json.encode(record))
-    fd = os.open(f"{folder}/{RECORD}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = open_to_write(f"{folder}/{RECORD}", 0o644)
     try:
         write_all(fd, data)
         os.fsync(fd)
@@ -175,12 +176,14 @@ def _walk(folder: str) -> tuple[dict[str, int], list[str]]:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 elif entry.path != f"{folder}/{RECORD}":
-                    files[entry.path[len(folder) + 1 :]] = entry.stat().st_size
+                    files[entry.path[len(folder) + 1 :]] = entry.stat(follow_symlinks=False).st_size
     return files, folders
 
 
 def _stored(folder: str, name: str, *, durable: bool) -> StoredFile:
-    fd = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_to_read(f"{folder}/{name}")
+    if fd is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{folder}/{name}")
     try:
         digest, size = hashlib.sha256(), 0
         while piece := os.read(fd, _PIECE):

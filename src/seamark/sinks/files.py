@@ -34,7 +34,7 @@ from seamark.sinks.publishing import (
 from seamark.sinks.spark_files import Coalesce, write_files
 from seamark.sinks.target import claim_folder
 from seamark.store.os_errors import telling
-from seamark.store.posix import sync_folder
+from seamark.store.posix import require_inside, sync_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +92,7 @@ class FileSink(Sink):
         check_token(epoch.timeline, "a timeline")
         folder = staging_folder(self.path, attempt, epoch.number)
         self._staged = self._prepared = None
-        with staging_into(folder):
+        with staging_into(folder, self.path):
             self._write(df, folder)
         self._staged = receipt_of(epoch, attempt)
 
@@ -144,6 +144,7 @@ class FileSink(Sink):
     def abort(self, attempt: str) -> None:
         folder = attempt_folder(self.path, attempt)
         with telling("removing", folder):
+            require_inside(self.path, folder)
             if is_there(folder):
                 remove_tree(folder)
                 sync_if_there(os.path.dirname(folder))

@@ -11,7 +11,7 @@ from typing import Final
 
 from seamark.errors import StoreUnavailableError
 from seamark.store.os_errors import telling
-from seamark.store.posix import ABSENT, sync_folder
+from seamark.store.posix import ABSENT, require_inside, require_no_link, sync_folder
 
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
@@ -48,7 +48,9 @@ def remove_tree(path: str) -> None:
     """Remove a folder and all below it; harmless when others remove it at the same time.
 
     The Spark of a process that was killed may write there for a moment longer: that is waited for.
+    A link is not followed: :class:`StoreUnavailableError`.
     """
+    require_no_link(path)
     for _ in range(_TRIES):
         try:
             _remove(path)
@@ -81,9 +83,10 @@ def _remove(path: str) -> None:
 
 
 @contextmanager
-def staging_into(folder: str) -> Iterator[None]:
+def staging_into(folder: str, below: str) -> Iterator[None]:
     """Clear away what an earlier try of the same attempt has left; afterwards the folder exists."""
     with telling("staging into", folder):
+        require_inside(below, folder)
         remove_tree(os.path.dirname(folder))
         os.makedirs(os.path.dirname(folder))
     yield
@@ -93,6 +96,7 @@ def staging_into(folder: str) -> Iterator[None]:
 
 def make_durable_folder(path: str, below: str) -> None:
     """Make a folder whose name survives a power cut; ``below`` exists and is durable already."""
+    require_inside(below, f"{path}/")
     os.makedirs(path, exist_ok=True)
     while path != below:
         path = os.path.dirname(path)

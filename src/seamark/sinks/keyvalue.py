@@ -135,7 +135,7 @@ class KeyValueSink(Sink):
             log.warning("%s: rows expire by the watermark, and there is none", self._view.shown)
         self._staged = self._loaded = None
         folder = self._staging.folder(attempt, epoch.number)
-        with staging_into(folder):
+        with staging_into(folder, self._staging.path):
             self._write(df, folder)
         self._staged, self._attempt = epoch, attempt
 

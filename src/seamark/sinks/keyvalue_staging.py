@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from seamark.errors import DamageError
+from seamark.manifest.documents import UNREADABLE
 from seamark.sinks.epoch_folder import (
     drop_litter,
     epoch_of,
@@ -34,7 +35,7 @@ from seamark.sinks.folders import (
 from seamark.sinks.keyvalue_view import Place, StagedEpoch
 from seamark.sinks.publishing import STAGING, attempt_folder, staging_folder
 from seamark.store.os_errors import telling
-from seamark.store.posix import read_all, sync_folder, write_all
+from seamark.store.posix import open_to_write, read_file, require_inside, sync_folder, write_all
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"
@@ -112,7 +113,7 @@ class Staging:
                     hint="Nothing was shown. Bring the folder back from a copy, or begin the view "
                     "anew.",
                 )
-            return msgspec.json.decode(_read(f"{folder}/{_ABOUT}"), type=StagedEpoch)
+            return _decoded(folder)
 
     def attempts(self) -> list[str]:
         """Tokens that something is staged under."""
@@ -149,6 +150,7 @@ class Staging:
         """Remove what was staged under a token."""
         folder = attempt_folder(self.path, attempt)
         with telling("removing", folder):
+            require_inside(self.path, folder)
             if is_there(folder):
                 remove_tree(folder)
                 sync_if_there(os.path.dirname(folder))
@@ -183,6 +185,7 @@ class Staging:
         """Remove what is kept of later epochs: they belong to a history that is over."""
         kept = f"{self.path}/{_KEPT}"
         with telling("removing epochs kept in", kept):
+            require_inside(self.path, f"{kept}/")
             for name in names_in(kept):
                 if _newest_epoch(f"{kept}/{name}") > epoch:
                     remove_tree(f"{kept}/{name}")
@@ -192,16 +195,15 @@ def _newest_epoch(folder: str) -> int:
     return max((epoch_of(name) or 0 for name in names_in(folder)), default=0)
 
 
-def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _decoded(folder: str) -> StagedEpoch:
     try:
-        return read_all(fd, os.fstat(fd).st_size + 1)
-    finally:
-        os.close(fd)
+        return msgspec.json.decode(read_file(folder, _ABOUT), type=StagedEpoch)
+    except UNREADABLE as error:
+        raise DamageError(f"{folder}/{_ABOUT} cannot be read: {error}") from None
 
 
 def _write(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = open_to_write(path, 0o644)
     try:
         write_all(fd, data)
     finally:

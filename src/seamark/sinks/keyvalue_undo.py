@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from seamark.errors import DamageError
+from seamark.manifest.documents import UNREADABLE
 from seamark.progress.session import Session
 from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
 from seamark.sinks.folders import is_there, lost_the_race, remove_tree
@@ -29,7 +30,7 @@ from seamark.sinks.keyvalue_view import (
     unpacked_time,
 )
 from seamark.store.os_errors import telling
-from seamark.store.posix import sync_folder
+from seamark.store.posix import read_file, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,8 +129,10 @@ def _read(folder: str) -> tuple[pa.Table, Sources]:
 
     with telling("reading", folder):
         _require_whole(folder)
-        with open(f"{folder}/{_ABOUT}", "rb") as file:
-            sources = msgspec.json.decode(file.read(), type=Sources)
+        try:
+            sources = msgspec.json.decode(read_file(folder, _ABOUT), type=Sources)
+        except UNREADABLE as error:
+            raise DamageError(f"{folder}/{_ABOUT} cannot be read: {error}") from None
         return parquet.read_table(f"{folder}/{_ROWS}"), sources
 
 

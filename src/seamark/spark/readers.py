@@ -92,12 +92,16 @@ def _reading_below(root: str) -> Any:
     def read(groups: Any) -> Any:
         import os
         import socket
+        import stat
 
         host, pid = socket.gethostname(), os.getpid()
         for names in groups:
             for name in names:
                 try:
-                    with open(f"{root}/{name}", "rb") as file:
+                    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                    with open(os.open(f"{root}/{name}", flags), "rb") as file:
+                        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                            raise OSError(f"{root}/{name} is not a regular file")
                         data = file.read()
                 except (FileNotFoundError, NotADirectoryError):
                     continue

@@ -23,6 +23,7 @@ from seamark.spark.logs import log_offset, parse_offsets
 from seamark.spark.readers import Contents
 from seamark.spark.state_files import MissingVersion, closure
 from seamark.spark.working_copy import WorkingCopy
+from seamark.store.posix import open_to_read
 
 _TOP: Final = frozenset({"metadata", "offsets", "commits", "sources", "state"})
 
@@ -107,16 +108,18 @@ def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> 
     missing: list[str] = []
 
     def differs(path: str) -> str | None:
-        try:
-            with open(copy.path(path), "rb") as file:
-                found = hashlib.file_digest(file, "sha256").digest()
-        except FileNotFoundError:
+        fd = open_to_read(copy.path(path))
+        if fd is None:
             missing.append(path)
             return None
+        with open(fd, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").digest()
         return None if found == expected[path] else f"{path} has other bytes"
 
     if not copy.exists():
         return "there is none"
+    if (foreign := copy.foreign()) is not None:
+        return f"{foreign} is not a regular file"
     if copy.read_text("metadata") is None:
         return "it has no metadata"
     if batch not in copy.batches("offsets"):

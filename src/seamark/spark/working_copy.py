@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from seamark.spark.checkpoint_files import CheckpointFiles, rooted_at
 from seamark.spark.state_files import version_of
+from seamark.store.posix import create_beside, read_file, require_inside
 
 
 class WorkingCopy(CheckpointFiles):
@@ -38,22 +39,16 @@ class WorkingCopy(CheckpointFiles):
 
     def read(self, relative: str) -> bytes:
         """The bytes of a file; FileNotFoundError when there is none."""
-        fd = os.open(f"{self.root}/{relative}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            parts = [os.read(fd, 1 << 20)]
-            while len(parts[-1]) == 1 << 20:
-                parts.append(os.read(fd, 1 << 20))
-        finally:
-            os.close(fd)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return read_file(self.root, relative)
 
     def write(self, relative: str, data: bytes) -> None:
         """Put a file in place of whatever is there."""
         path = self.path(relative)
+        require_inside(self.root, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         folder, name = os.path.split(path)
-        temporary = f"{folder}/.{name}.seamark.tmp"
-        with open(temporary, "wb") as file:
+        fd, temporary = create_beside(path)
+        with open(fd, "wb") as file:
             file.write(data)
         # Hadoop's checksum of the old bytes would make the new ones unreadable
         with suppress(FileNotFoundError):
@@ -62,6 +57,7 @@ class WorkingCopy(CheckpointFiles):
 
     def remove(self, relative: str) -> None:
         """Remove a file and Hadoop's checksum of it; harmless when there is none."""
+        require_inside(self.root, self.path(relative))
         folder, name = os.path.split(self.path(relative))
         for victim in (f"{folder}/{name}", f"{folder}/.{name}.crc"):
             with suppress(FileNotFoundError):
@@ -69,11 +65,31 @@ class WorkingCopy(CheckpointFiles):
 
     def files_below(self, relative: str) -> Iterator[str]:
         """Relative paths of all files, without hidden ones (temporary, Hadoop's checksums)."""
-        for folder, _, names in os.walk(self.path(relative)):
+        for folder, names in self._folders(relative):
             below = os.path.relpath(folder, self.root)
             for name in names:
                 if not name.startswith("."):
                     yield f"{below}/{name}" if below != "." else name
+
+    def _folders(self, relative: str) -> Iterator[tuple[str, list[str]]]:
+        """Every folder from one on, with the names of its files."""
+        top = self.path(relative) if relative not in ("", ".") else self.root
+        if top != self.root:
+            require_inside(self.root, f"{top}/")
+        for folder, _, names in os.walk(top):
+            yield folder, names
+
+    def foreign(self) -> str | None:
+        """The first link, pipe or the like, which Spark never makes here; None for none."""
+        waiting = [self.root]
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        return os.path.relpath(entry.path, self.root)
+        return None
 
     def has_folder(self, relative: str) -> bool:
         """See :class:`CheckpointFiles`."""
@@ -104,7 +120,7 @@ class WorkingCopy(CheckpointFiles):
 
     def forget_versions_above(self, version: int) -> None:
         """Remove state that is newer than a version, whatever wrote it."""
-        for folder, _, names in os.walk(self.path("state")):
+        for folder, names in self._folders("state"):
             for name in names:
                 found = version_of(name)
                 if found is not None and found > version:
@@ -113,7 +129,7 @@ class WorkingCopy(CheckpointFiles):
 
     def remove_hadoop_checksums(self) -> None:
         """Remove the hidden checksum files that Hadoop puts beside every file on a local disk."""
-        for folder, _, names in os.walk(self.root):
+        for folder, names in self._folders("."):
             for name in names:
                 if name.startswith(".") and name.endswith(".crc"):
                     with suppress(FileNotFoundError):

@@ -31,10 +31,11 @@ from seamark.store.os_errors import telling
 from seamark.store.posix import (
     ABSENT,
     FileLock,
+    Inside,
     entry_of,
     is_locked,
-    open_to_read,
     read_all,
+    require_no_link,
     sync_folder,
     version_of_file,
     write_all,
@@ -55,6 +56,7 @@ class FilesystemBlobs(Blobs):
         self.url = os.path.abspath(root)
         self._turn = threading.RLock()
         self._durable: set[str] = set()
+        self._inside = Inside(self.url)
         self._depth = 0
 
     @property
@@ -66,7 +68,7 @@ class FilesystemBlobs(Blobs):
     def read(self, key: str, limit: int) -> Blob | None:
         path = self._path(key)
         with telling("reading", path):
-            fd = open_to_read(path)
+            fd = self._inside.open(path)
             if fd is None:
                 return None
             try:
@@ -81,18 +83,13 @@ class FilesystemBlobs(Blobs):
     def stat(self, key: str) -> Entry | None:
         path = self._path(key)
         with telling("looking at", path):
-            try:
-                found = os.stat(path)
-            except OSError as error:
-                if error.errno in ABSENT:
-                    return None
-                raise
-        return entry_of(key, found)
+            found = self._inside.stat(path)
+        return None if found is None else entry_of(key, found)
 
     def stream(self, key: str, piece: int) -> Stream | None:
         path = self._path(key)
         with telling("reading", path):
-            fd = open_to_read(path)
+            fd = self._inside.open(path)
             if fd is None:
                 return None
             found = os.fstat(fd)
@@ -103,7 +100,7 @@ class FilesystemBlobs(Blobs):
         check_range(key, offset, length)
         path = self._path(key)
         with telling("reading", path):
-            fd = open_to_read(path)
+            fd = self._inside.open(path)
             if fd is None:
                 return None
             try:
@@ -132,6 +129,7 @@ class FilesystemBlobs(Blobs):
         found: list[Entry] = []
         folder = self._path(prefix.rstrip("/")) if prefix else self.url
         with telling("listing", folder):
+            self._inside.require(f"{folder}/")
             self._walk(folder, prefix, found)
         return sorted(found)
 
@@ -148,13 +146,15 @@ class FilesystemBlobs(Blobs):
                     self._walk(entry.path, f"{prefix}{entry.name}/", found)
                     continue
                 with suppress(FileNotFoundError):  # removed while we looked
-                    found.append(entry_of(prefix + entry.name, entry.stat()))
+                    info = entry.stat(follow_symlinks=False)
+                    found.append(entry_of(prefix + entry.name, info))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         self._check_root()
         folder = self._path(prefix.rstrip("/"))
         found: list[str] = []
         with telling("listing", folder):
+            self._inside.require(f"{folder}/")
             try:
                 names = os.listdir(folder)
             except OSError as error:
@@ -227,7 +227,9 @@ class FilesystemBlobs(Blobs):
         with telling("syncing", path):
             self._durable.discard(os.path.dirname(path))
             self._make_folder(os.path.dirname(path))
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._inside.open(path)
+            if fd is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             try:
                 os.fsync(fd)
             finally:
@@ -249,6 +251,7 @@ class FilesystemBlobs(Blobs):
         for key in keys:
             path = self._path(key)
             with telling("removing", path):
+                self._inside.require(path)
                 try:
                     os.unlink(path)
                 except OSError as error:
@@ -260,6 +263,7 @@ class FilesystemBlobs(Blobs):
         # the folders of the first level stay: somebody may be about to use them
         while os.path.dirname(os.path.dirname(folder)).startswith(self.url):
             self._durable.discard(folder)
+            self._inside.forget(folder)
             try:
                 os.rmdir(folder)
             except OSError:
@@ -304,8 +308,10 @@ class FilesystemBlobs(Blobs):
             self._make_root()
         else:
             self._make_folder(above)
-            with suppress(FileExistsError):
+            try:
                 os.mkdir(folder, 0o755)
+            except FileExistsError:
+                require_no_link(folder)
             sync_folder(above)
         if len(self._durable) >= _FOLDERS_REMEMBERED:
             self._durable.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import open_store
-from seamark.errors import InvalidInputError
+from seamark.errors import InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.spark.native.places.directory import Tree
 from seamark.spark.native.places.hadoop import HadoopDirectory
 from seamark.spark.native.places.local import LocalDirectory
@@ -19,6 +20,8 @@ from seamark.spark.native.places.opening import open_directory
 from seamark.spark.native.restoring import restore_directory
 from seamark.spark.native.rewind.moving import move_all
 from seamark.spark.native.snapshot.taking import take_snapshot
+from seamark.spark.restore import difference
+from seamark.spark.working_copy import WorkingCopy
 from tests.spark.directories import make_copy
 from tests.spark.native.rewinds import contents
 
@@ -51,6 +54,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return found
 
 
+def _synced_draft(calls: Calls, folder: str, name: str) -> bool:
+    """Whether a file was on the disk before it got this name."""
+    draft = re.compile(re.escape(f"{folder}.{name}.") + r"[0-9a-f]{16}\.seamark\.tmp")
+    return any(what == "fsync" and draft.fullmatch(path) for what, path in calls)
+
+
 # what a power cut leaves
 
 
@@ -60,7 +69,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_so_is_its_name(
     path = f"{tmp_path}/ck/offsets/7"
     LocalDirectory(tmp_path / "ck").write("offsets/7", b"barrier")
     before, after = calls[: calls.index(("replace", path))], calls[calls.index(("replace", path)) :]
-    assert ("fsync", f"{tmp_path}/ck/offsets/.7.seamark.tmp") in before
+    assert _synced_draft(before, f"{tmp_path}/ck/offsets/", "7")
     assert ("fsync", f"{tmp_path}/ck/offsets") in after
     assert {("fsync", str(tmp_path)), ("fsync", f"{tmp_path}/ck")} <= set(calls), "new folders"
 
@@ -109,7 +118,7 @@ def test_files_that_go_to_another_disk_are_safe_there_before_they_are_removed_he
         gone = calls.index(("unlink", f"{source.url}/{path}"))
         folder, name = os.path.split(f"{target.url}/{path}")
         there = calls.index(("replace", f"{folder}/{name}"))
-        assert ("fsync", f"{folder}/.{name}.seamark.tmp") in calls[:there]
+        assert _synced_draft(calls[:there], f"{folder}/", name)
         assert ("fsync", folder) in calls[there:gone]
     assert calls[-1][0] == "fsync"
 
@@ -180,26 +189,88 @@ def test_a_mount_point_is_filled_with_the_metadata_last(
 # what is listed
 
 
-def test_links_that_lead_back_are_not_followed_for_ever(tmp_path: Path) -> None:
-    make_copy(tmp_path / "ck", 3)
-    plain = LocalDirectory(tmp_path / "ck").listing()
-    state = tmp_path / "ck" / "state"
-    for name, to in {"x": ".", "y": ".", "up": "../..", "self": "self", "none": "gone"}.items():
-        (state / name).symlink_to(to)
-    (state / "0" / "away").symlink_to("../../sources")
-    (tmp_path / "ck" / "sources" / "back").symlink_to("../state/0")
-    found = LocalDirectory(tmp_path / "ck").listing()
-    assert {path: found[path] for path in plain} == plain
-    assert not [path for path in found if path.count("/") > 6]
-    assert len(found) <= 2 * len(plain)
+def _linked_folder(root: Path) -> None:
+    (root / "state").rename(root.parent / "elsewhere")
+    (root / "state").symlink_to("../elsewhere")
 
 
-def test_a_folder_that_lies_on_another_disk_is_listed_through_its_link(tmp_path: Path) -> None:
+def _linked_file(root: Path) -> None:
+    (root / "offsets/2").rename(root.parent / "elsewhere")
+    (root / "offsets/2").symlink_to("../../elsewhere")
+
+
+def _circle(root: Path) -> None:
+    (root / "state/up").symlink_to("../..")
+
+
+def _link_to_nothing(root: Path) -> None:
+    (root / "state/0/none").symlink_to("gone")
+
+
+def _pipe(root: Path) -> None:
+    os.mkfifo(root / "state/0/0/9.delta")
+
+
+@pytest.mark.parametrize("put", [_linked_folder, _linked_file, _circle, _link_to_nothing, _pipe])
+def test_what_is_no_file_of_the_directory_itself_is_refused_by_its_name(
+    tmp_path: Path, put: Callable[[Path], None]
+) -> None:
     make_copy(tmp_path / "ck", 3)
-    plain = LocalDirectory(tmp_path / "ck").listing()
-    (tmp_path / "ck" / "state").rename(tmp_path / "elsewhere")
-    (tmp_path / "ck" / "state").symlink_to("../elsewhere")
-    assert LocalDirectory(tmp_path / "ck").listing() == plain
+    put(tmp_path / "ck")
+    directory = LocalDirectory(tmp_path / "ck")
+    with pytest.raises(RefusedError, match=r"ck/\S+ is (a link|not a regular file)"):
+        directory.listing()
+    with open_store(tmp_path / "store") as store, pytest.raises(RefusedError):
+        take_snapshot(directory, store)
+
+
+@pytest.mark.parametrize("put", [_linked_folder, _linked_file])
+def test_nothing_is_read_written_or_removed_through_a_link(
+    tmp_path: Path, put: Callable[[Path], None]
+) -> None:
+    make_copy(tmp_path / "ck", 3)
+    put(tmp_path / "ck")
+    path = "state/0/0/3.delta" if put is _linked_folder else "offsets/2"
+    outside = contents(LocalDirectory(tmp_path / "elsewhere")) if put is _linked_folder else None
+    directory = LocalDirectory(tmp_path / "ck")
+    with pytest.raises(StoreUnavailableError, match="link"):
+        directory.read(path)
+    if outside is not None:
+        with pytest.raises(StoreUnavailableError, match="link"):
+            directory.write(path, b"new")
+        with pytest.raises(StoreUnavailableError, match="link"):
+            directory.remove([path])
+        with pytest.raises(StoreUnavailableError, match="link"):
+            directory.copy.forget_versions_above(0)
+        assert contents(LocalDirectory(tmp_path / "elsewhere")) == outside
+
+
+def test_a_planted_link_catches_nothing_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for somebody who knows the name of the draft."""
+    monkeypatch.setattr(os, "urandom", bytes)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    offsets = tmp_path / "ck/offsets"
+    offsets.mkdir(parents=True)
+    for name in (".8.seamark.tmp", f".8.{'0' * 16}.seamark.tmp"):
+        (offsets / name).symlink_to(victim)
+    for write in (LocalDirectory(tmp_path / "ck").write, WorkingCopy(tmp_path / "ck").write):
+        with pytest.raises(OSError, match=r"exist"):
+            write("offsets/8", b"plan")
+    assert victim.read_bytes() == b"mine"
+    monkeypatch.undo()
+    LocalDirectory(tmp_path / "ck").write("offsets/8", b"plan")
+    assert (offsets / "8").read_bytes() == b"plan"
+    assert victim.read_bytes() == b"mine"
+
+
+def test_a_working_copy_with_a_link_in_it_is_rebuilt(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "ck", 3)
+    assert difference(copy, {}, 2) is None
+    _linked_folder(tmp_path / "ck")
+    assert difference(copy, {}, 2) == "state is not a regular file"
 
 
 # secrets

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from seamark.store.posix import sync_folder, write_all
+from seamark.store.posix import create_beside, open_to_read, sync_folder, write_all
 
 _AT_A_TIME: Final = 8
 _FEW: Final = 16
@@ -18,17 +18,21 @@ def write_durably(path: str, data: bytes) -> None:
     """Put a file in place of whatever is there, and its name on the disk; so are its folders."""
     folder, name = os.path.split(path)
     make_folders(folder)
-    temporary = f"{folder}/.{name}.seamark.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    fd, temporary = create_beside(path)
     try:
-        write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    # Hadoop's checksum of the old bytes would make the new ones unreadable
-    with suppress(FileNotFoundError):
-        os.unlink(f"{folder}/.{name}.crc")
-    os.replace(temporary, path)
+        try:
+            write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        # Hadoop's checksum of the old bytes would make the new ones unreadable
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/.{name}.crc")
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
     sync_folder(folder)
 
 
@@ -80,7 +84,9 @@ def sync_above(path: str) -> None:
 
 
 def _sync_file(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_to_read(path)
+    if fd is None:
+        return  # somebody has removed it
     try:
         os.fsync(fd)
     finally:

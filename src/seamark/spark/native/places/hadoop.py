@@ -141,7 +141,8 @@ class HadoopDirectory(Directory):
         local = Path(self._scratch, f"{threading.get_ident()}-{os.urandom(4).hex()}")
         local.write_bytes(data)
         folder, _, name = path.rpartition("/")
-        hidden = f"{folder}/.{name}.seamark.tmp" if folder else f".{name}.seamark.tmp"
+        hidden = f".{name[:180]}.{os.urandom(8).hex()}.seamark.tmp"
+        hidden = f"{folder}/{hidden}" if folder else hidden
         try:
             with _telling("writing", f"{self.url}/{path}"):
                 source = self._jvm.org.apache.hadoop.fs.Path(local.as_uri())

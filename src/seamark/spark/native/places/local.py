@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import stat
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from seamark.errors import CheckpointNotFoundError
+from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.spark.native.places.directory import Directory, FileEntry, newest_of
 from seamark.spark.native.places.durable import sync_folders, write_durably
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store.os_errors import telling
+from seamark.store.posix import require_inside
 
 
 class LocalDirectory(Directory):
@@ -24,29 +25,31 @@ class LocalDirectory(Directory):
         self._empty: list[str] = []
 
     def listing(self) -> dict[str, FileEntry]:
-        """See :class:`Directory`. A folder that links lead to more than once is listed once."""
+        """See :class:`Directory`.
+
+        :class:`RefusedError` for a link, a pipe or a device in it: nothing is reached through them.
+        """
         if not os.path.isdir(self.url):
             raise CheckpointNotFoundError(f"there is no directory {self.url}")
         found: dict[str, FileEntry] = {}
         empty: list[str] = []
-        waiting, linked = [""], list[str]()
-        seen: set[tuple[int, int]] = set()
+        waiting = [""]
         with telling("listing", self.url):
-            while waiting or linked:
-                # links last: a folder goes by its own name, whatever else leads to it
-                folder = waiting.pop() if waiting else linked.pop()
+            while waiting:
+                folder = waiting.pop()
                 with _vanishing(), os.scandir(f"{self.url}/{folder}") as entries:
-                    if not _is_first(seen, os.stat(f"{self.url}/{folder}")):
-                        continue
-                    before = len(found), len(waiting), len(linked)
+                    before = len(found), len(waiting)
                     for entry in entries:
                         path = f"{folder}/{entry.name}" if folder else entry.name
                         with _vanishing():
-                            if entry.is_dir():
-                                (linked if entry.is_symlink() else waiting).append(path)
-                            else:
-                                found[path] = _entry(entry.stat())
-                    if folder and before == (len(found), len(waiting), len(linked)):
+                            if entry.is_dir(follow_symlinks=False):
+                                waiting.append(path)
+                                continue
+                            known = entry.stat(follow_symlinks=False)
+                            if not stat.S_ISREG(known.st_mode):
+                                raise _not_followed(f"{self.url}/{path}", known)
+                            found[path] = _entry(known)
+                    if folder and before == (len(found), len(waiting)):
                         empty.append(folder)
         self._empty = empty
         return found
@@ -81,6 +84,7 @@ class LocalDirectory(Directory):
     def write(self, path: str, data: bytes) -> None:
         """See :class:`Directory`. A power cut does not take it back."""
         with telling("writing", self.copy.path(path)):
+            require_inside(self.url, self.copy.path(path))
             write_durably(self.copy.path(path), data)
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -105,16 +109,18 @@ def _entry(found: os.stat_result) -> FileEntry:
 
 @contextmanager
 def _vanishing() -> Iterator[None]:
-    """Pass over what Spark removes at any time, and links that lead nowhere."""
-    try:
+    """Pass over what Spark removes at any time."""
+    with suppress(FileNotFoundError):
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP):
-            raise
 
 
-def _is_first(seen: set[tuple[int, int]], found: os.stat_result) -> bool:
-    """Whether a folder was not seen before; it is from now on."""
-    known = len(seen)
-    seen.add((found.st_dev, found.st_ino))
-    return len(seen) > known
+def _not_followed(path: str, known: os.stat_result) -> RefusedError:
+    if not stat.S_ISLNK(known.st_mode):
+        return RefusedError(
+            f"{path} is not a regular file", hint="Spark makes no such thing: remove it."
+        )
+    return RefusedError(
+        f"{path} is a link, and links inside a checkpoint directory are not followed",
+        hint="Put the file or folder itself in its place, or mount the other disk there "
+        "(mount --bind). The directory's own path may be a link.",
+    )
