@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Final
 
+from seamark import limits
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -314,6 +315,11 @@ class Recovery:
         shown = max(lineage.ahead.values(), default=0)
         if lineage.newest is not None and lineage.timeline != shown_timeline(lineage.newest):
             planned = {}  # plans of a history that was given up
+        if shown - batch > limits.MOST_EPOCHS_AHEAD:
+            raise DamageError(
+                f"a sink shows epoch {shown}, and the newest checkpoint is of epoch {batch + 1}",
+                hint="Is it the folder of this pipeline? Take back what does not belong there.",
+            )
         for output in self._crew.outputs:
             for epoch in range(batch + 2, lineage.ahead.get(output.name, 0) + 1):
                 receipt = output.sink.committed(lineage.timeline, epoch)

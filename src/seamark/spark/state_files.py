@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
+from seamark import limits
 from seamark.errors import DamageError
 
 SST_FOLDER: Final = "SSTs"
@@ -25,7 +26,7 @@ _NAME: Final = re.compile(
     r"(?P<version>\d+)(?:_(?P<uid>[0-9a-fA-F-]+))?\.(?P<ext>delta|changelog|snapshot|zip)"
 )
 _SNAPSHOTS: Final = frozenset({"snapshot", "zip"})
-_LARGEST_METADATA: Final = 8 << 20
+_ZIP_MEMBER: Final = b"PK\x01\x02"  # how each line of an archive's directory begins
 ZIP_TROUBLE: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -78,17 +79,24 @@ def version_of(path: str) -> int | None:
     return found.version if found else None
 
 
+def opened_zip(zipped: bytes) -> zipfile.ZipFile:
+    """A RocksDB snapshot as an archive; ZipFile takes long to open one of very many files."""
+    if zipped.count(_ZIP_MEMBER) > limits.MOST_ZIP_MEMBERS:
+        raise zipfile.BadZipFile(f"it has more than {limits.MOST_ZIP_MEMBERS} files inside")
+    return zipfile.ZipFile(io.BytesIO(zipped))
+
+
 def zip_metadata(zipped: bytes) -> bytes:
     """What a RocksDB snapshot says about itself; :class:`DamageError` when it is none.
 
     What a hostile one would unpack to is never held in memory.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(zipped)) as archive, archive.open("metadata") as member:
-            text = member.read(_LARGEST_METADATA + 1)
+        with opened_zip(zipped) as archive, archive.open("metadata") as member:
+            text = member.read(limits.LARGEST_ZIP_METADATA + 1)
     except ZIP_TROUBLE as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
-    if len(text) > _LARGEST_METADATA:
+    if len(text) > limits.LARGEST_ZIP_METADATA:
         raise DamageError("not a RocksDB snapshot: its metadata is larger than any can be")
     return text
 

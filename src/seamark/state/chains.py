@@ -67,7 +67,23 @@ def resolve(line: Iterable[CheckpointManifestV2]) -> dict[Place, Chain]:
             f"operator '{operator}' partition {partition}: the delta of {chain[0].origin} "
             "has no snapshot below it"
         )
+    _require_own_blocks(closed)
     return closed
+
+
+def _require_own_blocks(chains: Mapping[Place, Chain]) -> None:
+    """:class:`DamageError` when bytes are named twice: few of them could stand for very many."""
+    seen: set[tuple[CheckpointId, str, int]] = set()
+    for (operator, partition), chain in chains.items():
+        for origin, entry in chain:
+            at, length, _ = (-1, 1, 0) if entry.pack is msgspec.UNSET else entry.pack
+            block = origin, entry.path, at
+            if length and block in seen:
+                raise DamageError(
+                    f"operator '{operator}' partition {partition}: {entry.path} of {origin} is "
+                    "named twice"
+                )
+            seen.add(block)
 
 
 def _links(manifest: CheckpointManifestV2) -> dict[Place, list[Link]]:

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import lz4.block
 
+from seamark import limits
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state.lcb1 import BATCH_LIMIT, MAGIC, batch_version, check_claim, encoded_key
 
@@ -89,16 +90,11 @@ class PackBuilder:
         if not self._index.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
             raise InvalidInputError(f"the key {self._first_twice(keys)!r} is in the pack twice")
         names = [encoded_key(key) for key in keys]
-        self._unpacked += sum(map(len, data))
+        before, self._unpacked = self._unpacked, self._unpacked + sum(map(len, data))
         if self._unpacked > BATCH_LIMIT:
             raise InvalidInputError(f"a pack holds at most {BATCH_LIMIT} bytes")
         digests = [sha256(one).digest() for one in data]
-        blocks = [
-            block
-            if compress and len(block := _compress(one, store_size=False)) < len(one)
-            else bytes(one)
-            for one in data
-        ]
+        blocks = _blocks(data, before, self.size) if compress else list(map(bytes, data))
         sizes, lengths = list(map(len, data)), list(map(len, blocks))
         codecs = [STORED if same else LZ4 for same in map(eq, lengths, sizes)]
         *offsets, self.size = accumulate(lengths, initial=self.size)
@@ -122,6 +118,26 @@ class PackBuilder:
         start = struct.pack("<QQII", self.size, len(index), len(self._index), blocks_crc)
         crc = google_crc32c.value(header + index + start)
         return [header, body, index, start, struct.pack("<I4s", crc, _END)]
+
+
+def _blocks(data: Sequence[bytes], plain: int, stored: int) -> list[bytes]:
+    """Each compressed, or as it is when that does not help, or helps more than a reader allows.
+
+    ``plain`` and ``stored`` are what the pack holds before them.
+    """
+    blocks: list[bytes] = []
+    for one in data:
+        block = _compress(one, store_size=False)
+        plain += len(one)
+        if (
+            len(block) >= len(one)
+            or limits.shrinks_too_much(len(one), len(block))
+            or limits.shrinks_too_much(plain, stored + len(block))
+        ):
+            block = bytes(one)
+        stored += len(block)
+        blocks.append(block)
+    return blocks
 
 
 def read_trailer(tail: bytes, pack_size: int) -> tuple[int, int, int]:
@@ -187,6 +203,10 @@ def _parse_index(index: bytes, count: int, end: int, limit: int) -> list[PackedE
 def _check_entry(entry: PackedEntry, limit: int) -> None:
     if entry.codec == LZ4:
         check_claim(entry.size, entry.length, limit, f"pack entry {entry.key!r}")
+        if limits.shrinks_too_much(entry.size, entry.length):
+            raise DamageError(
+                f"pack entry {entry.key!r} claims {entry.size} bytes in {entry.length} stored ones"
+            )
     elif entry.codec != STORED or entry.size != entry.length:
         raise DamageError(f"pack entry {entry.key!r} has an unknown codec or a wrong size")
 
@@ -221,8 +241,9 @@ def unpack_all(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[PackedEnt
     end = entries[-1].offset + entries[-1].length if entries else _HEADER.size
     if (actual := google_crc32c.value(data[_HEADER.size : end])) != expected:
         raise DamageError(f"pack CRC32C mismatch: {expected:#010x}, {actual:#010x}")
-    if sum(entry.size for entry in entries) > limit:
-        raise DamageError(f"the pack claims more than {limit} bytes")
+    claimed = sum(entry.size for entry in entries)
+    if claimed > limit or limits.shrinks_too_much(claimed, len(data)):
+        raise DamageError(f"the pack claims {claimed} bytes, too much for {len(data)} stored ones")
     return [
         (entry, unpack_entry(data[entry.offset : entry.offset + entry.length], entry, limit=limit))
         for entry in entries

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from seamark.errors import CheckpointNotFoundError, InvalidInputError
+from seamark.limits import READ_AHEAD
 from seamark.manifest.bounds import U64_MAX, check_number, check_prefix, check_span
 from seamark.state import upkeep
 from seamark.state.catalog import Catalog
@@ -175,14 +177,21 @@ class StateStore:
         """Every partition of every operator, read side by side, in order, verified."""
         chains = sorted(self.partitions(checkpoint_id).items())
         blobs, paths, _ = self._place
+        waiting: deque[tuple[Place, int, Future[PartitionState]]] = deque()
+        held = 0
         with ThreadPoolExecutor(self._parallelism, "seamark-restore") as pool:
-            ahead = 2 * self._parallelism
-            waiting = [pool.submit(read_chain, blobs, paths, chain) for _, chain in chains[:ahead]]
-            for number, ((operator, partition), _) in enumerate(chains):
-                state = waiting.pop(0).result()
-                if number + ahead < len(chains):
-                    waiting.append(pool.submit(read_chain, blobs, paths, chains[number + ahead][1]))
-                yield operator, partition, state
+            for place, chain in chains:
+                size = sum(link.entry.size_bytes for link in chain)
+                while waiting and (
+                    len(waiting) >= 2 * self._parallelism or held + size > READ_AHEAD
+                ):
+                    (operator, partition), gone, state = waiting.popleft()
+                    yield operator, partition, state.result()
+                    held -= gone
+                waiting.append((place, size, pool.submit(read_chain, blobs, paths, chain)))
+                held += size
+            for (operator, partition), _, state in waiting:
+                yield operator, partition, state.result()
 
     def stream(
         self, checkpoint_id: CheckpointId, operator: str, partition: int

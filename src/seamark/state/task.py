@@ -21,6 +21,7 @@ from msgspec import UNSET
 
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.manifest.bounds import U32_MAX, check_name, check_number
+from seamark.manifest.documents import UNREADABLE
 from seamark.state.layout import (
     CheckpointId,
     CheckpointPaths,
@@ -58,7 +59,7 @@ class TaskReceipt(msgspec.Struct, frozen=True):
         """A receipt that came as bytes."""
         try:
             return msgspec.json.decode(data, type=cls, dec_hook=decode_ids)
-        except (msgspec.DecodeError, ValueError) as error:
+        except UNREADABLE as error:
             raise InvalidInputError(f"not a receipt: {error}") from None
 
 

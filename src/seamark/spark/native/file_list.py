@@ -13,6 +13,7 @@ import msgspec
 
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.documents import UNREADABLE
 from seamark.spark.capture import FILE_LIST, LOG
 from seamark.spark.placement import contents_of
 from seamark.spark.readers import Contents
@@ -41,7 +42,7 @@ def file_list_in(logs: Contents) -> FileList | None:
         return None
     try:
         return msgspec.json.decode(data, type=FileList)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise DamageError(f"the list of a snapshot's files cannot be read: {error}") from None
 
 

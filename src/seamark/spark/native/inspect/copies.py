@@ -68,8 +68,9 @@ def _came_back(copies: list[_Copy], copy: _Copy) -> bool:
     before = max((version for version in own if version < copy.file.version), default=None)
     return before is not None and any(
         file.extension == "zip" and (copy.store.folder.path, file) not in same
-        for version in range(before + 1, copy.file.version)
-        for file in copy.store.files.get(version, ())
+        for version, files in copy.store.files.items()
+        if before < version < copy.file.version
+        for file in files
     )
 
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from seamark.spark.checkpoint_files import schema_paths
 from seamark.spark.native.inspect.findings import Code, Finding, damage, info, warning
 from seamark.spark.native.inspect.logs import Logs
 from seamark.spark.native.inspect.seen import Seen
 
-_SCHEMA: Final = re.compile(r'"([^"]*?)(/state/\d+/_stateSchema/[^"]*)"')
 _PLACE: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)")
 _OLD_TEMPORARY: Final = 3600.0
 
@@ -75,7 +75,7 @@ def _schemas(seen: Seen, number: int) -> Iterator[Finding]:
         return
     path = f"{folder}/{versions[-1]}"
     text = seen.read_text(path) or ""
-    for root, below in dict.fromkeys(_SCHEMA.findall(text)):
+    for root, below in dict.fromkeys(schema_paths(text)):
         file = below.removeprefix("/")
         if not seen.is_there(file):
             what = f"{path} names {file}, which is not there"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import re
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from seamark.errors import DamageError
+from seamark.manifest.documents import UNREADABLE
 from seamark.spark.native.state.data import read_changes
 from seamark.spark.native.state.lz4_blocks import NotDecodable
 from seamark.spark.native.state.rocksdb_zip import sst_names, zip_problems
-from seamark.spark.state_files import SST_FOLDER, zip_metadata
+from seamark.spark.state_files import SST_FOLDER, opened_zip, zip_metadata
 
 ReadFile = Callable[[str], bytes | None]
 
@@ -61,11 +60,11 @@ def _unpack(zipped: bytes, read: ReadFile, folder: Path) -> None:
     try:
         families = msgspec.json.decode(zip_metadata(zipped).partition(b"\n")[2], type=_Families)
         names = sst_names(zipped)
-    except (DamageError, msgspec.DecodeError) as error:
+    except (DamageError, *UNREADABLE) as error:
         raise NotDecodable(f"its metadata cannot be read: {error}") from None
     if families.mapping:
         raise NotDecodable("its keys carry the numbers of several columns")
-    with zipfile.ZipFile(io.BytesIO(zipped)) as archive:
+    with opened_zip(zipped) as archive:
         for member in archive.infolist():
             if member.filename == _METADATA:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from seamark import limits
 from seamark.errors import DamageError
 from seamark.spark.checkpoint_files import StoreFolder
 from seamark.spark.native.inspect.findings import Code, Finding, damage
@@ -31,16 +32,23 @@ def zip_findings(seen: Seen, folder: StoreFolder, path: str, named: str) -> Iter
         return
     sizes = sst_sizes(data)
     short = path.rsplit("/", 1)[1]
+    missing = 0
     for name in needed_ssts(data):
         file = f"{folder.path}/{name}"
         told = sizes.get(name.removeprefix(f"{SST_FOLDER}/"))
         if file not in seen.entries:
+            missing += 1
+            if missing > limits.MOST_MISSING_TOLD:
+                continue
             what = f"{named}: {name} is not there, and {short} needs it"
             yield damage(Code.SST_MISSING, file, what, _ADVICE, _ERROR)
         elif told is not None and seen.entries[file].size != told:
             size = seen.entries[file].size
             what = f"{named}: {name} has {size} bytes, and {short} says {told}"
             yield damage(Code.SST_SIZE, file, what, _ADVICE, _ERROR)
+    if missing > limits.MOST_MISSING_TOLD:
+        what = f"{named}: {missing} files that {short} needs are not there"
+        yield damage(Code.SST_MISSING, path, what, _ADVICE, _ERROR)
 
 
 def _problem(data: bytes) -> str | None:

@@ -9,16 +9,19 @@ put together again, has to be laid out so that every such question has its answe
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from math import isqrt
 from typing import Final, NamedTuple
 
+from seamark import limits
 from seamark.errors import DamageError
 
 DEFAULT_INTERVAL: Final = 10
 """``spark.sql.streaming.fileSource.log.compactInterval``, and the same of the sink."""
 VERSION_LINE: Final = "v1"
 
-_NAME: Final = re.compile(r"(0|[1-9]\d*)(\.compact)?")
+_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,18})(\.compact)?")
 # (from this entry on, the interval of a new layout): with two compactions, or one at 2, no setting
 # makes a restart work out another one
 _PINNED: Final = ((19, 10), (9, 5), (2, 3))
@@ -50,7 +53,8 @@ class Layout(NamedTuple):
     """Which entries a log consists of."""
 
     compacted: tuple[int, ...]
-    plain: tuple[int, ...]
+    plain: Sequence[int]
+    """A range: a number in a name may be far away."""
 
 
 def entry_name(number: int, compacted: bool) -> str:
@@ -82,6 +86,22 @@ def text_of(lines: Iterable[str]) -> str:
     return "\n".join([VERSION_LINE, *lines])
 
 
+def first_missing(present: Collection[int], first: int, last: int) -> int | None:
+    """The first number from ``first`` to ``last`` that is not present; None when all are.
+
+    Takes as long as there are numbers present, however far the last one is.
+    """
+    there = set(present)
+    return next((at for at in range(first, last + 1) if at not in there), None)
+
+
+def missing_between(present: Collection[int], first: int, before: int) -> Iterator[int]:
+    """The numbers from ``first`` on, and below ``before``, that are not present; not too many."""
+    there = set(present)
+    gaps = (at for at in range(first, before) if at not in there)
+    return islice(gaps, limits.MOST_MISSING_TOLD)
+
+
 def known_interval(compacted: Sequence[int]) -> int | None:
     """The interval that a log tells for certain: the distance of its two newest compactions."""
     return compacted[-1] - compacted[-2] if len(compacted) > 1 else None
@@ -101,9 +121,22 @@ def restart_interval(compacted: Sequence[int], setting: int = DEFAULT_INTERVAL) 
     if not compacted:
         return setting
     count = compacted[0] + 1
-    if count <= setting or setting >= count // 2:
+    if count <= setting or setting >= count // 2 or count > limits.LARGEST_ENTRY:
         return count
-    return next((i for i in range(setting, count // 2 + 1) if count % i == 0), count)
+    return _smallest_divisor(count, setting)
+
+
+def _smallest_divisor(count: int, least: int) -> int:
+    """The smallest divisor of a number that is not below ``least``, up to its half, or itself."""
+    below = isqrt(count)
+    small = next((i for i in range(least, below + 1) if count % i == 0), None)
+    if small is not None:
+        return small
+    # a divisor above the root has a partner below it
+    for partner in range(min(below, count // least), 1, -1):
+        if count % partner == 0 and count // partner >= least:
+            return count // partner
+    return count
 
 
 def is_accepted(compacted: Collection[int], last: int, setting: int = DEFAULT_INTERVAL) -> bool:
@@ -112,17 +145,17 @@ def is_accepted(compacted: Collection[int], last: int, setting: int = DEFAULT_IN
     The log ends at ``last``; every entry that is not in ``compacted`` is a plain one.
     """
     interval = restart_interval(sorted(compacted), setting)
-    start = max(0, (last + 1) // interval * interval - 1)
-    return all(
-        ((number + 1) % interval == 0) == (number in compacted) for number in range(start, last + 1)
-    )
+    newest = (last + 1) // interval * interval - 1
+    start = max(0, newest)
+    asked = {newest} if newest >= 0 else set()
+    return asked == {number for number in compacted if start <= number <= last}
 
 
 def laid_out(last: int, interval: int) -> Layout:
     """A log that ends at ``last``: two compactions where there is room, then plain entries."""
     base = (last + 1) // interval * interval - 1
     compacted = tuple(at for at in (base - interval, base) if at >= 0)
-    return Layout(compacted, tuple(range(max(base, -1) + 1, last + 1)))
+    return Layout(compacted, range(max(base, -1) + 1, last + 1))
 
 
 def pinned_interval(last: int) -> int:

@@ -56,7 +56,7 @@ def _moved_line(line: str, ordered: list[tuple[tuple[str, str], str]]) -> str:
     try:
         fields = json.loads(line)
         place, path = _split(fields["path"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return line  # the version, or what another kind of source has noted
     for (old_place, old_path), new in ordered:
         rest = path.removeprefix(old_path)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import msgspec
 
 from seamark.errors import DamageError, RefusedError
+from seamark.manifest.documents import UNREADABLE
 from seamark.spark.native.logs.compactions import (
     DEFAULT_INTERVAL,
     LogNames,
     entry_name,
+    first_missing,
     is_accepted,
     known_interval,
     lines_of,
@@ -63,10 +65,10 @@ def rewound(names: Collection[str], read: Callable[[str], str], to_batch: int) -
         tuple(at for at in log.compacted if at <= to_batch),
     )
     base = kept.compacted[-1] if kept.compacted else -1
-    missing = set(range(base + 1, to_batch + 1)).difference(kept.plain)
-    if missing:
+    missing = first_missing(kept.plain, base + 1, to_batch)
+    if missing is not None:
         raise RefusedError(
-            f"the sink's log cannot go back to batch {to_batch}: entry {min(missing)} is gone, and"
+            f"the sink's log cannot go back to batch {to_batch}: entry {missing} is gone, and"
             " the compaction that replaced it does not say which files are of which batch",
             hint=_possible(log),
         )
@@ -124,17 +126,17 @@ def _lines_at(log: LogNames, read: Callable[[str], str], last: int) -> list[str]
 def _path(line: str) -> str:
     try:
         return msgspec.json.decode(line, type=_SinkLine).path
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise DamageError(f"a line of the sink's log cannot be read: {error}") from None
 
 
 def _possible(log: LogNames) -> str:
     """The batches that the log can still go back to, in words."""
-    plain = set(log.plain)
+    compacted = set(log.compacted)
     ends: list[int] = []
     reached = -1  # the empty log
-    for at in range(log.newest + 1):
-        if at in log.compacted or (at in plain and reached == at - 1):
+    for at in sorted({*log.plain, *log.compacted}):
+        if at in compacted or reached == at - 1:
             reached = at
             ends.append(at)
     if not ends:

@@ -12,15 +12,18 @@ from typing import Final
 import msgspec
 
 from seamark.errors import DamageError
+from seamark.manifest.documents import UNREADABLE
 from seamark.spark.native.logs.compactions import (
     DEFAULT_INTERVAL,
     Layout,
     LogProblem,
     entry_name,
+    first_missing,
     is_accepted,
     known_interval,
     laid_out,
     lines_of,
+    missing_between,
     parse_names,
     pinned_interval,
     text_of,
@@ -57,6 +60,7 @@ def entries_up_to(names: Collection[str], last: int, read: ReadText) -> dict[str
     if last < 0:
         return {}
     log = _Log(names, read)
+    log.require(last)
     layout = log.layout(last)
     return {
         **{entry_name(at, True): text_of(log.lines_up_to(at)) for at in layout.compacted},
@@ -77,8 +81,7 @@ def log_problems(names: Collection[str], read: ReadText) -> list[LogProblem]:
     base = found.compacted[-1] if found.compacted else -1
     problems = [
         LogProblem("source-log-gap", str(at), f"entry {at} of the source's log is missing")
-        for at in range(base + 1, found.newest)
-        if at not in log.plain
+        for at in missing_between(log.plain, base + 1, found.newest)
     ]
     settings = (DEFAULT_INTERVAL, found.newest + 2)
     if not any(is_accepted(found.compacted, found.newest, setting) for setting in settings):
@@ -103,7 +106,7 @@ def is_file_log(text: str) -> bool:
     try:
         lines = lines_of("", text)
         return bool(lines) and bool(_decoder.decode(lines[0]).path)
-    except (DamageError, msgspec.DecodeError):
+    except (DamageError, *UNREADABLE):
         return False
 
 
@@ -116,13 +119,21 @@ class _Log:
         self._read = read
         self._parsed: dict[str, dict[int, list[str]]] = {}
 
+    def require(self, last: int) -> None:
+        """:class:`MissingVersion` when an entry up to ``last`` is nowhere, by the names alone."""
+        covered = max((at for at in self.names.compacted if at <= last), default=-1)
+        if not any(at > last for at in self.names.compacted):
+            missing = first_missing(self.plain, covered + 1, last)
+            if missing is not None:
+                raise _nowhere(missing)
+
     def layout(self, last: int) -> Layout:
         """Which entries to write; those that are there, when a restart accepts them."""
         later = [at for at in self.names.compacted if at > last]
         interval = known_interval(self.names.compacted)
         candidates = list(self._as_it_is(last, interval))
         if not later:
-            return next(iter(candidates), Layout((), tuple(range(last + 1))))
+            return next(iter(candidates), Layout((), range(last + 1)))
         if interval is not None:
             candidates.append(laid_out(last, interval))
         settings = (DEFAULT_INTERVAL, interval or DEFAULT_INTERVAL)
@@ -134,14 +145,14 @@ class _Log:
     def _as_it_is(self, last: int, interval: int | None) -> Iterator[Layout]:
         older = [at for at in self.names.compacted if at <= last]
         if not older:
-            if self.plain.issuperset(range(last + 1)):
-                yield Layout((), tuple(range(last + 1)))
+            if first_missing(self.plain, 0, last) is None:
+                yield Layout((), range(last + 1))
             return
         base = older[-1]
         step = base - older[-2] if len(older) > 1 else interval
         pins = step is not None and step <= base and (base + 1) % step == 0 and last < base + step
         before = (base - step,) if step is not None and pins else ()
-        yield Layout((*before, base), tuple(range(base + 1, last + 1)))
+        yield Layout((*before, base), range(base + 1, last + 1))
 
     def entry(self, number: int, compacted: bool) -> dict[int, list[str]]:
         """The lines of an entry that is there, by the entry that they belong to."""
@@ -152,15 +163,16 @@ class _Log:
         for at, line in enumerate(lines_of(name, self._read(name)), start=2):
             try:
                 batch = _decoder.decode(line).batch
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 raise DamageError(
                     f"line {at} of the log entry {name} cannot be read: {error}"
                 ) from None
             lines.setdefault(batch, []).append(line)
-        wanted = range(number + 1) if compacted else (number,)
-        if missing := [batch for batch in wanted if batch not in lines]:
-            raise DamageError(f"the log entry {name} holds no line of entry {_listed(missing)}")
-        if len(lines) != len(wanted):
+        first = 0 if compacted else number
+        missing = first_missing(lines, first, number)
+        if missing is not None:
+            raise DamageError(f"the log entry {name} holds no line of entry {missing}")
+        if len(lines) != number + 1 - first:
             raise DamageError(f"the log entry {name} holds lines of entries that are not its own")
         self._parsed[name] = lines
         return lines
@@ -171,9 +183,7 @@ class _Log:
             return self.entry(number, False)[number]
         later = next((at for at in self.names.compacted if at >= number), None)
         if later is None:
-            raise MissingVersion(
-                f"entry {number} of the source's log is not there, and no later compaction has it"
-            )
+            raise _nowhere(number)
         return self.entry(later, True)[number]
 
     def lines_up_to(self, number: int) -> Iterator[str]:
@@ -189,6 +199,12 @@ class _Log:
             yield from self.lines_up_to(base)
         for batch in range(base + 1, number + 1):
             yield from self.own_lines(batch)
+
+
+def _nowhere(number: int) -> MissingVersion:
+    return MissingVersion(
+        f"entry {number} of the source's log is not there, and no later compaction has it"
+    )
 
 
 def _tried(

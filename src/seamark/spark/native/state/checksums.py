@@ -16,6 +16,8 @@ from typing import Final
 import google_crc32c
 import msgspec
 
+from seamark.manifest.documents import UNREADABLE
+
 _HADOOP_HEADER: Final = struct.Struct(">4sI")
 _MAGIC: Final = b"crc\0"
 
@@ -49,7 +51,7 @@ def spark_crc_matches(data: bytes, crc_text: str | bytes) -> bool:
     """
     try:
         told = msgspec.json.decode(crc_text, type=_SparkChecksum)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return False
     # Java's Int is signed
     found = google_crc32c.value(data)

@@ -21,14 +21,23 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from seamark import limits
 from seamark.errors import DamageError
-from seamark.spark.native.state.lz4_blocks import TORN, TRAILING, NotDecodable, unpacked
+from seamark.manifest.documents import UNREADABLE
+from seamark.spark.native.state.lz4_blocks import (
+    TORN,
+    TRAILING,
+    NotDecodable,
+    unpacked,
+    unpacked_head,
+)
 
 RECORD: Final = "a record cannot be read"
 SNAPSHOT_DELETES: Final = "a snapshot holds a deletion"
 
 _LENGTH: Final = struct.Struct(">i")
 _UTF: Final = struct.Struct(">H")
+_LONGEST_HEAD: Final = 4 + _UTF.size + 0xFFFF
 _PUT, _DELETE, _MERGE = 0x01, 0x10, 0x11
 
 
@@ -53,7 +62,8 @@ def read_changes(data: bytes) -> list[Change]:
     version, at = _version(plain)
     if version in (3, 4):
         at = _after_utf(plain, at)
-    return _typed_records(plain, at) if version in (2, 4) else _records(plain, at)
+    most = limits.most_records(len(data))
+    return _typed_records(plain, at, most) if version in (2, 4) else _records(plain, at, most)
 
 
 def lineage_of(data: bytes) -> dict[int, str]:
@@ -61,14 +71,14 @@ def lineage_of(data: bytes) -> dict[int, str]:
 
     It reaches back to the newest snapshot at the time. Nothing for other changelogs.
     """
-    plain = unpacked(data)
-    version, at = _version(plain)
+    head = unpacked_head(data, _LONGEST_HEAD)
+    version, at = _version(head)
     if version not in (3, 4):
         return {}
-    end = _after_utf(plain, at)
+    end = _after_utf(head, at)
     try:
-        told = msgspec.json.decode(plain[at + _UTF.size : end], type=list[_Ancestor])
-    except (msgspec.DecodeError, RecursionError) as error:
+        told = msgspec.json.decode(head[at + _UTF.size : end], type=list[_Ancestor])
+    except UNREADABLE as error:
         raise DamageError(f"{RECORD}: its lineage cannot be read ({error})") from None
     return {ancestor.version: ancestor.uid for ancestor in told}
 
@@ -174,9 +184,11 @@ def _sized(plain: bytes, at: int) -> tuple[bytes | None, int]:
     return plain[start : start + size], start + size
 
 
-def _records(plain: bytes, at: int) -> list[Change]:
+def _records(plain: bytes, at: int, most: int) -> list[Change]:
     changes: list[Change] = []
     while True:
+        if len(changes) > most:
+            raise _too_many(most)
         key, at = _sized(plain, at)
         if key is None:
             break
@@ -185,9 +197,11 @@ def _records(plain: bytes, at: int) -> list[Change]:
     return _nothing_after(plain, at, changes)
 
 
-def _typed_records(plain: bytes, at: int) -> list[Change]:
+def _typed_records(plain: bytes, at: int, most: int) -> list[Change]:
     changes: list[Change] = []
     while True:
+        if len(changes) > most:
+            raise _too_many(most)
         if at >= len(plain):
             raise DamageError(TORN)
         kind, start = plain[at], at
@@ -201,6 +215,10 @@ def _typed_records(plain: bytes, at: int) -> list[Change]:
             raise DamageError(RECORD, where=f"at plain byte {start}")
         changes.append(Change(key, value, kind == _MERGE))
     return _nothing_after(plain, at, changes)
+
+
+def _too_many(most: int) -> NotDecodable:
+    return NotDecodable(f"its rows are not looked at: it has more than {most}")
 
 
 def _nothing_after(plain: bytes, at: int, changes: list[Change]) -> list[Change]:

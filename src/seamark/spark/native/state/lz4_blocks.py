@@ -13,11 +13,13 @@ damage.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 import lz4.block
 import xxhash
 
+from seamark import limits
 from seamark.errors import DamageError, RefusedError
 
 # The reasons of a DamageError; where it is, is told apart.
@@ -56,6 +58,29 @@ def unpacked(data: bytes) -> bytes:
 
     :class:`DamageError` with one of this module's reasons, or :class:`NotDecodable`.
     """
+    parts: list[bytes] = []
+    size, most = 0, limits.largest_unpacked(len(data))
+    for part in blocks(data):
+        size += len(part)
+        if size > most:
+            raise NotDecodable(
+                f"its rows are not looked at: {len(data)} bytes unpack to more than {most}"
+            )
+        parts.append(part)
+    return b"".join(parts)
+
+
+def unpacked_head(data: bytes, size: int) -> bytes:
+    """The first bytes of the same. All blocks are proven, and one at a time is held in memory."""
+    head = b""
+    for part in blocks(data):
+        if len(head) < size:
+            head += part[: size - len(head)]
+    return head
+
+
+def blocks(data: bytes) -> Iterator[bytes]:
+    """The same bytes, one block after the other."""
     codec = codec_of(data)
     if not data:
         raise DamageError(EMPTY)
@@ -63,17 +88,15 @@ def unpacked(data: bytes) -> bytes:
         raise DamageError(TORN if _MAGIC.startswith(data) else NOT_STATE)
     if codec != "lz4":
         raise NotDecodable(f"its rows cannot be read: it is compressed by {codec}, not lz4")
-    parts: list[bytes] = []
     at = 0
     while True:
         part, end = _block(data, at)
         if not part:
             break
-        parts.append(part)
+        yield part
         at = end
     if end != len(data):
         raise DamageError(TRAILING, where=f"at byte {end}")
-    return b"".join(parts)
 
 
 def _block(data: bytes, at: int) -> tuple[bytes, int]:

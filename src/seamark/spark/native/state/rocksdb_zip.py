@@ -6,7 +6,6 @@ looked at.
 
 from __future__ import annotations
 
-import io
 import re
 import struct
 import zipfile
@@ -14,16 +13,16 @@ from typing import Final
 
 import msgspec
 
+from seamark import limits
 from seamark.errors import DamageError
 from seamark.spark.native.state.lz4_blocks import EMPTY
-from seamark.spark.state_files import ZIP_TROUBLE, zip_metadata
+from seamark.spark.state_files import ZIP_TROUBLE, opened_zip, zip_metadata
 
 NOT_ZIP: Final = "it is not a RocksDB snapshot"
 
 _VERSION: Final = re.compile(rb"v[0-9]{1,3}")  # v2 in Spark 4.0, v1 before and after it
 _LOCAL: Final = struct.Struct("<4s5H3I2H")
 _DESCRIPTOR: Final = struct.Struct("<4s3I")
-_LARGEST_INSIDE: Final = 512 << 20
 _AT_ONCE: Final = 1 << 20
 _SIZES_FOLLOW: Final = 0x08
 _KNOWN_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -44,9 +43,9 @@ def zip_problems(data: bytes) -> list[str]:
     if not data:
         return [EMPTY]
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with opened_zip(data) as archive:
             members = archive.infolist()
-            if sum(member.file_size for member in members) > _LARGEST_INSIDE:
+            if sum(member.file_size for member in members) > limits.LARGEST_ZIP_PLAIN:
                 return [f"{NOT_ZIP}: it claims to hold more than any snapshot does"]
             problems = [why for member in members if (why := _problem(archive, member, data))]
     except ZIP_TROUBLE as error:

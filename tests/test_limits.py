@@ -1,0 +1,251 @@
+"""Little input never makes much work: an error or an answer, in bounded memory and few steps.
+
+Nothing here looks at a clock: what would take long without a limit would not end at all, or is
+counted.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lz4.block
+import msgspec
+import pytest
+import xxhash
+
+from seamark import limits
+from seamark.errors import DamageError, RefusedError
+from seamark.spark.checkpoint_files import rooted_at, schema_paths
+from seamark.spark.native.batches import batch_at
+from seamark.spark.native.logs.compactions import is_accepted, laid_out, restart_interval
+from seamark.spark.native.logs.sink_log import rewound
+from seamark.spark.native.logs.source_log import entries_up_to, log_problems
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.local import LocalDirectory
+from seamark.spark.native.state.data import lineage_of, read_changes
+from seamark.spark.native.state.lz4_blocks import NotDecodable
+from seamark.spark.native.state.rocksdb_zip import zip_problems
+from seamark.spark.state_files import MissingVersion, needed_ssts
+from seamark.state import CheckpointManifestV2, StateStore
+from seamark.state.pack import PackBuilder, decode_pack
+from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.sealed import seal, unseal
+from tests.spark.directories import make_copy, source_entry
+from tests.spark.native.inspected import looked_at, make_rocksdb
+
+_MEMORY = 200 * limits.MIB
+_FAR = 10**17
+
+
+@contextmanager
+def bounded_memory() -> Iterator[None]:
+    """The kernel's own account: what was the most memory that was in use meanwhile?"""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _most_used()
+    yield
+    assert _most_used() - before < _MEMORY
+
+
+def _most_used() -> int:
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line)
+
+
+# compressed state files
+
+
+def _lz4_file(*parts: bytes) -> bytes:
+    file = b""
+    for part in parts:
+        body = lz4.block.compress(part, store_size=False)
+        checksum = xxhash.xxh32_intdigest(part, 0x9747B28C) & 0x0FFFFFFF
+        file += b"LZ4Block\x2f" + struct.pack("<III", len(body), len(part), checksum) + body
+    return file + b"LZ4Block\x1f" + bytes(12)
+
+
+@pytest.mark.parametrize("blocks", [1, 8])
+def test_a_state_file_of_zeros_is_not_unpacked_without_end(blocks: int) -> None:
+    bomb = _lz4_file(*[bytes(1 << 25)] * blocks)
+    assert len(bomb) < 2 * limits.MIB
+    with bounded_memory(), pytest.raises(NotDecodable, match="more than"):
+        read_changes(bomb)
+
+
+def test_a_large_state_file_that_compresses_well_is_still_read() -> None:
+    row = struct.pack(">i", 16) + bytes(16) + struct.pack(">i", 80) + bytes(range(80))
+    plain = row * 50_000 + struct.pack(">i", -1)
+    assert len(read_changes(_lz4_file(plain))) == 50_000
+
+
+def test_the_lineage_of_a_changelog_is_read_however_large_the_rest_is() -> None:
+    told = b'[{"version":3,"checkpointUniqueId":"a"}]'
+    head = b"\x00\x02v4" + struct.pack(">H", len(told)) + told
+    with bounded_memory():
+        assert lineage_of(_lz4_file(head, *[bytes(1 << 25)] * 4)) == {3: "a"}
+
+
+# snapshots of RocksDB
+
+
+def _zip(ssts: int = 0, members: int = 0) -> bytes:
+    named = [{"dfsSstFileName": f"{n}.sst", "sizeBytes": 1} for n in range(ssts)]
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": named}))
+        for number in range(members):
+            archive.writestr(str(number), "")
+    return out.getvalue()
+
+
+def test_a_snapshot_with_very_many_files_inside_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bomb = _zip(members=limits.MOST_ZIP_MEMBERS + 1)
+    monkeypatch.delattr(zipfile.ZipFile, "_RealGetContents")  # what takes so long
+    with pytest.raises(DamageError, match="more than 10000 files"):
+        needed_ssts(bomb)
+    assert "more than 10000 files" in zip_problems(bomb)[0]
+
+
+def test_a_snapshot_that_names_very_many_files_gives_a_few_findings(tmp_path: Path) -> None:
+    make_rocksdb(tmp_path)
+    newest = max(tmp_path.glob("state/0/0/*.zip"))
+    newest.write_bytes(_zip(ssts=20_000))
+    with bounded_memory():
+        found = looked_at(tmp_path)
+    missing = [each for each in found.findings if each.code == "sst-missing"]
+    assert len(missing) == limits.MOST_MISSING_TOLD + 1
+    assert "20000 files" in missing[-1].message
+
+
+def test_a_version_far_away_is_no_reason_to_count_to_it(tmp_path: Path) -> None:
+    make_rocksdb(tmp_path)
+    copied = min(tmp_path.glob("state/0/0/*.zip")).read_bytes()
+    (tmp_path / f"state/0/0/{_FAR}.zip").write_bytes(copied)
+    assert looked_at(tmp_path, read_data=True).findings
+
+
+# logs
+
+
+def _at_entry(number: int, name: str = "0") -> str:
+    return f'v2\n{{"batchWatermarkMs":0,"conf":{{}}}}\n{name}:{{"logOffset":{number}}}'
+
+
+@pytest.mark.parametrize("number", [10**8, _FAR])
+def test_an_offset_far_beyond_a_sources_log_is_told_at_once(tmp_path: Path, number: int) -> None:
+    copy = make_copy(tmp_path, 3)
+    copy.write("offsets/2", _at_entry(number).encode())
+    with bounded_memory(), pytest.raises(MissingVersion, match="entry 3 of the source's log"):
+        batch_at(Tree.of(LocalDirectory(tmp_path)), 2)
+
+
+@pytest.mark.parametrize("number", [10**8, _FAR])
+def test_a_compaction_far_away_that_holds_one_line_is_told_at_once(number: int) -> None:
+    names = ["0", "1", "7.compact", f"{number}.compact", f"{number + 1}"]
+    with bounded_memory():
+        with pytest.raises(DamageError):
+            entries_up_to(names, number - 1, lambda name: source_entry(0))
+        with pytest.raises(DamageError):
+            entries_up_to(names, number, lambda name: source_entry(0))
+        assert log_problems(names, lambda name: source_entry(0))
+        assert log_problems(["0", str(number)], lambda name: source_entry(0))
+
+
+def test_the_log_of_a_sink_with_an_entry_far_away_is_refused_at_once() -> None:
+    line = 'v1\n{"path":"a","size":1,"action":"add"}'
+    for names in (["0", "1", str(_FAR)], ["0", "1", f"{_FAR}.compact"]):
+        with bounded_memory(), pytest.raises(RefusedError, match="entry 2 is gone"):
+            rewound(names, lambda name: line, _FAR - 1)
+
+
+@pytest.mark.parametrize("last", [10**9 + 7, _FAR + 3])
+def test_the_interval_of_a_log_is_worked_out_without_counting_to_it(last: int) -> None:
+    assert restart_interval([last - 1]) > 0
+    assert is_accepted([last - 1], last) in (True, False)
+    assert len(laid_out(last, 10**9).plain) > 0
+
+
+@pytest.mark.parametrize("setting", [2, 3, 7, 10, 50])
+def test_the_interval_of_a_log_is_the_one_that_counting_finds(setting: int) -> None:
+    for count in range(1, 400):
+        if count <= setting or setting >= count // 2:
+            counted = count
+        else:
+            counted = next((i for i in range(setting, count // 2 + 1) if count % i == 0), count)
+        assert restart_interval([count - 1], setting) == counted
+
+
+# metadata of an operator
+
+
+def test_schema_paths_are_found_in_one_pass() -> None:
+    hostile = '"' + "/state/1/_stateSchema/" * 40_000
+    assert rooted_at(hostile, "file:/new") == hostile
+    assert list(schema_paths(hostile)) == []
+    path = '{"path":"file:/old/state/3/_stateSchema/default/0_a"}'
+    assert rooted_at(path, "s3a://b") == '{"path":"s3a://b/state/3/_stateSchema/default/0_a"}'
+    assert list(schema_paths(path)) == [("file:/old", "/state/3/_stateSchema/default/0_a")]
+
+
+# packs and partitioned state
+
+
+def test_a_pack_never_unpacks_to_very_much_more_than_it_takes() -> None:
+    builder = PackBuilder()
+    for number in range(5):
+        builder.add(str(number), bytes(16 * limits.MIB))
+    honest = b"".join(builder.finish())
+    assert [len(data) for _, data in decode_pack(honest)] == [16 * limits.MIB] * 5
+    assert len(honest) > 5 * 16 * limits.MIB / (2 * limits.PACK_RATIO)
+
+
+@pytest.mark.parametrize("entries", [1, 8])
+def test_a_pack_that_claims_very_much_more_is_damage(
+    entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "shrinks_too_much", lambda plain, stored: False)
+        builder = PackBuilder()
+        for number in range(entries):
+            builder.add(str(number), bytes(256 * limits.MIB // entries))
+        bomb = b"".join(builder.finish())
+    assert len(bomb) < 2 * limits.MIB
+    with bounded_memory(), pytest.raises(DamageError, match="claims"):
+        decode_pack(bomb)
+
+
+def test_partitions_that_share_one_block_are_damage(tmp_path: Path) -> None:
+    store = StateStore(FilesystemBlobs(str(tmp_path)))
+    with store.begin(1) as writer:
+        writer.put("agg", 0, b"the only state")
+        written = writer.commit().checkpoint_id
+    file = tmp_path / f"checkpoints/{written}/manifest.json"
+    manifest = CheckpointManifestV2.from_json(unseal(file.read_bytes()))
+    (entry,) = manifest.operators["agg"].partitions
+    shared = [msgspec.structs.replace(entry, partition_id=n) for n in range(16)]
+    operators = {"agg": msgspec.structs.replace(manifest.operators["agg"], partitions=shared)}
+    file.write_bytes(seal(manifest.replace(operators=operators).to_json()))
+    with pytest.raises(DamageError, match="named twice"):
+        list(store.restore_all(written))
+    assert not store.verify(written).valid
+
+
+def test_a_restore_reads_only_so_far_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 8 * limits.MIB
+    store = StateStore(FilesystemBlobs(str(tmp_path)), parallelism=16)
+    with store.begin(1) as writer:
+        for partition in range(40):
+            writer.put("agg", partition, bytes([partition]) * size)
+        written = writer.commit().checkpoint_id
+    with bounded_memory():
+        found = [(n, state.snapshot[:1]) for _, n, state in store.restore_all(written)]
+    assert found == [(n, bytes([n])) for n in range(40)]
