@@ -23,6 +23,7 @@ import xxhash
 from seamark import limits
 from seamark.errors import DamageError, RefusedError
 from seamark.spark.checkpoint_files import rooted_at, schema_paths
+from seamark.spark.closures import needs_of
 from seamark.spark.native.batches import batch_at
 from seamark.spark.native.logs.compactions import is_accepted, laid_out, restart_interval
 from seamark.spark.native.logs.sink_log import rewound
@@ -62,7 +63,7 @@ def _most_used() -> int:
 # compressed state files
 
 
-def _lz4_file(*parts: bytes) -> bytes:
+def lz4_file(*parts: bytes) -> bytes:
     file = b""
     for part in parts:
         body = lz4.block.compress(part, store_size=False)
@@ -73,7 +74,7 @@ def _lz4_file(*parts: bytes) -> bytes:
 
 @pytest.mark.parametrize("blocks", [1, 8])
 def test_a_state_file_of_zeros_is_not_unpacked_without_end(blocks: int) -> None:
-    bomb = _lz4_file(*[bytes(1 << 25)] * blocks)
+    bomb = lz4_file(*[bytes(1 << 25)] * blocks)
     assert len(bomb) < 2 * limits.MIB
     with bounded_memory(), pytest.raises(NotDecodable, match="more than"):
         read_changes(bomb)
@@ -82,14 +83,14 @@ def test_a_state_file_of_zeros_is_not_unpacked_without_end(blocks: int) -> None:
 def test_a_large_state_file_that_compresses_well_is_still_read() -> None:
     row = struct.pack(">i", 16) + bytes(16) + struct.pack(">i", 80) + bytes(range(80))
     plain = row * 50_000 + struct.pack(">i", -1)
-    assert len(read_changes(_lz4_file(plain))) == 50_000
+    assert len(read_changes(lz4_file(plain))) == 50_000
 
 
 def test_the_lineage_of_a_changelog_is_read_however_large_the_rest_is() -> None:
     told = b'[{"version":3,"checkpointUniqueId":"a"}]'
     head = b"\x00\x02v4" + struct.pack(">H", len(told)) + told
     with bounded_memory():
-        assert lineage_of(_lz4_file(head, *[bytes(1 << 25)] * 4)) == {3: "a"}
+        assert lineage_of(lz4_file(head, *[bytes(1 << 25)] * 4)) == {3: "a"}
 
 
 # snapshots of RocksDB
@@ -194,6 +195,45 @@ def test_schema_paths_are_found_in_one_pass() -> None:
     path = '{"path":"file:/old/state/3/_stateSchema/default/0_a"}'
     assert rooted_at(path, "s3a://b") == '{"path":"s3a://b/state/3/_stateSchema/default/0_a"}'
     assert list(schema_paths(path)) == [("file:/old", "/state/3/_stateSchema/default/0_a")]
+
+
+# partitions
+
+
+def _noted(root: Path, **fields: object) -> None:
+    file = root / "state/0/_metadata/metadata"
+    version, _, text = file.read_text().partition("\n")
+    told = json.loads(text)
+    told["stateStoreInfo"] = [told["stateStoreInfo"][0] | fields]
+    file.write_text(f"{version}\n{json.dumps(told)}")
+
+
+@pytest.mark.parametrize("where", ["offsets", "description"])
+def test_partitions_that_are_only_noted_are_not_counted_up_to(tmp_path: Path, where: str) -> None:
+    copy = make_copy(tmp_path, 3)
+    for batch in range(3) if where == "offsets" else ():
+        text = copy.read_text(f"offsets/{batch}") or ""
+        copy.write(f"offsets/{batch}", text.replace('"2"', '"1000000"').encode())
+    if where == "description":
+        _noted(tmp_path, numPartitions=1_000_000)
+        for batch in range(3):
+            copy.write(f"offsets/{batch}", b'v1\n{"conf":{}}\n{"logOffset":%d}' % batch)
+    tree = Tree.of(LocalDirectory(tmp_path))
+    with bounded_memory():
+        with pytest.raises(MissingVersion, match="partition 2"):
+            batch_at(tree, 2)
+        assert len(list(needs_of(tree, 2))) <= limits.MOST_ABSENT_STORES + 2
+        looked_at(tmp_path)
+
+
+def test_an_operator_with_very_many_stores_is_damage(tmp_path: Path) -> None:
+    make_copy(tmp_path, 3)
+    file = tmp_path / "state/0/_metadata/metadata"
+    told = json.loads(file.read_text().partition("\n")[2])
+    told["stateStoreInfo"] *= 10_000
+    file.write_text(f"v1\n{json.dumps(told)}")
+    with pytest.raises(DamageError, match="10000 stores"):
+        batch_at(Tree.of(LocalDirectory(tmp_path)), 2)
 
 
 # packs and partitioned state

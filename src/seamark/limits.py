@@ -32,6 +32,12 @@ LARGEST_ZIP_PLAIN: Final = 128 * MIB
 MOST_MISSING_TOLD: Final = 100
 """Missing files of one snapshot that are named one by one."""
 
+MOST_ABSENT_STORES: Final = 1_000
+"""State stores of one operator that are looked for although they have no folder."""
+
+MOST_STORE_NAMES: Final = 100
+"""Stores of one operator in each partition. A join has four."""
+
 LARGEST_ENTRY: Final = 10**12
 """No log of Spark has an entry with a higher number."""
 

@@ -11,8 +11,10 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import DamageError, StoreUnavailableError
+from seamark.sinks.target import claim_folder
 from seamark.spark.copying import copy_checkpoints
 from seamark.store import CheckpointStore
+from tests.spark.directories import make_copy
 from tests.store.copies import save
 
 MANIFEST = "checkpoints/checkpoint_000001/manifest.json"
@@ -117,3 +119,21 @@ def test_a_lock_that_leads_elsewhere_makes_no_file_there(place: Path) -> None:
     with open_store(place / "store") as store, pytest.raises(StoreUnavailableError, match="link"):
         store.claim()
     assert not (place / "victim").exists()
+
+
+# modes
+
+
+def test_everything_that_is_made_honours_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with open_store(tmp_path / "store") as store:
+            store.claim(pipeline="orders")
+            save(store, 1, partitioned=True)
+        make_copy(tmp_path / "ck", 2)
+        claim_folder(str(tmp_path / "rows"), "orders", "sums", "json", ())
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if path != tmp_path]
+    assert len(made) > 20
+    assert [path for path in made if path.stat().st_mode & 0o077] == []

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from seamark.errors import DamageError, RefusedError
+from seamark.manifest.documents import UNREADABLE
 from seamark.progress.records import stage_sources
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
@@ -92,7 +93,7 @@ def _found(reader: Reader, key: bytes, kind: type[T]) -> T | None:
     data = reader.get(EPOCHS, key)
     try:
         return None if data is None else msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise _damaged(reader, EPOCHS, key, str(error)) from None
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from seamark.errors import DamageError, RefusedError
+from seamark.manifest.documents import UNREADABLE
 from seamark.sinks.epoch_folder import epoch_of
 from seamark.sinks.folders import names_in
 from seamark.store.blobs import KeyExists
@@ -74,7 +75,7 @@ def _read(blobs: FilesystemBlobs, path: str) -> Target:
     blob = blobs.read(_KEY, _LIMIT)
     try:
         return msgspec.json.decode(unseal(blob.data if blob else b""), type=Target)
-    except (DamageError, msgspec.MsgspecError) as error:
+    except (DamageError, *UNREADABLE) as error:
         raise DamageError(
             f"{path}/_seamark/{_KEY} is damaged: {error}",
             hint="It only says whose folder this is: remove it when you are sure, and start again.",

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from seamark import limits
 from seamark.errors import DamageError
 from seamark.manifest.bounds import check_name
 from seamark.spark.state_files import SST_FOLDER
@@ -134,6 +135,8 @@ class CheckpointFiles(ABC):
         try:
             fields = json.loads((text or "").partition("\n")[2])
             stores = fields["stateStoreInfo"]
+            if len(stores) > limits.MOST_STORE_NAMES:
+                raise ValueError(f"it names {len(stores)} stores")
             for store in stores:
                 check_name(str(store["storeName"]), "the store's name")
             return StatefulOperator(

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from seamark import limits
 from seamark.errors import DamageError, SeamarkError
 from seamark.spark.checkpoint_files import CheckpointFiles, StatefulOperator, StoreFolder
 from seamark.spark.logs import CommitIds, parse_commit, parse_offsets
@@ -87,7 +88,11 @@ def stores_of(
         if partitions is None:
             partitions = 1 if has_one_partition(files, operator) else operator.partitions
         really = operator._replace(partitions=partitions)
+        absent = 0
         for folder in really.folders():
+            absent += not files.has_folder(folder.path)
+            if absent > limits.MOST_ABSENT_STORES:
+                break  # a number that somebody has noted is no reason to count up to it
             yield really, folder
 
 

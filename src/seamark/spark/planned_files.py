@@ -44,7 +44,7 @@ def local_files(plan: Plan) -> Iterator[str]:
         for line in entry.split("\n")[1:]:
             try:
                 fields = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             uri = urlsplit(str(fields.get("path", ""))) if isinstance(fields, dict) else None
             if uri is not None and uri.scheme == "file":

@@ -21,7 +21,7 @@ from seamark.sinks.contract import Plan
 from seamark.spark.checkpoint_files import rooted_at
 from seamark.spark.logs import log_offset, parse_offsets
 from seamark.spark.readers import Contents
-from seamark.spark.state_files import MissingVersion, closure
+from seamark.spark.state_files import SST_FOLDER, MissingVersion, closure
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store.posix import open_to_read
 
@@ -136,20 +136,29 @@ def _hole(
     copy: WorkingCopy, expected: Collection[str], present: Collection[str], batch: int
 ) -> str | None:
     """What is missing for the state of a batch among files that are present; None for nothing."""
-    for folder in (folder for operator in copy.operators() for folder in operator.folders()):
-        start = f"{folder.path}/"
-        if not any(path.startswith(start) for path in expected):
-            continue  # Spark notes more partitions than some operators have
-        names = {path.removeprefix(start) for path in present if path.startswith(start)}
+    there = set(present)
+    stores: dict[str, set[str]] = {}
+    for path in expected:
+        folder = _store_folder(path)
+        names = stores.setdefault(folder, set())
+        if path in there:
+            names.add(path.removeprefix(f"{folder}/"))
+    for folder, names in stores.items():
         try:
             closure(
                 names,
                 batch + 1,
-                lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
+                lambda name, at=folder: copy.read(f"{at}/{name}"),  # type: ignore[misc]
             )
         except MissingVersion as error:
-            return f"state in {folder.path}: {error.what}"
+            return f"state in {folder}: {error.what}"
     return None
+
+
+def _store_folder(path: str) -> str:
+    """The folder of the state store that a file belongs to."""
+    folder = path.rpartition("/")[0]
+    return folder.removesuffix(f"/{SST_FOLDER}").removesuffix("/logs")
 
 
 def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch: int) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.documents import UNREADABLE
 from seamark.store.blobs import Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.store.layout import Layout
 from seamark.store.sealed import is_sealed, seal, unseal
@@ -81,7 +82,7 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
 def _parse_tombstone(document: bytes, tag: Tag) -> Tombstone:
     try:
         return Tombstone(msgspec.json.decode(document, type=_TombstoneDocument).generation, tag)
-    except (msgspec.DecodeError, ValueError) as error:
+    except UNREADABLE as error:
         raise DamageError(f"corrupt tombstone: {error}") from None
 
 

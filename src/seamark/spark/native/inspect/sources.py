@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from seamark.manifest.documents import UNREADABLE
 from seamark.spark.logs import NO_OFFSET, OffsetLogEntry, log_offset, readable_offset
 from seamark.spark.native.batches import position_in, possible_lines
 from seamark.spark.native.inspect.findings import Code, Finding, Severity, damage, shown
@@ -117,7 +118,7 @@ def _input_folder(seen: Seen, folder: str) -> str | None:
         for line in (_text(seen, path) or "").split("\n")[1:100]:
             try:
                 paths.append(msgspec.json.decode(line, type=_Line).path)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 continue
     parents = sorted({os.path.dirname(path) for path in paths})
     if not parents:

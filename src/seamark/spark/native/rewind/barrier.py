@@ -68,7 +68,7 @@ def found_barrier(tree: Tree) -> Barrier | None:
             _text_or_none(fields.get("query_id")),
             _text_or_none(fields.get("new_query_id")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return Barrier(path, -1)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, InFlightRecord
 from seamark.manifest.bounds import U16_MAX
+from seamark.manifest.documents import UNREADABLE
 from seamark.sinks.contract import Plan
 from seamark.spark.logs import readable_offset
 from seamark.spark.native.batches import BatchAt
@@ -90,6 +91,6 @@ def planned(manifest: CheckpointManifest) -> Plan | None:
             continue
         try:
             return msgspec.json.decode(base64.b64decode(record.data_b64, validate=True), type=Plan)
-        except (ValueError, msgspec.DecodeError) as error:
+        except UNREADABLE as error:
             raise DamageError(f"the plan of the batch in flight cannot be read: {error}") from None
     return None

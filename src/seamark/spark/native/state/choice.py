@@ -221,7 +221,7 @@ def _variables(files: CheckpointFiles, operator: StatefulOperator) -> tuple[Vari
             Variable(str(one["stateName"]), str(one["stateVariableType"]))
             for one in properties.get("stateVariables", ())
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamageError(
             f"what Spark says about stateful operator {operator.number} cannot be read: {error!r}",
             where=f"{files.uri}/{folder}",

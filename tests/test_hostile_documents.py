@@ -1,0 +1,111 @@
+"""Whatever a small document of somebody else holds, reading it ends in one of our own errors."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seamark.errors import DamageError, InvalidInputError
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.parts import InFlightRecord
+from seamark.sinks.epoch_folder import read_record
+from seamark.sinks.target import claim_folder
+from seamark.spark.capture import FILE_LIST
+from seamark.spark.native.file_list import file_list_in
+from seamark.spark.native.logs.paths import moved
+from seamark.spark.native.logs.sink_log import rewound
+from seamark.spark.native.logs.source_log import entries_up_to, is_file_log
+from seamark.spark.native.snapshot.manifests import PLAN, planned
+from seamark.spark.native.state.checksums import spark_crc_matches
+from seamark.spark.native.state.data import lineage_of
+from seamark.state.task import TaskReceipt
+from seamark.store.sealed import seal
+from tests.test_limits import lz4_file
+
+BAD = {
+    "no UTF-8": b'{"path":"\xff\xfe","a":1}',
+    "half a character": b'["\xc3"]',
+    "too deep": b"[" * 60_000,
+    "too deep inside": b'{"a":' * 60_000,
+    "endless": b'{"size":1e999,"version":1e999,"path":1}',
+    "very long": b'{"size":1' + b"0" * 5000 + b"}",
+    "of another kind": b"[1,2]",
+    "nothing": b"",
+    "a lone surrogate": b'{"path":"\\ud800","timestamp":"x"}',
+}
+
+
+@pytest.fixture(params=BAD)
+def bad(request: pytest.FixtureRequest) -> bytes:
+    return BAD[request.param]
+
+
+def test_a_lineage_that_cannot_be_read_is_damage(bad: bytes) -> None:
+    told = bad[:60_000]
+    file = lz4_file(b"\x00\x02v4" + struct.pack(">H", len(told)) + told)
+    with pytest.raises(DamageError):
+        lineage_of(file)
+
+
+def test_a_list_of_files_that_cannot_be_read_is_damage(bad: bytes) -> None:
+    with pytest.raises(DamageError):
+        file_list_in({FILE_LIST: bad})
+
+
+def test_a_sinks_record_that_cannot_be_read_is_damage(bad: bytes, tmp_path: Path) -> None:
+    (tmp_path / "_seamark.json").write_bytes(seal(bad + b"}"))
+    with pytest.raises(DamageError):
+        read_record(str(tmp_path))
+
+
+def test_the_owner_of_a_sinks_folder_that_cannot_be_read_is_damage(
+    bad: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "_seamark").mkdir()
+    (tmp_path / "_seamark/sink.json").write_bytes(seal(bad + b"}"))
+    with pytest.raises(DamageError):
+        claim_folder(str(tmp_path), "p", "s", "json", ())
+
+
+def _text(bad: bytes) -> str:
+    return "v1\n" + bad.decode(errors="surrogateescape")
+
+
+def _sink(bad: bytes) -> object:
+    return rewound(["0", "1"], lambda name: _text(bad), 0)
+
+
+def _source(bad: bytes) -> object:
+    return entries_up_to(["0", "1"], 1, lambda name: _text(bad))
+
+
+@pytest.mark.parametrize("read", [_sink, _source])
+def test_a_log_whose_lines_cannot_be_read_is_damage(
+    bad: bytes, read: Callable[[bytes], object]
+) -> None:
+    with pytest.raises(DamageError):
+        read(bad)
+
+
+def test_what_cannot_be_read_is_no_file_log_and_is_moved_as_it_is(bad: bytes) -> None:
+    assert not is_file_log(_text(bad))
+    assert moved(_text(bad), {"/a": "/b"}) == _text(bad)
+
+
+def test_a_receipt_that_cannot_be_read_is_none(bad: bytes) -> None:
+    with pytest.raises(InvalidInputError, match="not a receipt"):
+        TaskReceipt.from_json(bad)
+
+
+def test_a_checksum_that_cannot_be_read_matches_nothing(bad: bytes) -> None:
+    assert not spark_crc_matches(b"data", bad)
+
+
+def test_a_plan_that_cannot_be_read_is_damage(bad: bytes) -> None:
+    held = [InFlightRecord(1, base64.b64encode(bad).decode())]
+    with pytest.raises(DamageError):
+        planned(CheckpointManifest.new(1, epoch=1, inflight_data={PLAN: held}))
