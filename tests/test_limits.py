@@ -10,6 +10,7 @@ import gc
 import io
 import json
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -286,6 +287,10 @@ def test_a_restore_reads_only_so_far_ahead(tmp_path: Path, monkeypatch: pytest.M
         for partition in range(40):
             writer.put("agg", partition, bytes([partition]) * size)
         written = writer.commit().checkpoint_id
-    with bounded_memory():
+    tracemalloc.start()
+    try:
         found = [(n, state.snapshot[:1]) for _, n, state in store.restore_all(written)]
+        assert tracemalloc.get_traced_memory()[1] < 2 * limits.READ_AHEAD
+    finally:
+        tracemalloc.stop()
     assert found == [(n, bytes([n])) for n in range(40)]

@@ -13,6 +13,7 @@ from seamark import open_store
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.target import claim_folder
 from seamark.spark.copying import copy_checkpoints
+from seamark.spark.placement import drop_unreferenced, states_beside
 from seamark.store import CheckpointStore
 from tests.spark.directories import make_copy
 from tests.store.copies import save
@@ -60,9 +61,13 @@ def test_a_prune_removes_nothing_through_a_linked_folder(place: Path, name: str)
     before = _listed(there)
     keys = ["state/x/manifest.json", MANIFEST, SIDECAR]
     with open_store(place / "store") as store:
-        for remove in (lambda: store.prune(1), lambda: store.backend.delete(keys)):
+        with pytest.raises(StoreUnavailableError, match="is a link"):
+            store.backend.delete(keys)
+        with pytest.raises(StoreUnavailableError, match="is a link"):
+            drop_unreferenced(store, states_beside(store), min_age=0)
+        if name != "state":
             with pytest.raises(StoreUnavailableError, match="is a link"):
-                remove()
+                store.prune(1)
     assert _listed(there) == before
 
 
