@@ -5,6 +5,7 @@ from __future__ import annotations
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
 from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.store import CheckpointStore
+from tests.store.scenarios import plan
 
 BIG = bytes(range(256)) * 40
 
@@ -52,6 +53,7 @@ def commit(store: CheckpointStore, manifest: CheckpointManifest) -> CheckpointMa
 def fill(store: CheckpointStore) -> None:
     """1 ← 2, then two generations, a rollback of 3 to 4, and 5 ← 6 in a new timeline."""
     store.claim(pipeline="orders")
+    store.plans.keep(plan(store.owner().timeline, 102))
     commit(store, save(store, 1))
     commit(store, save(store, 2, parent_id=1))
     save(store, 3, partitioned=True)
@@ -60,10 +62,13 @@ def fill(store: CheckpointStore) -> None:
     store.supersede(3, 4)
     save(store, 5, parent_id=2)
     save(store, 6, parent_id=5, partitioned=True)
+    store.plans.keep(plan(store.owner().timeline, BEGUN))
     store.pin("before-upgrade", 2)
 
 
 COUNTING = [1, 2, 5, 6]
+BEGUN = 107
+"""The epoch after the newest checkpoint, whose plan is stored."""
 
 
 def problems(store: CheckpointStore, wanted: list[int]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from seamark.errors import SeamarkError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
 from seamark.store import CheckpointStore
+from seamark.store.plans import StoredPlan
 
 BIG = bytes(range(256)) * 40
 Open = Callable[[], CheckpointStore]
@@ -30,6 +31,8 @@ class Facts:
     """of the last claim that returned"""
     boundary: int = 0
     """what the last prune that returned has removed"""
+    plans: dict[int, StoredPlan] = field(default_factory=dict)
+    """epoch → the plan that its function was called with"""
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,32 @@ def _clean(store: CheckpointStore, facts: Facts) -> None:
     assert store.cleanup_orphans(min_age=0) == 1
 
 
+def plan(timeline: str, epoch: int, line: str = '{"logOffset":7}') -> StoredPlan:
+    return StoredPlan(timeline, epoch, f"of {line}", "", ("in",), f"v1\n{{}}\n{line}")
+
+
+def keep_plan(store: CheckpointStore, facts: Facts, epoch: int, line: str) -> None:
+    facts.plans[epoch] = store.plans.keep(plan(store.owner().timeline, epoch, line))
+
+
+def _with_plans(open_store: Open, facts: Facts) -> CheckpointStore:
+    store = _three_claimed(open_store, facts)
+    for epoch in (101, 102, 103, 104):
+        keep_plan(store, facts, epoch, "1")
+    return store
+
+
+def _keep_plans(store: CheckpointStore, facts: Facts) -> None:
+    keep_plan(store, facts, 104, "2")  # begun by somebody before
+    keep_plan(store, facts, 105, "1")
+
+
+def _prune_plans(store: CheckpointStore, facts: Facts) -> None:
+    for epoch in (101, 102, 103):
+        facts.plans.pop(epoch)
+    _prune(store, facts)
+
+
 SCENARIOS = [
     Scenario("the first save of a store", _empty, lambda s, f: save(s, f, 1)),
     Scenario("a save of inline state", _three, _save_inline),
@@ -187,6 +216,8 @@ SCENARIOS = [
     Scenario("a supersession", _three_claimed, _supersede),
     Scenario("a release", _three_claimed, _close),
     Scenario("a clean-up", _with_orphan, _clean),
+    Scenario("plans of epochs", _with_plans, _keep_plans),
+    Scenario("a prune of plans", _with_plans, _prune_plans),
 ]
 
 
@@ -222,6 +253,12 @@ def _forgotten(store: CheckpointStore, facts: Facts) -> Iterator[str]:
         yield f"I4 generation {facts.generation} was claimed, the store says {owner.generation}"
     if owner.prune_boundary < facts.boundary:
         yield f"I5 the boundary fell back from {facts.boundary} to {owner.prune_boundary}"
+    for epoch, begun in facts.plans.items():
+        if store.plans.read(begun.timeline, epoch) != begun:
+            yield f"I2 epoch {epoch} was begun with {begun}, and would now run on other rows"
+    for found in store.plans.entries():
+        if store.plans.read(found.timeline, found.epoch) is None:
+            yield f"I1 the plan of epoch {found.epoch} is listed and cannot be read"
     for checkpoint_id in facts.committed:
         manifest = store.load_by_id(checkpoint_id)
         if manifest is None or not manifest.sink_commit_statuses["out"].is_committed:

@@ -32,6 +32,7 @@ from seamark.pipeline.patience import patiently
 from seamark.pipeline.progress_record import ProgressRecord
 from seamark.pipeline.settings import Settings, Step
 from seamark.pipeline.sink_crew import SinkCrew, StepTimeout
+from seamark.pipeline.stored_plans import needs_stored_plans, store_plan
 from seamark.sinks.contract import Committable
 from seamark.spark.capture import Capture, Captured
 from seamark.spark.placement import Placed, drop_unreferenced, place
@@ -140,9 +141,11 @@ class Coordinator:
                 return
             require_planned_files(batch.sparkSession, epoch.plan, epoch.number)
             already = shown_already(epoch, self.lineage, self._crew.outputs)
+            if needs_stored_plans(self._crew.outputs):
+                store_plan(self._store, epoch, self.lineage, self._settings.store_timeout)
         try:
             with epoch.step(Step.WRITE, on_step), self._time_limit():
-                self._crew.stage(batch, epoch, already)
+                self._crew.stage(batch, epoch, already, self._check_claim)
             with epoch.step(Step.PREPARE, on_step):
                 committables = self._crew.prepare(already)
             with epoch.step(Step.CAPTURE, on_step):
@@ -153,7 +156,7 @@ class Coordinator:
         with epoch.step(Step.SAVE, on_step):
             saved = self._save(epoch, manifest, placed)
         self._decided(epoch, saved, captured)
-        patiently(self._store.check_claim, self._settings.store_timeout, "reading the owner")
+        self._check_claim()
         with epoch.step(Step.COMMIT, on_step):
             statuses = self._crew.commit(committables)
         with epoch.step(Step.RECORD, on_step):
@@ -205,6 +208,9 @@ class Coordinator:
         log.info("epoch %d was run again and agrees with its checkpoint", epoch.number)
 
     # 2 write
+
+    def _check_claim(self) -> None:
+        patiently(self._store.check_claim, self._settings.store_timeout, "reading the owner")
 
     @contextmanager
     def _time_limit(self) -> Iterator[None]:

@@ -46,6 +46,7 @@ from seamark.pipeline.remapping import remap_sources
 from seamark.pipeline.report import RecoveryReport
 from seamark.pipeline.rollback import shown_timeline
 from seamark.pipeline.sink_crew import SinkCrew
+from seamark.pipeline.stored_plans import needs_stored_plans, stored_plans
 from seamark.pipeline.topology import Fit, Policy, compare
 from seamark.sinks.contract import Plan
 from seamark.spark.chain import Chain, chain_of
@@ -176,11 +177,14 @@ class Recovery:
             lineage.first_batch, held, what = adopted.next_batch, adopted.held, adopted.words
         else:
             os.makedirs(mine.root, exist_ok=True)
-        if (plan := planned.get(0)) is not None:
+        first = lineage.first_batch
+        planned |= self._stored_plans(lineage)
+        if (plan := planned.get(first)) is not None:
             # sources that begin 'now' have noted where that was
-            mine.write("metadata", f'{{"id":"{uuid.uuid4()}"}}'.encode())
-            install_plan(mine, 0, plan)
-            what = "new, with what was planned for the first epoch"
+            if self._adopt is None:
+                mine.write("metadata", f'{{"id":"{uuid.uuid4()}"}}'.encode())
+            install_plan(mine, first, plan)
+            what += ", with what was planned for the first epoch"
         report = RecoveryReport(
             0.0,
             None,
@@ -201,6 +205,19 @@ class Recovery:
                 save_plans(self._root, leaves, planned)
                 return planned
         return saved_plans(self._root, leaves)
+
+    def _stored_plans(self, lineage: Lineage) -> dict[int, Plan]:
+        """Plans that epochs were begun with and have to keep, whatever a directory says."""
+        found = stored_plans(
+            self._store,
+            lineage.timeline,
+            lineage.newest,
+            lineage.first_batch,
+            self._identity.leaves,
+            needed=needs_stored_plans(self._crew.outputs),
+        )
+        lineage.plans |= found
+        return found
 
     # going on
 
@@ -325,6 +342,7 @@ class Recovery:
                 receipt = output.sink.committed(lineage.timeline, epoch)
                 if receipt is not None and receipt.plan is not None:
                     planned[epoch - 1] = receipt.plan
+        planned |= self._stored_plans(lineage)
         for number in range(batch + 1, max(batch + 1, shown - 1) + 1):
             if (plan := planned.get(number)) is None:
                 continue

@@ -65,27 +65,39 @@ class SinkCrew:
         """Their names."""
         return [output.name for output in self.outputs]
 
-    def stage(self, batch: DataFrame, epoch: EpochRun, without: set[str]) -> None:
+    def stage(
+        self,
+        batch: DataFrame,
+        epoch: EpochRun,
+        without: set[str],
+        check_claim: Callable[[], None],
+    ) -> None:
         """Have every sink write its rows aside. The batch is read in full, and planned once.
 
-        Sinks in ``without`` show the epoch already; their rows are read and dropped.
+        Sinks in ``without`` show the epoch already; their rows are read and dropped. The claim is
+        checked right before a sink changes its target.
         """
         wanted = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
         batch = self._narrowed(batch)
         if len(wanted) == 1 == len(self.outputs) and wanted[0][1].sink.consumes_all:
             # as a job written by hand: nothing is kept that is needed only once
-            self._stage_one(batch, wanted[0][1], epoch)
+            self._stage_one(batch, wanted[0][1], epoch, check_claim)
             return
         batch = batch.persist()
         try:
             if not any(output.sink.consumes_all for _, output in wanted):
                 batch.count()  # Spark cannot load a state of which it has not seen every partition
             for number, output in wanted:
-                self._stage_one(self._compiled.rows_of(batch, number), output, epoch)
+                rows = self._compiled.rows_of(batch, number)
+                self._stage_one(rows, output, epoch, check_claim)
         finally:
             batch.unpersist()
 
-    def _stage_one(self, rows: DataFrame, output: Output, epoch: EpochRun) -> None:
+    def _stage_one(
+        self, rows: DataFrame, output: Output, epoch: EpochRun, check_claim: Callable[[], None]
+    ) -> None:
+        if output.sink.shows_at_once:
+            check_claim()
         output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
 
     def _narrowed(self, batch: DataFrame) -> DataFrame:

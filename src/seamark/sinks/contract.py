@@ -8,6 +8,7 @@ epoch has happened, and whoever starts next finishes it with nothing but the com
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,6 +65,16 @@ class Epoch:
     """How far each source has been read when the epoch is done, as Spark's offset log says."""
     config_hash: int | None = None
 
+    @property
+    def key(self) -> str:
+        """Names what this sink writes in this epoch, for a target that remembers keys.
+
+        Every try of the epoch has the same one, because every try reads the same rows. Other rows,
+        another epoch, sink or timeline (so also the same epoch after a rollback) have another one.
+        """
+        named = f"{self.pipeline}\n{self.sink}\n{self.fingerprint}"
+        return f"{self.timeline}-{self.number}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+
 
 class Receipt(msgspec.Struct, frozen=True):
     """A sink's own record that it shows an epoch."""
@@ -96,6 +107,12 @@ class Sink(ABC):
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     consumes_all: ClassVar[bool] = False
     """True when ``stage`` runs exactly one action that reads every row."""
+    shows_at_once: ClassVar[bool] = False
+    """True when ``stage`` changes the target itself, so before the checkpoint exists.
+
+    The pipeline then stores what it has planned for an epoch before it calls ``stage``, and every
+    later try of the epoch, by whichever process, gets exactly the same rows.
+    """
     remembers: ClassVar[bool] = True
     """True when ``committed`` still knows in another process what was committed here."""
 

@@ -13,34 +13,45 @@ if TYPE_CHECKING:
 
 
 class EpochNumber(int):
-    """The number of an epoch, and the timeline that it is a number of."""
+    """The number of an epoch, with the timeline that it belongs to and its key."""
 
     timeline: str
+    """One unbroken history of epochs. A rollback or a reset begins another one."""
+    key: str
+    """The same for every call with the same rows of one epoch, and never used for others."""
 
-    def __new__(cls, number: int, timeline: str) -> Self:
+    def __new__(cls, number: int, timeline: str, key: str = "") -> Self:
         made = super().__new__(cls, number)
         made.timeline = timeline
+        made.key = key
         return made
+
+    def __getnewargs__(self) -> tuple[int, str, str]:  # type: ignore[override]
+        return int(self), self.timeline, self.key  # so that it can go to executors
 
 
 class ForeachBatchSink(Sink):
     """Calls ``fn(df, epoch)`` while the epoch is staged, so before its checkpoint exists.
 
-    After a crash the function runs again with the same epoch, and what it did may be seen before
-    the checkpoint or without it. ``idempotent=True`` is your word that a second call with the same
-    epoch changes nothing; Delta's ``txnAppId`` and ``txnVersion`` give that::
+    After a crash the function runs again, with the same epoch and on the same rows: what the epoch
+    reads is stored before the first call, and every later try goes by it, also in another process.
+    What the function did may be seen before the checkpoint or without it. ``idempotent=True`` is
+    your word that a second call with the same epoch changes nothing; Delta's ``txnAppId`` and
+    ``txnVersion`` give that::
 
         def to_delta(df, epoch):
             df.write.format("delta").mode("append").option(
-                "txnAppId", f"trades-{epoch.timeline}"
+                "txnAppId", f"trades/bars/{epoch.timeline}"
             ).option("txnVersion", epoch).save(path)
 
-    ``epoch`` is a number that also knows its timeline. After a rollback or a reset the numbers
-    come again under another timeline, so the number alone would make the table skip new rows.
-
         ForeachBatchSink(to_delta, idempotent=True)
+
+    ``epoch`` is a number that also has a ``timeline`` and a ``key``. After a rollback or a reset
+    the numbers come again under another timeline, so the number alone would make the table skip
+    new rows. ``epoch.key`` is one text for all of it, for a target with unique keys.
     """
 
+    shows_at_once = True
     remembers = False
 
     def __init__(
@@ -63,7 +74,7 @@ class ForeachBatchSink(Sink):
         return Description("function", self._name, {"idempotent": idempotent})
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
-        self._fn(df, EpochNumber(epoch.number, epoch.timeline))
+        self._fn(df, EpochNumber(epoch.number, epoch.timeline, epoch.key))
 
     def prepare(self) -> Committable:
         return {}

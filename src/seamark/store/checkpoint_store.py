@@ -32,6 +32,7 @@ from seamark.store.owner import (
     without_pin,
 )
 from seamark.store.ownership import Claim
+from seamark.store.plans import Plans
 from seamark.store.reader import HOUR, StoreReader
 from seamark.store.retention import Retention
 from seamark.store.settle import Taken
@@ -147,6 +148,11 @@ class CheckpointStore(StoreReader):
         """Whether the update was made from another version than the one that is known here."""
         version = amendments.version_of(update)
         return version not in (None, amendments.version_of(base.manifest))
+
+    @property
+    def plans(self) -> Plans:
+        """Plans of epochs that were begun, for sinks that cannot wait for the decision."""
+        return self._plans
 
     # owning
 

@@ -70,6 +70,8 @@ def copy_planned(
         total += max(result.size - item.size, 0)
         advance(max(result.size, item.size) - told.bytes, total=total)
         done[checkpoint_id] = result
+    _guard(target, mine)
+    source.plans.copy_to(target.plans, mine.timeline)
     written = [i for i, result in done.items() if result.outcome == "copied"]
     _verify(target, written)
     present = {i for i, result in done.items() if not _is_missing(result)}

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark.errors import FencedError
+from seamark.errors import DamageError, FencedError
 from seamark.store.blobs import Blobs, Entry
 from seamark.store.filesystem import TEMPORARY
 from seamark.store.inspection import Inspector, Kind, Known, ReadState
@@ -19,6 +19,7 @@ from seamark.store.layout import OWNER_KEY, PROBE_PREFIX, Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Standing, live_pins, standing
 from seamark.store.ownership import Ownership
+from seamark.store.plans import Plans, is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
 from seamark.store.states import States, has_sidecar
 
@@ -32,6 +33,7 @@ class Parts(NamedTuple):
     states: States
     ownership: Ownership
     inspector: Inspector
+    plans: Plans
 
 
 INTERRUPTED: Final = "left by a prune that was interrupted"
@@ -163,6 +165,40 @@ def _sweep(parts: Parts, owner: Owner) -> None:
     """Remove what lies behind the boundary: manifests first, so none is left without its state."""
     _delete_manifests(parts, _pruned_manifests(parts, owner))
     _delete_sidecars(parts, [entry.key for _, entry in _pruned_sidecars(parts, owner)])
+    parts.blobs.delete([entry.key for entry in _stale_plans(parts)])
+
+
+def _stale_plans(parts: Parts) -> list[Entry]:
+    """Plans that no start can need any more.
+
+    They are listed before the owner is read: the timeline of a plan that is seen is then never
+    newer than the owner's.
+    """
+    plans = parts.plans.entries()
+    if not plans:
+        return []
+    owner = parts.ownership.read()
+    oldest = _oldest_epoch(parts, owner)
+    return [plan.entry for plan in plans if is_stale(plan, owner.timeline, oldest)]
+
+
+def _oldest_epoch(parts: Parts, owner: Owner) -> int:
+    """The epoch of the oldest checkpoint that a start may go on from, pinned ones aside.
+
+    A pin can keep one for years, and going back to it by a rollback begins another timeline.
+    """
+    for checkpoint_id in parts.manifests.ids():
+        if checkpoint_id <= owner.prune_boundary:
+            continue
+        if standing(owner, checkpoint_id) is not Standing.CURRENT:
+            continue
+        try:
+            found = parts.manifests.read(checkpoint_id)
+        except DamageError:
+            continue  # nothing goes on from it
+        if isinstance(found, Found):
+            return found.manifest.epoch
+    return 0
 
 
 def _pruned_manifests(parts: Parts, owner: Owner) -> list[int]:
@@ -201,8 +237,9 @@ def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
 
 
 def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> list[Entry]:
-    """Sidecars without a manifest, what was pruned and is still there, unfinished files and
-    probes that are old enough to be removed. Nothing of a place that is no store.
+    """Sidecars without a manifest, what was pruned and is still there, plans that no start needs,
+    unfinished files and probes that are old enough to be removed. Nothing of a place that is no
+    store.
 
     ``own`` are sidecars that the caller has written and is about to use.
     """
@@ -221,7 +258,8 @@ def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> list[Ent
         for i, entry in sidecars
         if in_use.get(i, "") not in (entry.key, None) and entry.key not in own
     ]
-    return [e for e in entries if e and e.modified <= oldest] + orphans + leftovers
+    plans = [entry for entry in _stale_plans(parts) if entry.modified <= oldest]
+    return [e for e in entries if e and e.modified <= oldest] + orphans + plans + leftovers
 
 
 def unfinished(blobs: Blobs, oldest: float) -> list[Entry]:

@@ -24,6 +24,7 @@ from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
+from seamark.store.plans import Plans
 from seamark.store.retention import Retention, Verdict
 from seamark.store.states import States, Written
 from seamark.store.survey import Surveyed, survey
@@ -54,9 +55,16 @@ class StoreReader:
         self._manifests = Manifests(blobs, layout)
         self._states = States(blobs, layout)
         self._ownership = Ownership(blobs, self._manifests)
+        self._plans = Plans(blobs, self._ownership)
         self._inspector = Inspector(self._manifests, self._states, self._ownership, vnode_count)
         self._parts = housekeeping.Parts(
-            blobs, layout, self._manifests, self._states, self._ownership, self._inspector
+            blobs,
+            layout,
+            self._manifests,
+            self._states,
+            self._ownership,
+            self._inspector,
+            self._plans,
         )
         self._own_states: dict[int, Written] = {}
         self._last_decided: int | None = None

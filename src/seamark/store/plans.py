@@ -1,0 +1,178 @@
+"""Plans of epochs: which rows an epoch was begun with, kept before anything outside is changed.
+
+Some sinks change their target before the checkpoint exists. Such an epoch must run on the same rows
+every time, whoever tries it, so its plan is stored first: one small object for each epoch, created
+once and never replaced. Plans go by timeline and epoch, so a rollback leaves the old ones behind.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import msgspec
+
+from seamark.errors import DamageError, FormatTooNewError, InvalidInputError, RefusedError
+from seamark.manifest.bounds import check_id
+from seamark.store.blobs import Blobs, Entry
+from seamark.store.ownership import Ownership
+from seamark.store.sealed import seal, unseal
+from seamark.store.settle import Taken, create_once
+
+PLANS_PREFIX: Final = "plans/"
+PLAN_LIMIT: Final = 64 << 20
+PLAN_VERSION: Final = 1
+_TIMELINE: Final = re.compile(r"[0-9a-f]{32}")
+_KEY: Final = re.compile(rf"{PLANS_PREFIX}({_TIMELINE.pattern})-([0-9]{{6,20}})\.json")
+
+
+class StoredPlan(msgspec.Struct, frozen=True):
+    """What one epoch reads: enough to run it again on exactly the same rows."""
+
+    timeline: str
+    epoch: int
+    fingerprint: str
+    """Digest of the timeline and of what the epoch reads."""
+    follows: str
+    """The fingerprint of the epoch before; empty for the first one of a pipeline."""
+    leaves: tuple[str, ...]
+    """The names of the sources, in the order of the offset log's lines."""
+    offsets: str
+    """The entry of Spark's offset log, verbatim."""
+    sources: dict[str, str] = {}
+    """Entries of the sources' own logs that are new in this epoch, by path."""
+    version: int = PLAN_VERSION
+
+
+class PlanEntry(NamedTuple):
+    """One plan of a listing."""
+
+    timeline: str
+    epoch: int
+    entry: Entry
+
+
+class Plans:
+    """The plans of one store."""
+
+    def __init__(self, blobs: Blobs, ownership: Ownership) -> None:
+        self._blobs = blobs
+        self._ownership = ownership
+
+    def keep(self, plan: StoredPlan) -> StoredPlan:
+        """Store a plan, durably, and return the one that every try of the epoch has to run on.
+
+        That is another one when somebody else was first. :class:`FencedError` when the store
+        belongs to another writer.
+        """
+        key = plan_key(plan.timeline, plan.epoch)
+        data = seal(msgspec.json.encode(plan))
+        if len(data) > PLAN_LIMIT:
+            raise RefusedError(
+                f"the plan of epoch {plan.epoch} has {len(data)} bytes, more than {PLAN_LIMIT}",
+                hint="Read less in one epoch: maxFilesPerTrigger limits a source of files.",
+            )
+        self._ownership.require_writable()
+        self._ownership.probe()
+        try:
+            create_once(self._blobs, key, data, PLAN_LIMIT)
+        except Taken as taken:
+            there = self._decoded(taken.blob.data, plan.timeline, plan.epoch)
+            # whoever wrote it may have died before it was durable
+            self._blobs.make_durable(key)
+            return there
+        return plan
+
+    def read(self, timeline: str, epoch: int) -> StoredPlan | None:
+        """The plan of an epoch, or None when none was stored; :class:`DamageError`."""
+        blob = self._blobs.read(plan_key(timeline, epoch), PLAN_LIMIT)
+        return None if blob is None else self._decoded(blob.data, timeline, epoch)
+
+    def entries(self) -> list[PlanEntry]:
+        """Every plan, of all timelines. None of them is read."""
+        found = ((_KEY.fullmatch(e.key), e) for e in self._blobs.entries(PLANS_PREFIX))
+        plans = [PlanEntry(m[1], int(m[2]), entry) for m, entry in found if m is not None]
+        # a second spelling of a number is not one of our names
+        return [p for p in plans if p.entry.key == _key(p.timeline, p.epoch)]
+
+    def epochs_after(self, timeline: str, epoch: int) -> set[int]:
+        """Which later epochs of a timeline have a plan."""
+        return {p.epoch for p in self.entries() if p.timeline == timeline and p.epoch > epoch}
+
+    def copy_to(self, target: Plans, timeline: str) -> int:
+        """Bring the plans of a timeline to another store, byte for byte; how many that were.
+
+        One that is there already stays.
+        """
+        copied = 0
+        there = {p.entry.key for p in target.entries()}
+        for plan in self.entries():
+            key = plan.entry.key
+            if plan.timeline != timeline or key in there:
+                continue
+            blob = self._blobs.read(key, PLAN_LIMIT)
+            if blob is None:
+                continue  # pruned meanwhile
+            try:
+                create_once(target._blobs, key, blob.data, PLAN_LIMIT)
+                copied += 1
+            except Taken:
+                continue
+        return copied
+
+    def _decoded(self, data: bytes, timeline: str, epoch: int) -> StoredPlan:
+        try:
+            return decode_plan(data, timeline, epoch)
+        except DamageError as error:
+            raise DamageError(
+                error.what,
+                where=f"{self._blobs.url}/{plan_key(timeline, epoch)}",
+                hint="It tells which rows the epoch was begun with, and a sink may have written "
+                "them. Bring the file back from a copy of the store, or roll the pipeline back: "
+                "that begins a new timeline, with plans of its own.",
+            ) from None
+
+
+def decode_plan(data: bytes, timeline: str, epoch: int) -> StoredPlan:
+    """Read a stored plan; :class:`DamageError` when it is not whole or of another epoch."""
+    what = f"the plan of epoch {epoch}"
+    try:
+        document = unseal(data)
+        version = msgspec.json.decode(document, type=_Version).version
+        if version > PLAN_VERSION:
+            raise FormatTooNewError(
+                f"{what} has version {version}; this Seamark knows up to {PLAN_VERSION}",
+                hint="Use the Seamark that wrote it, or a newer one.",
+            )
+        plan = msgspec.json.decode(document, type=StoredPlan)
+    except DamageError as error:
+        raise DamageError(f"{what} is damaged: {error.what}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DamageError(f"{what} is damaged: {error}") from None
+    if (plan.timeline, plan.epoch) != (timeline, epoch):
+        raise DamageError(f"{what} is damaged: it says epoch {plan.epoch} of {plan.timeline!r}")
+    return plan
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def plan_key(timeline: str, epoch: int) -> str:
+    """The key of a plan; :class:`InvalidInputError` for what cannot be in one."""
+    if _TIMELINE.fullmatch(timeline) is None:
+        raise InvalidInputError(f"a timeline is 32 hexadecimal digits, not {timeline!r}")
+    return _key(timeline, check_id(epoch, "an epoch"))
+
+
+def _key(timeline: str, epoch: int) -> str:
+    return f"{PLANS_PREFIX}{timeline}-{epoch:06}.json"
+
+
+def is_stale(plan: PlanEntry, timeline: str, oldest_epoch: int) -> bool:
+    """Whether no start can need a plan any more. Pure.
+
+    That is one of a timeline that was left, or of an epoch that is behind every checkpoint from
+    which the pipeline could go on.
+    """
+    return plan.timeline != timeline or plan.epoch <= oldest_epoch

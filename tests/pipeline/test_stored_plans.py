@@ -1,0 +1,181 @@
+"""What a start and an epoch make of the plans in a store, without Spark."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from seamark.errors import DamageError, FencedError, LineageError, RefusedError
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.epoch import EpochRun, fingerprint, new_attempt
+from seamark.pipeline.lineage import Lineage, PlanDiffers
+from seamark.pipeline.stored_plans import store_plan, stored_plans
+from seamark.sinks.contract import Plan
+from seamark.spark.logs import parse_offsets
+from seamark.store import CheckpointStore
+from seamark.store.layout import ObjectLayout
+from seamark.store.memory import MemoryBlobs
+from seamark.store.plans import StoredPlan
+
+LEAVES = ("in",)
+ENTRY = "sources/0/{}"
+
+
+def open_on(blobs: MemoryBlobs) -> CheckpointStore:
+    return CheckpointStore(blobs, ObjectLayout())
+
+
+@pytest.fixture
+def blobs() -> MemoryBlobs:
+    return MemoryBlobs()
+
+
+@pytest.fixture
+def store(blobs: MemoryBlobs) -> CheckpointStore:
+    store = open_on(blobs)
+    store.claim(pipeline="orders")
+    return store
+
+
+def plan_of(batch: int, files: str, at: int = 0) -> Plan:
+    offsets = f'v1\n{{"batchTimestampMs":{at}}}\n{{"logOffset":{batch}}}'
+    return Plan(offsets, {ENTRY.format(batch): f"v1\n{files}"})
+
+
+def epoch_of(store: CheckpointStore, batch: int, files: str, at: int = 0) -> EpochRun:
+    plan = plan_of(batch, files, at)
+    entry = parse_offsets(plan.offsets)
+    timeline = store.owner().timeline
+    return EpochRun(
+        "orders", timeline, batch, entry, plan, new_attempt(1), LEAVES, 0, has_watermark=False
+    )
+
+
+def line_of(store: CheckpointStore, newest: CheckpointManifest | None = None) -> Lineage:
+    return Lineage(store.owner().timeline, 1, 1, newest)
+
+
+def decided(epoch: EpochRun) -> CheckpointManifest:
+    manifest = CheckpointManifest.new(epoch.number, epoch=epoch.number)
+    return manifest.with_extra(fingerprint=epoch.fingerprint)
+
+
+def found(
+    store: CheckpointStore,
+    newest: CheckpointManifest | None = None,
+    leaves: tuple[str, ...] = LEAVES,
+    *,
+    needed: bool = True,
+) -> dict[int, Plan]:
+    return stored_plans(store, store.owner().timeline, newest, 0, leaves, needed=needed)
+
+
+def put(store: CheckpointStore, plan: StoredPlan) -> None:
+    """Somebody else's plan, whatever is in it."""
+    store.plans.keep(plan)
+
+
+def stored(store: CheckpointStore, plan: Plan, leaves: tuple[str, ...] = LEAVES) -> StoredPlan:
+    timeline = store.owner().timeline
+    lines = parse_offsets(plan.offsets).lines
+    digest = fingerprint(timeline, lines, plan.sources)
+    return StoredPlan(timeline, 1, digest, "", leaves, plan.offsets, plan.sources)
+
+
+def test_a_start_finds_every_epoch_that_was_begun_after_the_newest_checkpoint(
+    store: CheckpointStore,
+) -> None:
+    line, epochs = line_of(store), []
+    for batch in range(3):
+        epochs.append(epoch_of(store, batch, f"file {batch}"))
+        store_plan(store, epochs[-1], line, 0)
+        line.newest = decided(epochs[-1])
+    assert found(store) == {0: epochs[0].plan, 1: epochs[1].plan, 2: epochs[2].plan}
+    assert found(store, decided(epochs[1])) == {2: epochs[2].plan}
+    assert found(store, decided(epochs[2])) == {}
+
+
+def test_of_two_drivers_that_begin_an_epoch_the_second_runs_on_the_plan_of_the_first(
+    store: CheckpointStore, blobs: MemoryBlobs
+) -> None:
+    store_plan(store, epoch_of(store, 0, "a"), line_of(store), 0)
+    second = open_on(blobs)
+    second.claim(pipeline="orders")
+    line = line_of(second)
+    with pytest.raises(PlanDiffers):
+        store_plan(second, epoch_of(second, 0, "a and b"), line, 0)
+    assert line.plans == {0: plan_of(0, "a")}
+    store_plan(second, epoch_of(second, 0, "a"), line, 0)
+    with pytest.raises(FencedError):
+        store_plan(store, epoch_of(store, 1, "b"), line_of(store), 0)
+
+
+def test_a_plan_of_the_same_rows_that_was_made_at_another_time_is_not_taken_for_the_same(
+    store: CheckpointStore,
+) -> None:
+    # current_timestamp() of a batch is the time of its plan
+    store_plan(store, epoch_of(store, 0, "a", at=1), line_of(store), 0)
+    line = line_of(store)
+    with pytest.raises(PlanDiffers):
+        store_plan(store, epoch_of(store, 0, "a", at=2), line, 0)
+    assert line.plans == {0: plan_of(0, "a", at=1)}
+
+
+def test_an_epoch_that_spark_cannot_run_on_its_plan_is_refused(store: CheckpointStore) -> None:
+    store_plan(store, epoch_of(store, 0, "a"), line_of(store), 0)
+    line = line_of(store)
+    other = epoch_of(store, 0, "b")
+    with pytest.raises(PlanDiffers):
+        store_plan(store, other, line, 0)
+    with pytest.raises(LineageError, match="cannot be run on the rows that it was begun with"):
+        store_plan(store, other, line, 0)
+
+
+def test_a_plan_for_other_sources_asks_for_a_start_with_the_sinks_as_they_were(
+    store: CheckpointStore,
+) -> None:
+    store_plan(store, epoch_of(store, 0, "a"), line_of(store), 0)
+    with pytest.raises(RefusedError, match="epoch 1 was begun before the pipeline was changed"):
+        found(store, leaves=("in", "in"))
+    assert found(store, leaves=("in", "in"), needed=False) == {}
+
+
+def test_a_plan_that_follows_another_epoch_than_now_is_refused(store: CheckpointStore) -> None:
+    line = line_of(store)
+    first = epoch_of(store, 0, "a")
+    line.newest = decided(first)
+    store_plan(store, epoch_of(store, 1, "b"), line, 0)
+    again = decided(epoch_of(store, 0, "a and b"))
+    with pytest.raises(LineageError, match="after another epoch 1 than now"):
+        found(store, again)
+    with pytest.raises(LineageError, match="after another epoch 1 than now"):
+        store_plan(store, epoch_of(store, 1, "c"), line_of(store, again), 0)
+
+
+@pytest.mark.parametrize(
+    "path", ["../../x/0", "sources/../0", "sources/0/../../../x", "state/0/0/1.delta", "metadata"]
+)
+def test_a_plan_cannot_write_outside_the_logs_of_the_sources(
+    store: CheckpointStore, path: str
+) -> None:
+    plan = plan_of(0, "a")
+    put(store, stored(store, Plan(plan.offsets, {path: "x"})))
+    with pytest.raises(DamageError, match="no entry of a source's log"):
+        found(store)
+
+
+def test_a_plan_that_does_not_hold_what_it_says_is_damage(store: CheckpointStore) -> None:
+    whole = stored(store, plan_of(0, "a"))
+    wrong = [
+        msgspec.structs.replace(whole, offsets="nonsense"),
+        msgspec.structs.replace(whole, leaves=("in", "in")),
+        msgspec.structs.replace(whole, fingerprint="0" * 64),
+        msgspec.structs.replace(whole, sources={}),
+    ]
+    for plan in wrong:
+        other = open_on(MemoryBlobs())
+        other.claim(pipeline="orders")
+        timeline = other.owner().timeline
+        put(other, msgspec.structs.replace(plan, timeline=timeline))
+        with pytest.raises(DamageError):
+            found(other, leaves=plan.leaves)
