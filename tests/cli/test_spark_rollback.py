@@ -66,7 +66,8 @@ def test_it_says_where_everything_went_and_how_to_undo_it(cli: Cli, checkpoint: 
     with open_store(told["store"]) as store:
         assert store.validate_checkpoint(told["snapshot"]["id"]).valid
     again = checkpoint.parent / "again"
-    assert cli("spark", "restore", told["store"], told["snapshot"]["id"], again) == 0
+    undo = ("spark", "restore", told["store"], told["snapshot"]["id"], again)
+    assert cli(*undo, "--query-id", "keep") == 0
     assert Tree.of(LocalDirectory(again)).batches("commits")[-1] == 6
 
 

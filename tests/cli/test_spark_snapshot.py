@@ -32,7 +32,7 @@ def test_a_directory_goes_into_a_store_and_comes_out_elsewhere(
     assert f"seamark spark restore {store} 1" in out
     code, out, _ = printed(capsys, "snapshot", ck, store)
     assert (code, "was there already" in out) == (0, True)
-    code, out, _ = printed(capsys, "restore", store, "latest", new)
+    code, out, _ = printed(capsys, "restore", store, "latest", new, "--query-id", "keep")
     assert code == 0
     assert "as after batch 2" in out
     assert WorkingCopy(new).batches("commits") == [1, 2]
@@ -44,7 +44,7 @@ def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     _, out, _ = printed(capsys, "snapshot", ck, store, "--json")
     taken = json.loads(out)
     assert (taken["id"], taken["batch"], taken["full"], taken["new"]) == (1, 2, True, True)
-    _, out, _ = printed(capsys, "restore", store, "1", new, "--json")
+    _, out, _ = printed(capsys, "restore", store, "1", new, "--query-id", "new", "--json")
     assert json.loads(out)["batch"] == 2
 
 

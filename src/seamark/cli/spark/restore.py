@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
 import click
 
-from seamark.cli.output import bar, hint, print_json, print_long
+from seamark.cli.layout import print_paragraph
+from seamark.cli.output import Document, bar, hint, print_json, print_long
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
-from seamark.cli.stores import opened, resolve_id
+from seamark.cli.spark.sinks import opened_sink_log, sink_options, suffix_of_aside, undecided
+from seamark.cli.stores import load, opened, resolve_id
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest import CheckpointManifest
 from seamark.pipeline.figures import size_text
-from seamark.spark.native.restoring import Wishes, restore_directory
+from seamark.spark.native.places.directory import Directory
+from seamark.spark.native.restoring import Wishes, require_empty, restore_directory
+from seamark.spark.native.rewind.rewinding import SinkPlan, rewind_sink
+from seamark.spark.native.sink_tables import TableAt, table_at, way_back
+
+_LOOK: Final = (
+    " --table PATH looks into a Delta or Iceberg table for what it has seen, and says which of its "
+    "versions belongs to the batch."
+)
+
+
+@dataclass(frozen=True)
+class _Sink:
+    """What was said about the sink, and what its table tells."""
+
+    query_id: str | None
+    file_sink: str | None
+    table: TableAt | None
 
 
 @click.command("restore", cls=Command)
 @click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
 @click.argument("path", type=PLACE)
-@click.option("--new-query-id", is_flag=True, help="Sinks that know the query take it for another.")
+@sink_options
+@click.option("--new-query-id", is_flag=True, hidden=True)
+@click.option("--table", metavar="PATH", help="The Delta or Iceberg table that it writes to.")
 @click.option(
     "--move-input", multiple=True, metavar="OLD=NEW", help="Where a file source's input is now."
 )
@@ -26,7 +53,10 @@ def command(
     store: str,
     checkpoint: str,
     path: str,
+    file_sink: str | None,
+    query_id: str | None,
     new_query_id: bool,
+    table: str | None,
     move_input: tuple[str, ...],
     without_plan: bool,
 ) -> None:
@@ -35,29 +65,117 @@ def command(
     PATH is empty or not there yet. Give it to the query as its checkpointLocation: it continues
     after the checkpoint's batch, with the results that it would have had. Absolute paths inside
     lead to the new place.
+
+    A sink may have seen later batches than the checkpoint has. They run again, with other rows in
+    each, and some sinks drop the numbers that they know. So it has to be said what the sink is:
+    --query-id, --file-sink, or --table to look.
     """
-    wishes = Wishes(new_query_id, _pairs(move_input), without_plan)
-    with opened(store) as source, opened_directory(path) as target:
-        number = resolve_id(source, checkpoint)
+    with ExitStack() as stack:
+        source = stack.enter_context(opened(store))
+        target = stack.enter_context(opened_directory(path))
+        manifest = load(source, resolve_id(source, checkpoint))
+        moved = _pairs(move_input)
+        require_empty(target)
+        batch = manifest.wal_position
+        seen = _looked_up(table, manifest) if table is not None else None
+        sink = _Sink("new" if new_query_id else query_id, file_sink, seen)
+        decided = _decided(sink, batch, target.url)
+        log = stack.enter_context(opened_sink_log(file_sink, batch)) if file_sink else None
+        wishes = Wishes(decided == "new", moved, without_plan)
+        # first the sink: a directory that is there would be started on
+        aside = _rewound(log, target) if log is not None else None
         with bar("restoring", None, of_bytes=True) as advance:
-            done = restore_directory(source, number, target, wishes, advance)
-        document = {
+            done = restore_directory(source, manifest.checkpoint_id, target, wishes, advance)
+        document: Document = {
             "id": done.checkpoint_id,
             "batch": done.batch,
             "path": target.url,
             "files": done.files,
             "bytes": done.size,
             "replays": done.replays,
+            "query_id": decided,
+            "file_sink": file_sink,
+            "aside": aside,
+            "table": None if seen is None else _table_document(seen),
         }
-        if settings().as_json:
-            print_json(document)
-            return
-        replays = "" if done.replays is None else f"; batch {done.replays} is replayed first"
-        print_long(
-            f"{target.url} is as after batch {done.batch} (checkpoint {done.checkpoint_id}, "
-            f"{done.files} files, {size_text(done.size)}, SHA-256 verified){replays}"
+    if settings().as_json:
+        print_json(document)
+    else:
+        _show(document, sink)
+
+
+def _looked_up(table: str, manifest: CheckpointManifest) -> TableAt:
+    native = manifest.extra.get("native")
+    query_id = native.get("query_id") if isinstance(native, dict) else None
+    if not isinstance(query_id, str):
+        raise InvalidInputError(
+            f"checkpoint {manifest.checkpoint_id} does not tell the id of its query",
+            hint="--table is for snapshots of directories that Spark keeps by itself.",
         )
-        hint("Start the query with this checkpointLocation. Never run two queries on one.")
+    return table_at(opened_directory, table, query_id, manifest.wal_position)
+
+
+def _decided(sink: _Sink, batch: int, where: str) -> str:
+    """What becomes of the query's id; :class:`RefusedError` when it was not said or loses rows."""
+    table, query_id = sink.table, sink.query_id
+    if table is not None and table.is_ahead_of(batch):
+        if query_id == "new":
+            return query_id
+        then = "Then repeat this" if table.kind == "iceberg" else "Then give --query-id new"
+        raise RefusedError(
+            "the table would drop batches that it has seen, so nothing was restored",
+            where=way_back(table, batch),
+            hint=f"Bring the table back to where it was. {then}. With --query-id new alone the "
+            "rows of these batches are in the table twice.",
+        )
+    if query_id is None and (sink.file_sink is not None or table is not None):
+        return "keep"
+    if query_id is None:
+        raise undecided("restored", where, _LOOK)
+    return query_id
+
+
+def _rewound(log: SinkPlan, target: Directory) -> str | None:
+    if not log.moves and not log.rewind.write:
+        return None
+    aside = target.beside(suffix_of_aside())
+    try:
+        rewind_sink(log, aside)
+    finally:
+        aside.close()
+    return aside.url
+
+
+def _table_document(seen: TableAt) -> Document:
+    return {
+        "kind": seen.kind,
+        "path": seen.url,
+        "newest_batch": seen.newest_batch,
+        "version_before": seen.version,
+    }
+
+
+def _show(document: Document, sink: _Sink) -> None:
+    again = document["replays"]
+    replays = "" if again is None else f"; batch {again} is replayed first"
+    print_long(
+        f"{document['path']} is as after batch {document['batch']} (checkpoint {document['id']}, "
+        f"{document['files']} files, {size_text(document['bytes'])}, SHA-256 verified){replays}"
+    )
+    if sink.table is not None:
+        print_paragraph(_table_words(sink.table, document["batch"]))
+    if document["aside"] is not None:
+        hint(f"Entries of the sink's log that were moved away: {document['aside']}")
+    hint("Start the query with this checkpointLocation. Never run two queries on one.")
+
+
+def _table_words(table: TableAt, batch: int) -> str:
+    if table.is_ahead_of(batch):
+        twice = "Bring it back before the query starts, or their rows are in the table twice."
+        return f"{way_back(table, batch)}. {twice}"
+    if table.newest_batch is None:
+        return f"{table.url} has no batch of this query."
+    return f"{table.url} has this query up to batch {table.newest_batch}: it will drop nothing."
 
 
 def _pairs(given: tuple[str, ...]) -> dict[str, str]:

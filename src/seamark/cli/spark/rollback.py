@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from contextlib import ExitStack
 
 import click
 
@@ -12,7 +10,8 @@ from seamark.cli.output import Document, answer, bar
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.spark.directories import opened_directory
-from seamark.cli.spark.rollback_view import DECISION, document_of, show
+from seamark.cli.spark.rollback_view import document_of, show
+from seamark.cli.spark.sinks import opened_sink_log, sink_options, suffix_of_aside, undecided
 from seamark.cli.spark.snapshot import snapshot_document
 from seamark.cli.stores import opened
 from seamark.errors import (
@@ -22,18 +21,10 @@ from seamark.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from seamark.spark.native.logs.sink_log import rewound
 from seamark.spark.native.places.directory import Directory, Tree
 from seamark.spark.native.restoring import new_metadata
 from seamark.spark.native.rewind.barrier import query_before
-from seamark.spark.native.rewind.files import SINK_LOG
-from seamark.spark.native.rewind.rewinding import (
-    RewindPlan,
-    SinkPlan,
-    require_still,
-    rewind,
-    sink_plan,
-)
+from seamark.spark.native.rewind.rewinding import RewindPlan, require_still, rewind
 from seamark.spark.native.rewind.targets import Wanted, planned_rewind
 from seamark.spark.native.snapshot.taking import pipeline_name, take_snapshot
 from seamark.store import CheckpointStore
@@ -42,10 +33,7 @@ from seamark.store import CheckpointStore
 @click.command("rollback", cls=Command)
 @click.argument("path", type=PLACE)
 @click.option("--to-batch", type=click.IntRange(0), required=True, help="The last one to keep.")
-@click.option("--file-sink", metavar="OUT", help="The query's file sink: rewind its log too.")
-@click.option(
-    "--query-id", type=click.Choice(["new", "keep"]), help="For sinks that know the query's id."
-)
+@sink_options
 @click.option("--store", help="Where a snapshot is kept; PATH.seamark unless given.")
 @click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
 def command(
@@ -67,7 +55,9 @@ def command(
     with ExitStack() as stack:
         directory = stack.enter_context(opened_directory(path))
         tree = Tree.of(directory)
-        sink = stack.enter_context(_sink(file_sink, to_batch)) if file_sink is not None else None
+        sink = None
+        if file_sink is not None:
+            sink = stack.enter_context(opened_sink_log(file_sink, to_batch))
         safety = _safety_store(stack, path, tree, store, create=yes)
         wanted = Wanted(to_batch, new_metadata() if query_id == "new" else None, sink)
         plan = stack.enter_context(planned_rewind(tree, wanted, safety))
@@ -75,11 +65,7 @@ def command(
         document["store"] = safety.url if safety is not None else None
         if plan.is_needed and yes:
             if document["decision"]:
-                raise RefusedError(
-                    "it has to be said what becomes of the sink, so nothing was changed",
-                    where=directory.url,
-                    hint=DECISION,
-                )
+                raise undecided("changed", directory.url)
             assert safety is not None  # made when it was not there
             _do(plan, tree, directory, safety, document)
     answer(document, show)
@@ -92,8 +78,7 @@ def _do(
     if not plan.was_begun:  # the run that began it has taken one
         document |= _snapshot(directory, store)
     require_still(tree)
-    now = datetime.now(UTC)
-    aside = directory.beside(f".rolled-back-{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}Z")
+    aside = directory.beside(suffix_of_aside())
     try:
         rewind(directory, plan, aside)
     except StoreUnavailableError as error:
@@ -116,21 +101,6 @@ def _snapshot(directory: Directory, store: CheckpointStore) -> Document:
         # no reason to stop: that is when a rollback is needed, and nothing is deleted
         return {"snapshot": None, "snapshot_problem": error.what}
     return {"snapshot": snapshot_document(taken)}
-
-
-@contextmanager
-def _sink(out: str, to_batch: int) -> Iterator[SinkPlan]:
-    """The log of the file sink that writes to ``out``."""
-    with opened_directory(f"{out.rstrip('/')}/{SINK_LOG}") as log:
-        try:
-            tree = Tree.of(log)
-        except CheckpointNotFoundError:
-            raise RefusedError(
-                f"there is no log of a file sink in {out}",
-                hint="Give the folder that the query writes to, the one with _spark_metadata.",
-            ) from None
-        names = list(tree.names(""))
-        yield sink_plan(tree, rewound(names, lambda name: tree.read(name).decode(), to_batch))
 
 
 def _safety_store(

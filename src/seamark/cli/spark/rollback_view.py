@@ -8,19 +8,11 @@ from typing import Final
 
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, hint, time_text
+from seamark.cli.spark.sinks import DECISION
 from seamark.cli.spark.snapshot import snapshot_line
 from seamark.pipeline.figures import size_text
 from seamark.spark.native.rewind.files import KINDS, Move
 from seamark.spark.native.rewind.rewinding import RewindPlan
-
-DECISION: Final = (
-    "The directory does not tell where the query writes, and some sinks silently drop a batch whose"
-    " number they have seen. A file sink (parquet, json, csv, text) goes by the number alone: give"
-    " --file-sink OUT, or keep the id and let the query write to a new folder. Delta Lake and"
-    " others that remember the query's id and the batch: give --query-id new, and undo there what"
-    " later batches wrote. All others (foreachBatch, Kafka, console) get the batches again:"
-    " --query-id keep."
-)
 
 _KINDS: Final = {
     "state": ("state", "is newer than the batch; Spark would load it"),

@@ -244,14 +244,15 @@ def rewind(directory: Directory, plan: RewindPlan, aside: Directory) -> None:
         directory.write(path, plan.read(path))
     move_all(directory, [each.path for each in plan.spare], aside)
     if plan.sink is not None:
-        _rewind_sink(plan.sink, aside)
+        rewind_sink(plan.sink, aside)
     if "metadata" in plan.writes:
         keep_copy(directory, "metadata", aside)
         directory.write("metadata", plan.read("metadata"))
     directory.remove([barrier.path])
 
 
-def _rewind_sink(sink: SinkPlan, aside: Directory) -> None:
+def rewind_sink(sink: SinkPlan, aside: Directory) -> None:
+    """Make the log of a file sink end at a batch; later entries are kept in ``aside``."""
     for name, text in sink.rewind.write.items():
         sink.log.write(name, text.encode())
     move_all(sink.log, [each.path for each in sink.moves], aside, f"{SINK_LOG}/")

@@ -1,0 +1,69 @@
+"""What becomes of the sink when batches run again: asked by ``rollback`` and ``restore`` alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+from seamark.cli.spark.directories import opened_directory
+from seamark.errors import CheckpointNotFoundError, RefusedError
+from seamark.spark.native.logs.sink_log import rewound
+from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.rewind.files import SINK_LOG
+from seamark.spark.native.rewind.rewinding import SinkPlan, sink_plan
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+DECISION: Final = (
+    "The directory does not tell where the query writes, and some sinks silently drop a batch whose"
+    " number they have seen. A file sink (parquet, json, csv, text) goes by the number alone: give"
+    " --file-sink OUT, or keep the id and let the query write to a new folder. Delta Lake and"
+    " others that remember the query's id and the batch: give --query-id new, and undo there what"
+    " later batches wrote. All others (foreachBatch, Kafka, console) get the batches again:"
+    " --query-id keep."
+)
+
+
+def sink_options(function: Decorated) -> Decorated:
+    """``--file-sink`` and ``--query-id``."""
+    file_sink = click.option(
+        "--file-sink", metavar="OUT", help="The query's file sink: rewind its log too."
+    )
+    query_id = click.option(
+        "--query-id", type=click.Choice(["new", "keep"]), help="For sinks that know the query's id."
+    )
+    return file_sink(query_id(function))
+
+
+def undecided(what: str, where: str, more: str = "") -> RefusedError:
+    """The error for a command that cannot go on without an answer."""
+    return RefusedError(
+        f"it has to be said what becomes of the sink, so nothing was {what}",
+        where=where,
+        hint=f"{DECISION}{more}",
+    )
+
+
+@contextmanager
+def opened_sink_log(out: str, to_batch: int) -> Iterator[SinkPlan]:
+    """The log of the file sink that writes to ``out``, and what makes it end at a batch."""
+    with opened_directory(f"{out.rstrip('/')}/{SINK_LOG}") as log:
+        try:
+            tree = Tree.of(log)
+        except CheckpointNotFoundError:
+            raise RefusedError(
+                f"there is no log of a file sink in {out}",
+                hint="Give the folder that the query writes to, the one with _spark_metadata.",
+            ) from None
+        names = list(tree.names(""))
+        yield sink_plan(tree, rewound(names, lambda name: tree.read(name).decode(), to_batch))
+
+
+def suffix_of_aside() -> str:
+    """What the folder for moved files has after the directory's own name."""
+    now = datetime.now(UTC)
+    return f".rolled-back-{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}Z"

@@ -1,0 +1,97 @@
+"""``seamark spark restore`` asks what becomes of the sink, and looks where it can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import Cli
+from tests.spark.native.rewinds import make_directory, make_sink
+from tests.spark.native.tables import QUERY, delta_table, iceberg_table
+
+BATCH = 3
+
+
+@pytest.fixture
+def restore(cli: Cli, tmp_path: Path) -> tuple[object, ...]:
+    """The command, without what it has to be told; batch 3 is in the store."""
+    make_directory(tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": QUERY}))
+    store = tmp_path / "store"
+    assert cli("spark", "snapshot", tmp_path / "checkpoint", store, "--batch", BATCH) == 0, cli.err
+    return ("spark", "restore", store, 1, tmp_path / "new")
+
+
+def id_in(folder: Path) -> str:
+    return str(json.loads((folder / "metadata").read_text())["id"])
+
+
+def test_nothing_is_restored_before_it_is_said_what_becomes_of_the_sink(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...]
+) -> None:
+    told = cli.document(*restore, code=6)
+    for way in ("--query-id new", "--query-id keep", "--file-sink OUT", "--table PATH"):
+        assert way in told["error"]["hint"]
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("wish", ["keep", "new"])
+def test_the_id_of_the_query_becomes_what_was_said(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...], wish: str
+) -> None:
+    assert cli.document(*restore, "--query-id", wish)["query_id"] == wish
+    assert (id_in(tmp_path / "new") == QUERY) == (wish == "keep")
+
+
+def test_the_log_of_a_file_sink_goes_back_with_the_directory(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...]
+) -> None:
+    make_sink(tmp_path / "out")
+    told = cli.document(*restore, "--file-sink", tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out" / "_spark_metadata").iterdir()}
+    assert {"0", "1", "2", "3"} <= names
+    assert names.isdisjoint({"4", "5", "6"})
+    moved = {path.name for path in (Path(told["aside"]) / "_spark_metadata").iterdir()}
+    assert moved == {"4", "5", "6"}
+    assert id_in(tmp_path / "new") == QUERY
+
+
+def test_a_sink_is_left_alone_when_nothing_can_be_restored(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...]
+) -> None:
+    make_sink(tmp_path / "out")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "something").touch()
+    assert cli(*restore, "--file-sink", tmp_path / "out") == 6
+    assert len(list((tmp_path / "out" / "_spark_metadata").iterdir())) == 7
+
+
+@pytest.mark.parametrize("make", [delta_table, iceberg_table])
+def test_a_table_that_would_drop_batches_stops_the_restore_and_says_where_to_go_back_to(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...], make: Any
+) -> None:
+    ids = make(tmp_path / "table", [None, *((QUERY, batch) for batch in range(7))])
+    before = ids[BATCH + 1]
+    for wish in ((), ("--query-id", "keep")):
+        told = cli.document(*restore, "--table", tmp_path / "table", *wish, code=6)
+        assert "has batches 4 to 6 of this query" in told["error"]["where"]
+        assert str(before) in told["error"]["where"]
+        assert not (tmp_path / "new").exists()
+    assert cli(*restore, "--table", tmp_path / "table", "--query-id", "new") == 0, cli.err
+    assert str(before) in cli.out
+    assert "twice" in cli.out
+
+
+@pytest.mark.parametrize("make", [delta_table, iceberg_table])
+def test_a_table_that_is_not_ahead_is_an_answer_by_itself(
+    cli: Cli, tmp_path: Path, restore: tuple[object, ...], make: Any
+) -> None:
+    make(tmp_path / "table", [None, (QUERY, BATCH)])
+    told = cli.document(*restore, "--table", tmp_path / "table")
+    assert told["query_id"] == "keep"
+    assert told["table"]["newest_batch"] == BATCH
+    assert told["table"]["version_before"] is None
+    assert id_in(tmp_path / "new") == QUERY
