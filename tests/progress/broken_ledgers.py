@@ -107,6 +107,55 @@ class ForgetsWhenClosed(SoundLedger):
         self._state = _State()
 
 
+# results
+
+
+@breaks("a_query_that_emitted_nothing_has_no_result_sequence")
+class ResultsBeginAtZero(SoundLedger):
+    def result_sequence(self, query_id: str) -> int | None:
+        return super().result_sequence(query_id) or 0
+
+
+@breaks("result_sequences_reach_from_0_to_the_last_of_64_bits")
+class ResultSequencesAreFloats(SoundLedger):
+    def apply(self, changes: Changes) -> None:
+        rounded = {query: int(float(number)) for query, number in changes.results.items()}
+        super().apply(replace(changes, results=rounded))
+
+
+@breaks("result_sequences_reach_from_0_to_the_last_of_64_bits")
+class AResultSequenceOfZeroIsNone(SoundLedger):
+    def result_sequence(self, query_id: str) -> int | None:
+        return super().result_sequence(query_id) or None
+
+
+@breaks("queries_and_sources_of_all_names_are_kept_apart")
+class QueriesAreSources(SoundLedger):
+    def apply(self, changes: Changes) -> None:
+        super().apply(changes)
+        super().apply(Changes(results=changes.sequences))
+
+
+@breaks("queries_and_sources_of_all_names_are_kept_apart")
+class OneResultSequenceForAllQueries(SoundLedger):
+    def result_sequence(self, query_id: str) -> int | None:
+        return max(self._state.results.values(), default=None)
+
+
+@breaks("clearing_the_checkpoints_takes_the_result_sequences")
+class ClearingLeavesTheResultSequences(SoundLedger):
+    def apply(self, changes: Changes) -> None:
+        results = self._state.results
+        super().apply(changes)
+        self._state.results = {**results, **self._state.results}
+
+
+@breaks("result_numbers_go_on_in_the_next_process")
+class ResultSequencesAreForgottenWhenClosed(SoundLedger):
+    def close(self) -> None:
+        self._state.results = {}
+
+
 # the hash, and clearing
 
 

@@ -62,6 +62,22 @@ class TextsAreEncoded(Session):
         super().put(space, str(key).encode(), str(value).encode())
 
 
+@breaks("a_result_sequence_that_goes_back_is_refused")
+class ResultSequencesGoBack(Session):
+    def write_result_sequence(
+        self, query_id: str, sequence: int, *, allow_rewind: bool = False
+    ) -> None:
+        super().write_result_sequence(query_id, sequence, allow_rewind=True)
+
+
+@breaks("what_is_no_result_sequence_is_refused")
+class AnythingIsAResultSequence(Session):
+    def write_result_sequence(
+        self, query_id: str, sequence: int, *, allow_rewind: bool = False
+    ) -> None:
+        super().write_result_sequence(query_id, int(sequence or 0) % 2**64)
+
+
 class Staging(Session):
     """Stages as the real one does, with a place to go wrong."""
 

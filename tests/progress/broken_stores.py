@@ -103,6 +103,17 @@ class StagingWithoutASessionIsCommitted(Store):
             yield session
 
 
+@breaks(
+    "a_result_sequence_is_committed_with_the_rest_of_the_session",
+    "a_result_sequence_without_a_session_is_refused_where_it_could_be_lost",
+)
+class AResultSequenceIsACommitOfItsOwn(Store):
+    def write_result_sequence(
+        self, query_id: str, sequence: int, *, allow_rewind: bool = False
+    ) -> None:
+        self._apply(Changes(results={query_id: sequence}))
+
+
 @breaks("reads_show_only_what_is_committed")
 class ReadsGoThroughTheSession(Store):
     def read_checkpoint(self, source_id: str) -> SourceCheckpoint | None:

@@ -94,6 +94,7 @@ def write_number(store: SourceCheckpointStore, number: int) -> None:
         s.delete(SPACES[2], b"%d" % (number - 1))
         s.put(SPACES[2], b"%d" % number, b"%d" % number)
         s.stage_checkpoint("source", number, b"%d" % number)
+        s.write_result_sequence("query", number)
 
 
 def whole_number(store: SourceCheckpointStore) -> int:
@@ -102,6 +103,7 @@ def whole_number(store: SourceCheckpointStore) -> int:
     assert [*found] in ([], ["source"])
     if not found:
         assert [[*store.items(space)] for space in SPACES] == [[], [], []]
+        assert store.read_result_sequence("query") is None
         return 0
     number = found["source"].sequence
     text = b"%d" % number
@@ -109,6 +111,7 @@ def whole_number(store: SourceCheckpointStore) -> int:
     assert dict(store.items(SPACES[0])) == dict.fromkeys(KEYS, text)
     assert dict(store.items(SPACES[1])) == dict.fromkeys(KEYS, text)
     assert [*store.items(SPACES[2])] == [(text, text)]
+    assert store.read_result_sequence("query") == number
     return number
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from seamark.progress import Session, SourceCheckpoint
 
+QUERIES = ("q", "s")
 SOURCES, SPACES = ("s", "s2", "{odd}\n"), ("a", "ab")
 
 
@@ -19,6 +20,7 @@ class Model:
 
     sequences: dict[str, int] = field(default_factory=dict)
     positions: dict[str, bytes] = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)
     config_hash: int | None = None
     data: dict[str, dict[bytes, bytes]] = field(
         default_factory=lambda: {space: {} for space in SPACES}
@@ -30,6 +32,7 @@ class Model:
     def forget_checkpoints(self) -> None:
         self.sequences.clear()
         self.positions.clear()
+        self.results.clear()
         self.config_hash = None
 
     def after(self, steps: list[Step]) -> Model:
@@ -64,6 +67,8 @@ class Step:
                 model.data[space].clear()
             case "clear_position", source:
                 model.positions.pop(source, None)
+            case "write_result_sequence", query, number:
+                model.results[query] = number
             case "stage_config_hash", number:
                 model.config_hash = number
             case ["forget_checkpoints"]:
@@ -74,11 +79,14 @@ class Step:
 
     def goes_back(self, model: Model) -> bool:
         """Whether it would set a sequence back."""
-        return self.method == "stage_checkpoint" and (
-            self.arguments[1] < model.sequences.get(self.arguments[0], 0)
-        )
+        if self.method == "stage_checkpoint":
+            return bool(self.arguments[1] < model.sequences.get(self.arguments[0], 0))
+        if self.method == "write_result_sequence":
+            return bool(self.arguments[1] < model.results.get(self.arguments[0], 0))
+        return False
 
 
+queries = st.sampled_from(QUERIES)
 sources, spaces = st.sampled_from(SOURCES), st.sampled_from(SPACES)
 keys = st.sampled_from([b"", b"a", b"a\x00", b"\xff"])
 values = st.sampled_from([b"", b"v", b"a\x00z", b"\xff\n"])
@@ -91,6 +99,7 @@ def _step(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[
 
 _COMMON = st.one_of(
     _step("stage_checkpoint", sources, numbers, st.none() | values),
+    _step("write_result_sequence", queries, numbers),
     _step("put", spaces, keys, values),
     _step("put_many", spaces, st.lists(st.tuples(keys, values), max_size=4)),
     _step("delete", spaces, keys),

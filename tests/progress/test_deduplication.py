@@ -46,6 +46,17 @@ def test_advancing_never_goes_back() -> None:
     assert (seen.last_sequence("s"), seen.last_sequence("new")) == (7, 0)
 
 
+def test_all_checkpoints_are_what_was_committed_of_every_source() -> None:
+    assert SequenceDedup().all_checkpoints() == {}
+    seen = SequenceDedup({"s": SourceCheckpoint(5, b"five"), "t": SourceCheckpoint(0)})
+    seen.advance("u", 3)
+    seen.advance("s", 9)
+    found = seen.all_checkpoints()
+    assert found == {"s": 9, "t": 0, "u": 3}
+    found["s"] = 99
+    assert seen.last_sequence("s") == 9  # it was a copy
+
+
 def test_numbers_begin_at_one_and_go_on_after_the_checkpoint() -> None:
     assert SequenceDedup().next_sequence("s") == 1
     assert after(0).next_sequence("s") == 1

@@ -25,7 +25,17 @@ from seamark.errors import RefusedError
 from seamark.progress import SourceCheckpointStore, open_progress
 from seamark.testing import OpenStore
 from tests.databases import RedisServer
-from tests.progress.model import SPACES, Model, Step, keys, numbers, sources, spaces, steps
+from tests.progress.model import (
+    SPACES,
+    Model,
+    Step,
+    keys,
+    numbers,
+    queries,
+    sources,
+    spaces,
+    steps,
+)
 
 Opened = Callable[[], tuple[OpenStore, Callable[[], None]]]
 """Gives what opens a new, empty store, and what removes it."""
@@ -166,14 +176,16 @@ class Histories(RuleBasedStateMachine):
                 assert [*handle.items(space)] == sorted(self.committed.data[space].items())
         assert self.store.in_session == bool(self.levels)
 
-    @rule(source=sources, space=spaces, key=keys)
-    def single_reads_agree(self, source: str, space: str, key: bytes) -> None:
+    @rule(source=sources, query=queries, space=spaces, key=keys)
+    def single_reads_agree(self, source: str, query: str, space: str, key: bytes) -> None:
         for handle in (self.store, self.reader):
             assert handle.read_checkpoint(source) == self.committed.checkpoints().get(source)
+            assert handle.read_result_sequence(query) == self.committed.results.get(query)
             assert handle.get(space, key) == self.committed.data[space].get(key)
         if self.levels and not self.is_doomed:
             view = self.committed.after(self.staged)
             assert self.session.read_checkpoint(source) == view.checkpoints().get(source)
+            assert self.session.read_result_sequence(query) == view.results.get(query)
             assert self.session.get(space, key) == view.data[space].get(key)
 
 

@@ -54,3 +54,13 @@ def check_forward(source_id: str, before: int | None, sequence: int) -> None:
             hint="What was read in between would be taken for new. If that is meant, say "
             "allow_rewind=True.",
         )
+
+
+def check_result_forward(query_id: str, before: int | None, sequence: int) -> None:
+    """:class:`RefusedError` when the sequence of a query's results would go back."""
+    if before is not None and sequence < before:
+        raise RefusedError(
+            f"the result sequence of query {query_id!r} would go back from {before} to {sequence}",
+            hint="The next results would get numbers that were used before, and whoever reads them "
+            "would skip them. If that is meant, say allow_rewind=True.",
+        )

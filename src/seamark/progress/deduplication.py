@@ -59,6 +59,11 @@ class SequenceDedup:
             raise RefusedError(f"source {source!r} has used up all numbers, {U64_MAX} was the last")
         return last + 1
 
+    def all_checkpoints(self) -> dict[str, int]:
+        """The last number that was committed, of every source that is known."""
+        with self._lock:
+            return dict(self._last)
+
     def last_sequence(self, source: str) -> int | None:
         """The last number that was committed, or None."""
         return self._last.get(source)

@@ -29,9 +29,12 @@ class Changes:
     sequences: dict[str, int] = field(default_factory=dict)
     positions: dict[str, bytes | None] = field(default_factory=dict)
     """None deletes the position; a source that is not named keeps its own."""
+    results: dict[str, int] = field(default_factory=dict)
+    """The sequence of the last result, by query."""
     config_hash: int | None = None
     forget_hash: bool = False
     forget_checkpoints: bool = False
+    """Deletes the checkpoint of every source and the result sequence of every query."""
     cleared: set[str] = field(default_factory=set)
     """Spaces of which nothing stays."""
     data: dict[str, Writes] = field(default_factory=dict)
@@ -47,6 +50,10 @@ class Transaction(ABC):
     @abstractmethod
     def sequences(self) -> Mapping[str, int]:
         """The sequence of every source."""
+
+    @abstractmethod
+    def result_sequence(self, query_id: str) -> int | None:
+        """The committed result sequence of a query."""
 
     @abstractmethod
     def get(self, space: str, key: bytes) -> bytes | None:
@@ -107,6 +114,10 @@ class Ledger(ABC):
     @abstractmethod
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
         """The committed checkpoints of all sources, as they were at one moment."""
+
+    @abstractmethod
+    def result_sequence(self, query_id: str) -> int | None:
+        """The committed result sequence of a query."""
 
     @abstractmethod
     def config_hash(self) -> int | None:

@@ -18,6 +18,7 @@ K = TypeVar("K")
 class _State:
     sequences: dict[str, int] = field(default_factory=dict)
     positions: dict[str, bytes] = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)
     config_hash: int | None = None
     data: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
 
@@ -57,6 +58,9 @@ class MemoryLedger(Ledger):
                 for source, sequence in state.sequences.items()
             }
 
+    def result_sequence(self, query_id: str) -> int | None:
+        return self._state.results.get(query_id)
+
     def config_hash(self) -> int | None:
         return self._state.config_hash
 
@@ -77,12 +81,13 @@ class MemoryLedger(Ledger):
         with self._lock:
             state = self._state
             if changes.forget_checkpoints:
-                state.sequences, state.positions = {}, {}
+                state.sequences, state.positions, state.results = {}, {}, {}
             if changes.forget_hash:
                 state.config_hash = None
             for space in changes.cleared:
                 state.data.pop(space, None)
             state.sequences.update(changes.sequences)
+            state.results.update(changes.results)
             for source, position in changes.positions.items():
                 _write(state.positions, source, position)
             for space, writes in changes.data.items():
@@ -102,6 +107,9 @@ class _MemoryTransaction(Transaction):
 
     def sequences(self) -> Mapping[str, int]:
         return {source: each.sequence for source, each in self._ledger.checkpoints().items()}
+
+    def result_sequence(self, query_id: str) -> int | None:
+        return self._ledger.result_sequence(query_id)
 
     def get(self, space: str, key: bytes) -> bytes | None:
         return self._ledger.get(space, key)

@@ -3,7 +3,7 @@
 All keys of a namespace lie in one slot of a cluster::
 
     seamark:{namespace}:meta          HASH  generation, owner, session, config_hash,
-                                            sequence:{source id}
+                                            sequence:{source id}, result_sequence:{query id}
     seamark:{namespace}:positions     HASH  {source id} → the position, as it is
     seamark:{namespace}:data:{space}  HASH  {key} → {value}
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 SEQUENCE: Final = b"sequence:"
+RESULT: Final = b"result_sequence:"
 _HASH: Final = b"config_hash"
 _GENERATION: Final = b"generation"
 _OWNER: Final = b"owner"
@@ -116,6 +117,16 @@ class RedisLedger(Ledger):
             if field.startswith(SEQUENCE) and (value := self._number(meta, field)) is not None:
                 found[self._source(field)] = value
         return found
+
+    def result_sequence(self, query_id: str) -> int | None:
+        field = RESULT + query_id.encode()
+        with self.errors.told("reading a result sequence", self.meta):
+            text = self.client.hget(self.meta, field)
+        return None if text is None else self._number({field: text}, field)
+
+    def result_sequence_in(self, meta: Mapping[bytes, bytes], query_id: str) -> int | None:
+        """The result sequence of a query that ``meta`` tells of."""
+        return self._number(meta, RESULT + query_id.encode())
 
     def config_hash(self) -> int | None:
         return self._number(self.read_meta(), _HASH)
@@ -261,6 +272,10 @@ class RedisTransaction(Transaction):
     def sequences(self) -> Mapping[str, int]:
         self._begun()
         return self._ledger.sequences(self._meta)
+
+    def result_sequence(self, query_id: str) -> int | None:
+        self._begun()
+        return self._ledger.result_sequence_in(self._meta, query_id)
 
     def get(self, space: str, key: bytes) -> bytes | None:
         pipe, where = self._begun(), self._ledger.space(space)

@@ -21,7 +21,7 @@ def queue(pipe: Any, ledger: RedisLedger, changes: Changes, meta: Mapping[bytes,
     """Queue all that changes; ``meta`` is what was read under the watch."""
     gone = [b"config_hash"] if changes.forget_hash else []
     if changes.forget_checkpoints:
-        gone += [field for field in meta if field.startswith(b"sequence:")]
+        gone += [field for field in meta if field.startswith((b"sequence:", b"result_sequence:"))]
         pipe.unlink(ledger.positions)
     if changes.cleared:
         pipe.unlink(*sorted(ledger.space(space) for space in changes.cleared))
@@ -31,6 +31,8 @@ def queue(pipe: Any, ledger: RedisLedger, changes: Changes, meta: Mapping[bytes,
         b"sequence:" + source.encode(): str(sequence).encode()
         for source, sequence in changes.sequences.items()
     }
+    for query, sequence in changes.results.items():
+        told[b"result_sequence:" + query.encode()] = str(sequence).encode()
     if changes.config_hash is not None:
         told[b"config_hash"] = str(changes.config_hash).encode()
     _write(pipe, ledger.meta, told)

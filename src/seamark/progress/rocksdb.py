@@ -4,6 +4,7 @@
 
     source_sequence:{source id}     the sequence, 8 bytes, big-endian
     source_position:{source id}     the position, as it is
+    result_sequence:{query id}      the sequence of the last result, 8 bytes, big-endian
     config_hash                     8 bytes, big-endian
     data:{space}\\0{key}             a value
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _SOURCES: Final = b"source_"
 _SEQUENCE: Final = b"source_sequence:"
 _POSITION: Final = b"source_position:"
+_RESULT: Final = b"result_sequence:"
 _HASH: Final = b"config_hash"
 _NUMBER: Final = struct.Struct(">Q")
 _LARGE: Final = 64 << 20
@@ -119,6 +121,11 @@ class RocksDBLedger(Ledger):
         found = self._reading.look().below(_SEQUENCE)
         return {self._source(key): self._number(key, value) for key, value in found}
 
+    def result_sequence(self, query_id: str) -> int | None:
+        key = _RESULT + query_id.encode()
+        found = self._reading.look().get(key)
+        return None if found is None else self._number(key, found)
+
     def config_hash(self) -> int | None:
         found = self._reading.look().get(_HASH)
         return None if found is None else self._number(_HASH, found)
@@ -182,7 +189,7 @@ class RocksDBLedger(Ledger):
         """
         prefixes = [space_prefix(space) for space in changes.cleared]
         if changes.forget_checkpoints:
-            prefixes += [_SEQUENCE, _POSITION]
+            prefixes += [_SEQUENCE, _POSITION, _RESULT]
         look = self._reading.look() if prefixes else None
         return [key for prefix in prefixes if look for key, _ in look.below(prefix)]
 
@@ -199,6 +206,9 @@ class _RocksDBTransaction(Transaction):
     def sequences(self) -> Mapping[str, int]:
         return self._ledger.sequences()
 
+    def result_sequence(self, query_id: str) -> int | None:
+        return self._ledger.result_sequence(query_id)
+
     def get(self, space: str, key: bytes) -> bytes | None:
         return self._ledger.get(space, key)
 
@@ -213,7 +223,7 @@ def _fill(batch: WriteBatch, changes: Changes, gone: list[bytes]) -> None:
     """Put changes into a batch, in which the later of two wins."""
     for key in gone:
         batch.delete(key)
-    for key, value in _about_sources(changes).items():
+    for key, value in _numbers_and_positions(changes).items():
         if value is None:
             batch.delete(key)
         else:
@@ -227,12 +237,14 @@ def _fill(batch: WriteBatch, changes: Changes, gone: list[bytes]) -> None:
                 put(prefix + key, value)
 
 
-def _about_sources(changes: Changes) -> Writes:
+def _numbers_and_positions(changes: Changes) -> Writes:
     found: Writes = {}
     for source, sequence in changes.sequences.items():
         found[_SEQUENCE + source.encode()] = _NUMBER.pack(sequence)
     for source, position in changes.positions.items():
         found[_POSITION + source.encode()] = position
+    for query, sequence in changes.results.items():
+        found[_RESULT + query.encode()] = _NUMBER.pack(sequence)
     if changes.forget_hash:
         found[_HASH] = None
     if changes.config_hash is not None:
@@ -242,7 +254,7 @@ def _about_sources(changes: Changes) -> Writes:
 
 def _flat(changes: Changes, gone: list[bytes]) -> Writes:
     found: Writes = dict.fromkeys(gone)
-    found.update(_about_sources(changes))
+    found.update(_numbers_and_positions(changes))
     for space, writes in changes.data.items():
         prefix = space_prefix(space)
         found.update((prefix + key, value) for key, value in writes.items())

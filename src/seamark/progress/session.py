@@ -12,6 +12,7 @@ from seamark.progress.checkpoints import (
     SourceCheckpoint,
     check_forward,
     check_position,
+    check_result_forward,
     check_sequence,
 )
 from seamark.progress.ledger import Changes, Transaction, Writes
@@ -100,10 +101,11 @@ class Session:
         self.changes.config_hash = check_sequence(value)
 
     def forget_checkpoints(self) -> None:
-        """Stage that the checkpoints of all sources and the hash go, with everything else."""
+        """Stage that all checkpoints, all result sequences and the hash go, with the rest."""
         self.require_open()
         self.changes.sequences.clear()
         self.changes.positions.clear()
+        self.changes.results.clear()
         self.changes.config_hash = None
         self.changes.forget_checkpoints = self.changes.forget_hash = True
         self._sequences = {}
@@ -128,6 +130,31 @@ class Session:
         if self._sequences is None:
             self._sequences = self.transaction.sequences()
         return self._sequences.get(source_id)
+
+    # results
+
+    def write_result_sequence(
+        self, query_id: str, sequence: int, *, allow_rewind: bool = False
+    ) -> None:
+        """Stage the sequence of the last result that a query has emitted.
+
+        It is committed with the results and the checkpoints, so numbers go on after a restart
+        where they stopped. :class:`RefusedError` when it would go back, unless ``allow_rewind``.
+        """
+        self.require_open()
+        check_text(query_id, "a query id")
+        check_sequence(sequence)
+        if not allow_rewind:
+            check_result_forward(query_id, self.read_result_sequence(query_id), sequence)
+        self.changes.results[query_id] = sequence
+
+    def read_result_sequence(self, query_id: str) -> int | None:
+        """The result sequence of a query as it would be after the commit, or None."""
+        self.require_open()
+        staged = self.changes.results.get(check_text(query_id, "a query id"))
+        if staged is not None or self.changes.forget_checkpoints:
+            return staged
+        return self.transaction.result_sequence(query_id)
 
     # data
 

@@ -165,7 +165,7 @@ class SourceCheckpointStore:
         return self._ledger.checkpoints()
 
     def clear_checkpoints(self) -> None:
-        """Delete all checkpoints and the configuration's hash, at once. Data stays.
+        """Delete all checkpoints, result sequences and the hash, at once. Data stays.
 
         :class:`RefusedError` inside a session.
         """
@@ -175,6 +175,24 @@ class SourceCheckpointStore:
                 hint="It stands for itself. Commit or roll back first.",
             )
         self._apply(Changes(forget_checkpoints=True, forget_hash=True))
+
+    # results
+
+    def write_result_sequence(
+        self, query_id: str, sequence: int, *, allow_rewind: bool = False
+    ) -> None:
+        """Stage the sequence of a query's last result, in this thread's session.
+
+        Without a session it does what :meth:`stage_checkpoint` does. See
+        :meth:`Session.write_result_sequence`.
+        """
+        with self._joined("write_result_sequence") as session:
+            session.write_result_sequence(query_id, sequence, allow_rewind=allow_rewind)
+
+    def read_result_sequence(self, query_id: str) -> int | None:
+        """The committed sequence of the last result that a query has emitted, or None."""
+        self._require_open()
+        return self._ledger.result_sequence(check_text(query_id, "a query id"))
 
     # the configuration's hash
 

@@ -16,12 +16,14 @@ from seamark.testing.conformance.progress_configuration import (
 from seamark.testing.conformance.progress_data import ProgressData
 from seamark.testing.conformance.progress_examples import OpenStore
 from seamark.testing.conformance.progress_nesting import ProgressNesting
+from seamark.testing.conformance.progress_results import ProgressResults
 from seamark.testing.conformance.progress_sessions import ProgressSessions
 from seamark.testing.conformance.progress_sharing import ProgressHandles, ProgressThreads
 
 
 class ProgressSuite(
     ProgressCheckpoints,
+    ProgressResults,
     ProgressConfiguration,
     ProgressClearing,
     ProgressData,
