@@ -7,12 +7,12 @@ batch each sink gets its rows back by the tag. A pipeline with one output runs i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from seamark._logs import logger_named
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
@@ -22,7 +22,7 @@ from seamark.spark.tables import table_versions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 _TAG: Final = "_seamark_output"
 

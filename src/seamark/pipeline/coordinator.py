@@ -7,13 +7,13 @@ here or by the next start.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from seamark._logs import logger_named
 from seamark.errors import (
     FencedError,
     LineageError,
@@ -45,7 +45,7 @@ from seamark.store import CheckpointStore
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 _QUERY_PATIENCE: Final = 120.0
 _WARN_AT: Final = 0.8

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from seamark._logs import logger_named
 from seamark.pipeline.figures import PHASES, EpochFigures, phase_text, seconds_text, size_text
 from seamark.pipeline.report import TEXT_COLUMN, RecoveryReport
 from seamark.pipeline.terminal import Pieces, open_terminal
@@ -16,7 +17,7 @@ from seamark.pipeline.terminal import Pieces, open_terminal
 if TYPE_CHECKING:
     from seamark.pipeline.terminal import Terminal
 
-_logger: Final = logging.getLogger("seamark.pipeline")
+_logger: Final = logger_named("seamark.pipeline")
 _NEEDS_QUOTES: Final = re.compile(r'[\s="\\]|^$')
 _LABEL_STYLES: Final = {"skipped": "yellow", "note": "yellow"}
 
@@ -68,7 +69,7 @@ class Display:
         try:
             for line in lines(self._terminal):
                 self._terminal.print(line)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - rich has errors of its own
             # a terminal that was closed is no reason to stop a pipeline
             self._terminal = None
             _logger.warning("the terminal is gone (%s): progress goes to the log", error)

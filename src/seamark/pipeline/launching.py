@@ -15,6 +15,7 @@ from seamark.pipeline.display import Display
 from seamark.pipeline.draft import Identity
 from seamark.pipeline.figures import EpochFigures
 from seamark.pipeline.metrics import PipelineMetrics
+from seamark.pipeline.metrics_server import split_address
 from seamark.pipeline.progress_record import ProgressRecord, progress_url
 from seamark.pipeline.recovery import Recovered, Recovery
 from seamark.pipeline.run import Run
@@ -84,6 +85,9 @@ class Launcher:
             metrics = PipelineMetrics(self._identity.name)
         elif isinstance(wanted, int):
             metrics = PipelineMetrics(self._identity.name, port=wanted)
+        elif isinstance(wanted, str):
+            host, port = split_address(wanted)
+            metrics = PipelineMetrics(self._identity.name, port=port, host=host)
         else:
             metrics = PipelineMetrics(self._identity.name, registry=wanted)
         self._held.callback(metrics.close)

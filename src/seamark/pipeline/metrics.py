@@ -7,14 +7,16 @@ share a registry and a port.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 from weakref import WeakKeyDictionary
 
+from seamark._logs import logger_named
 from seamark.errors import RefusedError
 from seamark.pipeline.figures import PHASES, EpochFigures
-from seamark.pipeline.metrics_server import MetricsServer
+from seamark.pipeline.metrics_server import LOOPBACK, MetricsServer
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,11 +32,32 @@ PRECOMMIT_BUCKETS: Final = _doubling(0.005, 14)
 COMMIT_BUCKETS: Final = _doubling(0.005, 15)
 
 
+log = logger_named("seamark.pipeline")
+
+P = ParamSpec("P")
+
+
+def _only_watching(
+    method: Callable[Concatenate[PipelineMetrics, P], None],
+) -> Callable[Concatenate[PipelineMetrics, P], None]:
+    """Let no failure out: a registry can need files and memory that are not there."""
+
+    @wraps(method)
+    def told(self: PipelineMetrics, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - an epoch does not fail of being counted
+            log.warning("%s was not counted in the metrics: %s", method.__name__, error)
+
+    return told
+
+
 class PipelineMetrics:
     """The metrics of one pipeline, in a registry that others may use too.
 
-    With ``port`` they can be scraped over HTTP until ``close()``; port 0 takes a free one.
-    ``RefusedError`` when prometheus_client is not installed or the port is not to be had.
+    With ``port`` they can be scraped over HTTP until ``close()``, from this machine unless another
+    ``host`` is given; port 0 takes a free one. ``RefusedError`` when prometheus_client is not
+    installed or the port is not to be had. What is told to it later never raises.
     """
 
     def __init__(
@@ -43,7 +66,7 @@ class PipelineMetrics:
         registry: CollectorRegistry | None = None,
         port: int | None = None,
         *,
-        host: str = "0.0.0.0",
+        host: str = LOOPBACK,
     ) -> None:
         registry = registry if registry is not None else _default_registry()
         self._pipeline = pipeline
@@ -67,6 +90,7 @@ class PipelineMetrics:
         """The port on which the metrics can be scraped, or None."""
         return self._server.port if self._server is not None else None
 
+    @_only_watching
     def epoch_done(self, figures: EpochFigures) -> None:
         """Count an epoch that was decided and shown by all sinks."""
         families = self._families
@@ -79,29 +103,35 @@ class PipelineMetrics:
         if figures.watermark is not None:
             families.watermark.labels(self._pipeline).set(figures.watermark)
 
+    @_only_watching
     def epoch_failed(self) -> None:
         """Count an epoch that was not decided, or not finished; the epoch's number stays."""
         self._failed.inc()
 
+    @_only_watching
     def sink_prepared(self, sink: str, seconds: float) -> None:
         """Record how long a sink took to make an epoch durable."""
         self._families.sink_precommit_duration.labels(self._pipeline, sink).observe(seconds)
 
+    @_only_watching
     def sink_committed(self, sink: str, seconds: float) -> None:
         """Record how long a sink took to show an epoch."""
         self._families.sink_commit_duration.labels(self._pipeline, sink).observe(seconds)
         # so that the series is there, with zero, before the first failure
         self._families.sink_commit_failures.labels(self._pipeline, sink)
 
+    @_only_watching
     def sink_failed(self, sink: str) -> None:
         """Count a commit that a sink refused or did not finish."""
         self._families.sink_commit_failures.labels(self._pipeline, sink).inc()
 
+    @_only_watching
     def recovered(self, seconds: float) -> None:
         """Count a start that went on from a checkpoint."""
         self._recoveries.inc()
         self._recovery_duration.observe(seconds)
 
+    @_only_watching
     def restarted(self) -> None:
         """Count a query that was started again within a run."""
         self._restarts.inc()
@@ -154,7 +184,15 @@ def _families_of(registry: CollectorRegistry) -> _Families:
     with _lock:
         known = _families.get(registry)
         if known is None:
-            known = _families[registry] = _register(registry)
+            try:
+                known = _register(registry)
+            except ValueError as error:
+                raise RefusedError(
+                    f"the registry cannot take the metrics of Seamark: {error}",
+                    hint="Something else has registered metrics that begin with 'seamark_'. Give "
+                    "the pipeline a registry of its own.",
+                ) from error
+            _families[registry] = known
         return known
 
 

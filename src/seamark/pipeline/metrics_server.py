@@ -5,24 +5,27 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from seamark.errors import RefusedError
+from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest.bounds import U16_MAX, check_number
+from seamark.pipeline.metrics_http import HttpServer
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+LOOPBACK: Final = "127.0.0.1"
 
 
 class MetricsServer:
     """Serves one registry on one port for as long as a pipeline uses it."""
 
     def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
-        from prometheus_client import start_http_server
+        from prometheus_client import make_wsgi_app
 
         self._registry = registry
         self._address = (host, port)
         self._users = 0
-        self._http, self._thread = start_http_server(port, host, registry)
-        self.port: int = self._http.server_port
+        self._http = HttpServer(make_wsgi_app(registry), host, port)
+        self.port: int = self._http.port
 
     @classmethod
     def serving(cls, registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
@@ -36,9 +39,10 @@ class MetricsServer:
             if server is None:
                 try:
                     server = cls(registry, host, port)
-                except OSError as error:
+                except (OSError, UnicodeError) as error:
+                    why = (error.strerror if isinstance(error, OSError) else None) or error
                     raise RefusedError(
-                        f"metrics cannot be served on {host}:{port}: {error.strerror or error}",
+                        f"metrics cannot be served on {host}:{port}: {why}",
                         hint="Choose another port, or 0 for any that is free.",
                     ) from error
                 _running.append(server)
@@ -56,9 +60,23 @@ class MetricsServer:
             if self._users:
                 return
             _running.remove(self)
-            self._http.shutdown()
-            self._http.server_close()
-            self._thread.join()
+            self._http.close()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port out of ``host:port``; the host of IPv6 is in brackets, as in ``[::1]:9100``."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""  # IPv6 without brackets: nobody can tell where the port begins
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > U16_MAX:
+        raise InvalidInputError(
+            f"metrics are served at host:port, which {address!r} is not",
+            hint="For example '0.0.0.0:9100', '[::1]:9100', or the port alone as a number: then "
+            "only this machine can read them.",
+        )
+    return host, int(port)
 
 
 _lock: Final = threading.Lock()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from seamark._logs import logger_named
 from seamark.errors import OutcomeUnknownError, StoreUnavailableError
 from seamark.store.secrets import Redactor
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 T = TypeVar("T")
 

@@ -46,9 +46,9 @@ class Pipeline:
     ``working_copy`` is where Spark keeps its own checkpoint files, which can be made again from
     the store at any time. ``progress`` is where the position of each source is recorded for other
     programs: the URL of a progress store, None, or ``auto`` for RocksDB beside a local store.
-    ``adopt`` names the checkpoint directory of an existing query to go on
-    from. ``metrics`` is True, a port, or a Prometheus registry. All other options are those of
-    :class:`seamark.pipeline.settings.Settings`.
+    ``adopt`` names the checkpoint directory of an existing query to go on from. ``metrics`` is
+    True, a port of this machine, ``"host:port"``, or a Prometheus registry. All other options are
+    those of :class:`seamark.pipeline.settings.Settings`.
     """
 
     def __init__(

@@ -7,14 +7,14 @@ costs some seconds now and then; no epoch fails of it.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
-from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
+from seamark._logs import logger_named
+from seamark.errors import DamageError, FencedError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
 from seamark.progress.records import kept_position, stage_sources
@@ -22,7 +22,7 @@ from seamark.progress.store import SourceCheckpointStore
 from seamark.store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 _AGAIN_AFTER: Final = 30.0
 _FOLDER: Final = "progress"
@@ -58,7 +58,7 @@ class ProgressRecord:
             return self._begin_anew(newest, error)
         except InvalidInputError:
             raise  # a URL that cannot be right
-        except SeamarkError as error:
+        except Exception as error:  # noqa: BLE001 - no descriptors, no memory, a driver's own
             self._failed(error)
             return None
 
@@ -95,7 +95,7 @@ class ProgressRecord:
                 if config_hash != self._hash:
                     session.stage_config_hash(config_hash)
             self._hash = config_hash
-        except SeamarkError as error:
+        except Exception as error:  # noqa: BLE001 - no descriptors, no memory, a driver's own
             self._failed(error)
 
     def _opened(self) -> SourceCheckpointStore:
@@ -129,7 +129,7 @@ class ProgressRecord:
         try:
             os.rename(path, aside)
             self._brought_to(newest)
-        except (SeamarkError, OSError) as again:
+        except Exception as again:  # noqa: BLE001 - as above
             self._failed(again)
             return None
         return f"the progress record was damaged and is written anew; what was there is in {aside}"
@@ -140,7 +140,7 @@ class ProgressRecord:
             store, self._store = self._store, None
             try:
                 store.close()
-            except SeamarkError as error:
+            except Exception as error:  # noqa: BLE001 - what is recorded is recorded
                 log.warning("the progress store was not closed: %s", error)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import uuid
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from seamark import limits
+from seamark._logs import logger_named
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -56,7 +56,7 @@ from seamark.state import StateStore
 from seamark.store import CheckpointStore
 from seamark.store.validation import RecoveryReport as Walk
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 _ENDED: Final = 1 << 30
 """More links than any chain may have: the next checkpoint is a full one."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from seamark._logs import logger_named
 from seamark.errors import FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.bounds import check_id
@@ -16,7 +16,7 @@ from seamark.store import CheckpointStore
 if TYPE_CHECKING:
     from seamark.pipeline.compile import Output
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 SHOWN_AS: Final = "shown_as"
 """The timeline under which sinks show the epoch that a rollback went back to."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from seamark._logs import logger_named
 from seamark._signals import first_signal
 from seamark.errors import SeamarkError
 from seamark.pipeline.coordinator import Coordinator
@@ -21,7 +21,7 @@ from seamark.spark.failures import explained, is_of_spark
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 _LOOK: Final = 0.1
 _COMMIT_PATIENCE: Final = 5.0

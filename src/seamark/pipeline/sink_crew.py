@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from seamark._logs import logger_named
 from seamark.errors import (
     LineageError,
     OutcomeUnknownError,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from seamark.pipeline.metrics import PipelineMetrics
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 T = TypeVar("T")
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from seamark._logs import logger_named
 from seamark.progress.ledger import Ledger
 from seamark.progress.redis import RedisLedger
 
-log = logging.getLogger("seamark.progress")
+log = logger_named("seamark.progress")
 
 _UNKNOWN: Final = (
     "the server does not tell how durable it is (CONFIG and INFO are not allowed): make sure "

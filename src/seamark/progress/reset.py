@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
+from seamark._logs import logger_named
 from seamark.errors import PositionUnavailable, RefusedError
 from seamark.progress.checkpoints import check_sequence
 from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts
 from seamark.progress.policy import as_policy, decide_start
 from seamark.progress.store import SourceCheckpointStore
 
-log = logging.getLogger("seamark.progress")
+log = logger_named("seamark.progress")
 
 RESERVED_SPACE: Final = "seamark"
 """The space of the store that belongs to this package."""

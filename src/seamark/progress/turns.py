@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from seamark._logs import logger_named
 from seamark.errors import RefusedError
 from seamark.progress.ledger import Turn
 
 if TYPE_CHECKING:
     from seamark.progress.session import Session
 
-log = logging.getLogger("seamark.progress")
+log = logger_named("seamark.progress")
 
 _LOOK: Final = 0.5
 _PATIENCE: Final = 20

@@ -7,13 +7,13 @@ never one twice.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from seamark._logs import logger_named
 from seamark.errors import (
     InvalidInputError,
     RefusedError,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-log = logging.getLogger("seamark.sinks")
+log = logger_named("seamark.sinks")
 
 _REDIS_LIMIT: Final = 256 << 20
 

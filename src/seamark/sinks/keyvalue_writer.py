@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from seamark._logs import logger_named
 from seamark.errors import (
     DamageError,
     LineageError,
@@ -41,7 +41,7 @@ from seamark.sinks.keyvalue_view import (
 )
 from seamark.sinks.lineage import Identity, another_lineage
 
-log = logging.getLogger("seamark.sinks")
+log = logger_named("seamark.sinks")
 
 T = TypeVar("T")
 Way = dict[Place | None, Place]

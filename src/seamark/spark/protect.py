@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from seamark._logs import logger_named
 from seamark.errors import InvalidInputError
 from seamark.spark.native.places.opening import open_directory
 from seamark.spark.native.watch.status import WatchStatus
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger("seamark.spark")
+log = logger_named("seamark.spark")
 
 _LOCAL: Final = re.compile(r"file:|(?![A-Za-z][A-Za-z0-9+.-]*:/)")
 _TEMPORARY: Final = re.compile(r"/temporary-[0-9a-f-]{36}/?")

@@ -5,18 +5,18 @@ The driver is faster whenever it sees the files: a Spark job costs more than rea
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from seamark._logs import logger_named
 from seamark.errors import DamageError
 from seamark.spark.working_copy import WorkingCopy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 Contents = dict[str, bytes]
 """Path relative to the working copy → bytes."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from seamark._logs import logger_named
 from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
 from seamark.state.chains import lineage
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
@@ -14,7 +14,7 @@ from seamark.store.blobs import Blobs, KeyExists, TagMismatch
 from seamark.store.sealed import is_sealed, seal, unseal
 from seamark.store.settle import Taken, create_once
 
-log = logging.getLogger(__name__)
+log = logger_named(__name__)
 
 MANIFEST_LIMIT: Final = 256 << 20
 _POINTER_LIMIT: Final = 1 << 20

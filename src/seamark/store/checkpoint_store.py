@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
+from seamark._logs import logger_named
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -39,7 +39,7 @@ from seamark.store.settle import Taken
 from seamark.store.stamping import refuse_unsafe, sealed, stamped
 from seamark.store.states import Written, checksum_prefix
 
-log = logging.getLogger(__name__)
+log = logger_named(__name__)
 
 _TRIES: Final = 8
 

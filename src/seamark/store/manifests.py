@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from seamark._logs import logger_named
 from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.documents import UNREADABLE
@@ -19,7 +19,7 @@ from seamark.store.layout import Layout
 from seamark.store.sealed import is_sealed, seal, unseal
 from seamark.store.settle import create_once, replace_once
 
-log = logging.getLogger(__name__)
+log = logger_named(__name__)
 
 MANIFEST_LIMIT: Final = 64 << 20
 POINTER_LIMIT: Final = 1 << 16

@@ -14,7 +14,6 @@ longer replace it by a manifest.
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import time
@@ -25,6 +24,7 @@ from typing import Final
 
 import msgspec
 
+from seamark._logs import logger_named
 from seamark._version import __version__
 from seamark.errors import (
     DamageError,
@@ -50,7 +50,7 @@ from seamark.store.probe import ensure_conditional_writes
 from seamark.store.rebuild import rebuilt_owner
 from seamark.store.settle import Taken, create_once, replace_once
 
-log = logging.getLogger(__name__)
+log = logger_named(__name__)
 
 _OWNER_LIMIT: Final = 16 << 20
 _CONTENTION: Final = 64

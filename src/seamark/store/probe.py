@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from weakref import WeakSet
 
+from seamark._logs import logger_named
 from seamark.errors import RefusedError, SeamarkError
 from seamark.store.blobs import Blobs, KeyExists, TagMismatch
 from seamark.store.layout import PROBE_PREFIX
 
-log = logging.getLogger(__name__)
+log = logger_named(__name__)
 
 
 _seen_to_work: WeakSet[Blobs] = WeakSet()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import logging
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+from seamark._logs import logger_named
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -30,7 +30,7 @@ from seamark.store.states import States, Written
 from seamark.store.survey import Surveyed, survey
 from seamark.store.validation import RecoveryReport, ValidationResult
 
-log = logging.getLogger(__name__)
+log = logger_named(__name__)
 
 HOUR: Final = 3600.0
 

@@ -7,13 +7,14 @@ read up to only when every transaction that could hold a smaller one has ended.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-log = logging.getLogger("seamark.sources")
+from seamark._logs import logger_named
+
+log = logger_named("seamark.sources")
 
 Clock = Callable[[], float]
 Newest = Callable[[], int | None]

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from seamark._logs import logger_named
 from seamark.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
@@ -26,7 +27,7 @@ from seamark.spark.native.places.directory import Directory, FileEntry, newest_o
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("seamark.spark")
+log = logger_named("seamark.spark")
 
 
 def a_session() -> SparkSession:

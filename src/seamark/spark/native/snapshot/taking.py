@@ -7,13 +7,13 @@ is listed again and the newest batch taken instead.
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from seamark._logs import logger_named
 from seamark.errors import DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.native.apart import require_apart
@@ -26,7 +26,7 @@ from seamark.spark.placement import Sizes, drop_unreferenced, place, states_besi
 from seamark.spark.state_files import MissingVersion
 from seamark.store import CheckpointStore
 
-log = logging.getLogger("seamark.spark")
+log = logger_named("seamark.spark")
 
 LONGEST_CHAIN: Final = 10
 _TRIES: Final = 10

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import logging
 import os
 import random
 import threading
@@ -21,6 +20,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
+from seamark._logs import logger_named
 from seamark.errors import (
     CheckpointNotFoundError,
     FencedError,
@@ -37,7 +37,7 @@ from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.store import open_store
 from seamark.store.secrets import Redactor
 
-log = logging.getLogger("seamark.spark")
+log = logger_named("seamark.spark")
 
 KEEP: Final = 20
 STOP_SECONDS: Final = 60.0

@@ -1,0 +1,34 @@
+"""Loggers that never stop the work that they tell of."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+
+
+class _SteadyLogger(logging.Logger):
+    """A logger whose handlers and filters may fail: the record is lost, and nothing else.
+
+    Python's own handlers keep their errors to themselves, others often do not, and an epoch that
+    is being saved must not end because a log server cannot be reached.
+    """
+
+    def handle(self, record: logging.LogRecord) -> None:
+        try:
+            super().handle(record)
+        except Exception:  # noqa: BLE001 - whatever a handler raises
+            if logging.raiseExceptions and sys.stderr is not None:
+                try:
+                    print("a log handler failed:", file=sys.stderr)  # noqa: T201
+                    traceback.print_exc(file=sys.stderr)
+                except (OSError, ValueError):
+                    pass  # nobody is there to be told
+
+
+def logger_named(name: str) -> logging.Logger:
+    """The logger of this name, made so that no handler of its can raise into our work."""
+    found = logging.getLogger(name)
+    if type(found) is logging.Logger:  # a class of the user's own is left alone
+        found.__class__ = _SteadyLogger
+    return found
