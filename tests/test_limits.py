@@ -23,22 +23,28 @@ import xxhash
 
 from seamark import limits
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.checkpoint_files import rooted_at, schema_paths
+from seamark.spark.checkpoint_files import StatefulOperator, rooted_at, schema_paths
 from seamark.spark.closures import needs_of
 from seamark.spark.native.batches import batch_at
+from seamark.spark.native.inspect.contents import Bytes
+from seamark.spark.native.inspect.copies import copy_findings
+from seamark.spark.native.inspect.seen import Seen
+from seamark.spark.native.inspect.state import State, Store
+from seamark.spark.native.inspect.times import Strange
 from seamark.spark.native.logs.compactions import is_accepted, laid_out, restart_interval
 from seamark.spark.native.logs.sink_log import rewound
 from seamark.spark.native.logs.source_log import entries_up_to, log_problems
-from seamark.spark.native.places.directory import Tree
+from seamark.spark.native.places.directory import FileEntry, Tree
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.state.data import lineage_of, read_changes
 from seamark.spark.native.state.lz4_blocks import NotDecodable
 from seamark.spark.native.state.rocksdb_zip import zip_problems
-from seamark.spark.state_files import MissingVersion, needed_ssts
+from seamark.spark.state_files import MissingVersion, StateFile, needed_ssts
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack
 from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.sealed import seal, unseal
+from seamark.store.secrets import Redactor
 from tests.spark.directories import make_copy, source_entry
 from tests.spark.native.inspected import looked_at, make_rocksdb
 
@@ -135,6 +141,20 @@ def test_a_version_far_away_is_no_reason_to_count_to_it(tmp_path: Path) -> None:
     assert looked_at(tmp_path, read_data=True).findings
 
 
+def test_very_many_equal_files_are_compared_in_one_pass(tmp_path: Path) -> None:
+    operator = StatefulOperator(0, "stateStoreSave", ["default"], 1)
+    folder = next(operator.folders())
+    files = {version: [StateFile(version, None, "delta")] for version in range(1, 50_001)}
+    store = Store(operator, folder, files, {}, None)
+    paths = [store.path(file) for (file,) in files.values()]
+    seen = Seen(LocalDirectory(tmp_path), dict.fromkeys(paths, FileEntry(9, 0.0, "")))
+    learned = Bytes(digests=dict.fromkeys(paths, b"the same"))
+    state = State([store], {}, [])
+    assert list(copy_findings(seen, state, learned, {})) == []
+    strange = dict.fromkeys(paths, Strange.EARLY)
+    assert len(list(copy_findings(seen, state, learned, strange))) == len(paths)
+
+
 # logs
 
 
@@ -184,6 +204,15 @@ def test_the_interval_of_a_log_is_the_one_that_counting_finds(setting: int) -> N
         else:
             counted = next((i for i in range(setting, count // 2 + 1) if count % i == 0), count)
         assert restart_interval([count - 1], setting) == counted
+
+
+# texts
+
+
+@pytest.mark.parametrize("piece", ["a.a.", ":/:", "account_key", "://", "s3:", "secret ", "@"])
+def test_a_text_of_any_length_is_redacted_in_one_pass(piece: str) -> None:
+    text = piece * 100_000
+    assert Redactor({})(text) == text
 
 
 # metadata of an operator

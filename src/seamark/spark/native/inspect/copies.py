@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from seamark.spark.native.inspect.contents import Bytes
@@ -32,20 +33,37 @@ def copy_findings(
     Many a healthy query writes the same rows again, so equal changes of one store are told only
     when something else says that Spark has not written one of them.
     """
+    neighbours = _Neighbours()
+    changed = {f.path for f in learned.findings if f.code == Code.HADOOP_CHECKSUM}
     for copies in _equal(state, learned).values():
         copies.sort(key=lambda copy: (copy.file.version, copy.store.folder.partition))
         first = copies[0]
+        own: dict[str, list[_Copy]] = {}  # by the store's folder, in the order of versions
+        for copy in copies:
+            own.setdefault(copy.store.folder.path, []).append(copy)
+        between = {path: _other_zips(each) for path, each in own.items()}
         for copy in copies[1:]:
+            here = copy.store.folder.path
             is_other = copy.store is not first.store
-            if is_other or (copy.file.extension == "zip" and _came_back(copies, copy)):
+            if is_other or (copy.file.extension == "zip" and _came_back(copy, own[here], between)):
                 yield _duplicated(first, copy)
         for copy in copies:
-            twins = [c for c in copies if c.store is copy.store and c is not copy]
-            why = _replaced(seen, copy, learned, strange) if twins else None
+            twins = own[copy.store.folder.path]
+            why = None
             # state that did not change gives the same snapshot again
-            if why is not None and copy.file.extension != "snapshot":
-                nearest = min(twins, key=lambda c: abs(c.file.version - copy.file.version))
-                yield _repeated(nearest, copy, why)
+            if len(twins) > 1 and copy.file.extension != "snapshot":
+                why = _replaced(seen, copy, changed, strange, neighbours)
+            if why is not None:
+                yield _repeated(_nearest(twins, copy), copy, why)
+
+
+def _nearest(twins: list[_Copy], copy: _Copy) -> _Copy:
+    """The one of the same store whose version is next to it."""
+    at = bisect_left(twins, copy.file.version, key=lambda other: other.file.version)
+    while twins[at] is not copy:  # format 2 may have several of one version
+        at += 1
+    beside = [*twins[max(at - 1, 0) : at], *twins[at + 1 : at + 2]]
+    return min(beside, key=lambda other: abs(other.file.version - copy.file.version))
 
 
 def _equal(state: State, learned: Bytes) -> dict[tuple[int, str, str, bytes], list[_Copy]]:
@@ -61,21 +79,33 @@ def _equal(state: State, learned: Bytes) -> dict[tuple[int, str, str, bytes], li
     return found
 
 
-def _came_back(copies: list[_Copy], copy: _Copy) -> bool:
-    """Whether a snapshot between differs: RocksDB never has the same files twice after a change."""
-    same = {(c.store.folder.path, c.file) for c in copies}
-    own = [c.file.version for c in copies if c.store is copy.store]
-    before = max((version for version in own if version < copy.file.version), default=None)
-    return before is not None and any(
-        file.extension == "zip" and (copy.store.folder.path, file) not in same
-        for version, files in copy.store.files.items()
-        if before < version < copy.file.version
-        for file in files
+def _other_zips(copies: list[_Copy]) -> list[int]:
+    """The versions of their store that have a snapshot which is none of these, ascending."""
+    same = {copy.file for copy in copies}
+    return sorted(
+        version
+        for version, files in copies[0].store.files.items()
+        if any(file.extension == "zip" and file not in same for file in files)
     )
 
 
+def _came_back(copy: _Copy, own: list[_Copy], between: Mapping[str, list[int]]) -> bool:
+    """Whether a snapshot between differs: RocksDB never has the same files twice after a change."""
+    version = copy.file.version
+    at = bisect_left(own, version, key=lambda other: other.file.version)
+    if at == 0:
+        return False
+    others = between[copy.store.folder.path]
+    after = bisect_right(others, own[at - 1].file.version)
+    return after < len(others) and others[after] < version
+
+
 def _replaced(
-    seen: Seen, copy: _Copy, learned: Bytes, strange: Mapping[str, Strange]
+    seen: Seen,
+    copy: _Copy,
+    changed: Collection[str],
+    strange: Mapping[str, Strange],
+    neighbours: _Neighbours,
 ) -> str | None:
     """What tells that a file was put there by somebody else than Spark."""
     if copy.path in strange:
@@ -83,10 +113,10 @@ def _replaced(
         return "it is " + (
             "older than the plan of its batch" if early else "younger than its batch"
         )
-    if any(f.code == Code.HADOOP_CHECKSUM and f.path == copy.path for f in learned.findings):
+    if copy.path in changed:
         return "the hidden checksum beside it is of another file"
     if seen.is_local and _hidden(copy.path) not in seen.entries:
-        beside = _neighbours(copy)
+        beside = neighbours.of(copy)
         if beside and all(_hidden(copy.store.path(file)) in seen.entries for file in beside):
             return "it alone lacks the hidden checksum that Hadoop writes"
     return None
@@ -97,17 +127,24 @@ def _hidden(path: str) -> str:
     return f"{folder}/.{name}.crc"
 
 
-def _neighbours(copy: _Copy) -> list[StateFile]:
-    """The files of the same kind before and after it."""
-    own = sorted(
-        (file.version, file)
-        for files in copy.store.files.values()
-        for file in files
-        if file.extension == copy.file.extension
-    )
-    before = [file for version, file in own if version < copy.file.version]
-    after = [file for version, file in own if version > copy.file.version]
-    return [*before[-1:], *after[:1]]
+class _Neighbours:
+    """The files of the same kind before and after one; each store is sorted once."""
+
+    def __init__(self) -> None:
+        self._sorted: dict[tuple[str, str], list[StateFile]] = {}
+
+    def of(self, copy: _Copy) -> list[StateFile]:
+        """Those of earlier and later versions, as far as there are any."""
+        kind = copy.store.folder.path, copy.file.extension
+        if kind not in self._sorted:
+            self._sorted[kind] = sorted(
+                (f for files in copy.store.files.values() for f in files if f.extension == kind[1]),
+                key=lambda file: file.version,
+            )
+        own, version = self._sorted[kind], copy.file.version
+        first = bisect_left(own, version, key=lambda file: file.version)
+        after = bisect_right(own, version, key=lambda file: file.version)
+        return [*own[max(first - 1, 0) : first], *own[after : after + 1]]
 
 
 def _duplicated(first: _Copy, copy: _Copy) -> Finding:
