@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import FencedError, Pipeline, open_store
+from seamark.errors import LineageError
 from seamark.pipeline.rollback import roll_back
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.sinks.foreach import EpochNumber
@@ -89,6 +90,24 @@ def test_a_driver_on_another_machine_runs_the_epoch_that_the_first_one_began(
     add_file(tmp_path, 2)
     pipeline(spark, tmp_path, as_delta(table), working_copy=tmp_path / "a").run()
     assert table.values() == rows_of(0, 1, 2)
+
+
+@pytest.mark.spark
+def test_an_epoch_whose_checkpoint_was_damaged_runs_on_its_plan_or_not_at_all(
+    spark: SparkSession, tmp_path: Path, table: Table
+) -> None:
+    run_three_epochs(spark, tmp_path, as_delta(table))
+    newest = sorted((tmp_path / "store" / "checkpoints").glob("checkpoint_*"))[-1]
+    (newest / "manifest.json").write_bytes(b"{")
+    wipe(tmp_path)
+    add_file(tmp_path, 3)
+    plans = tmp_path / "store" / "plans"
+    plans.rename(tmp_path / "lost")
+    with pytest.raises(LineageError, match="epoch 3 was decided before"):
+        pipeline(spark, tmp_path, as_delta(table)).run()
+    (tmp_path / "lost").rename(plans)
+    pipeline(spark, tmp_path, as_delta(table)).run()
+    assert table.values() == rows_of(0, 1, 2, 3)
 
 
 # two drivers

@@ -46,7 +46,11 @@ from seamark.pipeline.remapping import remap_sources
 from seamark.pipeline.report import RecoveryReport
 from seamark.pipeline.rollback import shown_timeline
 from seamark.pipeline.sink_crew import SinkCrew
-from seamark.pipeline.stored_plans import needs_stored_plans, stored_plans
+from seamark.pipeline.stored_plans import (
+    needs_stored_plans,
+    refuse_unknown_rows,
+    stored_plans,
+)
 from seamark.pipeline.topology import Fit, Policy, compare
 from seamark.sinks.contract import Plan
 from seamark.spark.chain import Chain, chain_of
@@ -119,7 +123,7 @@ class Recovery:
         if chosen is None:
             recovered = self._fresh(mine, lineage, after_reset=is_reset or bool(walk.skipped))
         else:
-            recovered = self._resumed(mine, lineage, chosen)
+            recovered = self._resumed(mine, lineage, chosen, lost=bool(walk.broken))
         mark_ready(mine, self._identity.leaves)
         forget_plans(self._root)
         remove_others(self._root, claim.generation, mine)
@@ -222,7 +226,7 @@ class Recovery:
     # going on
 
     def _resumed(
-        self, mine: WorkingCopy, lineage: Lineage, chosen: CheckpointManifest
+        self, mine: WorkingCopy, lineage: Lineage, chosen: CheckpointManifest, *, lost: bool
     ) -> Recovered:
         chain = Chain(chain_of(self._store, chosen))
         lineage.links = len(chain.manifests) - 1
@@ -242,7 +246,9 @@ class Recovery:
             remap_sources(mine, chosen, self._identity)
             # the chain's files go by the old numbers of the sources: nothing builds on them
             lineage.links = _ENDED
-        self._plan_again(mine, lineage, chain.batch, planned)
+        planned = self._plan_again(mine, lineage, chain.batch, planned)
+        if lost and chain.batch + 1 not in planned:
+            refuse_unknown_rows(self._crew.outputs, chosen.epoch + 1, self._store.url)
         report = RecoveryReport(
             0.0,
             chosen.checkpoint_id,
@@ -327,8 +333,11 @@ class Recovery:
 
     def _plan_again(
         self, mine: WorkingCopy, lineage: Lineage, batch: int, planned: dict[int, Plan]
-    ) -> None:
-        """Have epochs that were planned before run on the same rows, above all those that show."""
+    ) -> dict[int, Plan]:
+        """Have epochs that were planned before run on the same rows, above all those that show.
+
+        Returns the plans that are known.
+        """
         shown = max(lineage.ahead.values(), default=0)
         if lineage.newest is not None and lineage.timeline != shown_timeline(lineage.newest):
             planned = {}  # plans of a history that was given up
@@ -353,3 +362,4 @@ class Recovery:
         if lineage.plans:
             again = ", ".join(str(number + 1) for number in sorted(lineage.plans))
             self._notes.append(f"epoch {again} runs again, on the rows that it was planned for")
+        return planned

@@ -18,7 +18,7 @@ from seamark.pipeline.compile import Output
 from seamark.pipeline.epoch import EpochRun, fingerprint
 from seamark.pipeline.lineage import Lineage, PlanDiffers
 from seamark.pipeline.patience import patiently
-from seamark.sinks.contract import Plan
+from seamark.sinks.contract import Guarantee, Plan
 from seamark.spark.logs import parse_offsets
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
@@ -99,6 +99,24 @@ def stored_plans(
             break
         follows = kept.fingerprint
     return plans
+
+
+def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> None:
+    """Refuse to give an epoch to a function again when the checkpoint of it was lost, and its plan.
+
+    The rows would be others, and a target that knows the epoch would drop them. A function that
+    does not call itself idempotent gets them twice at worst, which is what it promises.
+    """
+    for output in outputs:
+        if output.sink.shows_at_once and output.sink.guarantee is Guarantee.IDEMPOTENT:
+            raise LineageError(
+                f"epoch {epoch} was decided before, and its rows are not known any more",
+                where=f"{where}: its checkpoint is damaged, and no plan of it is stored. The "
+                f"function of sink {output.name!r} was called with it",
+                hint="Bring the store back from a copy, or roll the pipeline back to the newest "
+                "checkpoint that is whole. That begins a new timeline; bring the function's "
+                "target back to that epoch first.",
+            )
 
 
 def _fingerprint_of(newest: CheckpointManifest | None) -> str:
