@@ -14,6 +14,7 @@ from seamark.errors import FencedError
 from seamark.spark.placement import STATE_PREFIX, states_beside
 from seamark.state import CheckpointId
 from tests.cli.stores import Commands, interrupt_prune, save_partitioned, sidecar
+from tests.store.scenarios import plan
 
 LAMINAR = Path(__file__).parent.parent / "fixtures" / "laminar"
 
@@ -45,6 +46,20 @@ def test_it_is_shown_first_and_then_done(seamark: Commands, store: Path) -> None
     assert not unfinished.exists()
     seamark("verify", store, "--read-data")
     assert "Nothing to remove" in seamark("gc", store, "--yes")
+
+
+def test_the_plan_of_an_epoch_goes_when_no_start_needs_it(seamark: Commands, store: Path) -> None:
+    with open_store(store) as found:
+        found.claim()
+        timeline, newest = found.owner().timeline, max(epoch for _, epoch in found.list())
+        left, begun = plan("0" * 32, 1), plan(timeline, newest + 1)
+        for each in (left, begun):
+            found.plans.keep(each)
+    gone = seamark.json("gc", store, "--min-age", "0s", "--yes")["remove"]
+    assert [row["key"] for row in gone] == [f"plans/{'0' * 32}-000001.json"]
+    assert "plan of an epoch" in gone[0]["reason"]
+    with open_store(store) as found:
+        assert found.plans.read(timeline, newest + 1) == begun
 
 
 def test_what_is_young_may_be_a_save_in_flight(seamark: Commands, store: Path) -> None:

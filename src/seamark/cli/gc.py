@@ -26,6 +26,7 @@ from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.blobs import Entry
 from seamark.store.housekeeping import INTERRUPTED
+from seamark.store.plans import PLANS_PREFIX
 
 
 @click.command("gc", cls=Command)
@@ -42,7 +43,8 @@ from seamark.store.housekeeping import INTERRUPTED
 def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool) -> None:
     """Remove what unfinished writes have left.
 
-    State without a manifest, temporary files, and partitioned state that no checkpoint points at.
+    State without a manifest, temporary files, plans of epochs that no start needs any more, and
+    partitioned state that no checkpoint points at.
     Shows what it would remove, and why; --yes does it. A store that a pipeline is using is left
     alone.
     """
@@ -84,6 +86,8 @@ def _orphan(entry: Entry) -> Document:
         why = "an unfinished write"
     elif entry.key.startswith(("probe/", "locks/")):
         why = "a probe of the store"
+    elif entry.key.startswith(PLANS_PREFIX):
+        why = "the plan of an epoch that no start needs any more"
     elif entry.key.endswith(".json"):
         why = INTERRUPTED
     else:

@@ -29,7 +29,11 @@ _WAYS: Final[Mapping[str, tuple[Action, str]]] = {
         "can go back only if it was written with undo=True and still keeps these epochs; else "
         "the next start refuses, and the view has to be brought back or get a new target",
     ),
-    "function": ("beside", "what it was given stays; the same rows may come again"),
+    "function": (
+        "beside",
+        "what it was given stays, and the same rows come again under other keys: bring its target "
+        "back to this epoch before the next start",
+    ),
     "console": ("beside", "what was shown stays shown"),
     "memory": ("beside", "what it held is gone with its process"),
 }
