@@ -52,6 +52,18 @@ def test_json_has_sizes_of_operators_and_partitions(seamark: Commands, store: Pa
     assert found["configuration"]["sources"] == {"trades": "kafka"}
 
 
+def test_an_option_that_may_lose_rows_is_shown(seamark: Commands, store: Path) -> None:
+    structure = {
+        "sources": {"trades": {"format": "kafka", "may_lose": {"failOnDataLoss": "false"}}}
+    }
+    with open_store(store) as found:
+        save(found, 5, extra={"structure": structure})
+    words = "source 'trades' may lose rows by failOnDataLoss=false"
+    assert f"warning: {words}" in seamark("show", store, 5)
+    assert seamark.json("show", store, 5)["may_lose"][0].startswith(words)
+    assert seamark.json("show", store, 3)["may_lose"] == []
+
+
 @pytest.mark.parametrize("name", ["4", "latest", "00000004", "before-upgrade"])
 def test_a_checkpoint_is_found_by_any_of_its_names(
     seamark: Commands, store: Path, name: str

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,7 @@ import pytest
 
 from seamark import Pipeline, SeamarkError, open_store
 from seamark.errors import RefusedError
-from seamark.pipeline.topology import Fit
+from seamark.pipeline.topology import Fit, Verdict
 from seamark.sinks import Committable, FileSink, ForeachBatchSink, MemorySink
 from tests.pipeline.workloads import (
     Uninterrupted,
@@ -19,6 +22,7 @@ from tests.pipeline.workloads import (
     pipeline,
     rows_in,
     run,
+    settings_of,
     windowed,
 )
 
@@ -75,6 +79,108 @@ def test_check_compares_without_starting_claiming_or_writing_anything(
     assert verdict.changes == ["sink 'large' was removed"]
     with open_store(tmp_path / "store") as store:
         assert store.owner() == before
+
+
+def bars(
+    spark: SparkSession, folder: Path, root: Path, wanted: Callable[[DataFrame], DataFrame]
+) -> Pipeline:
+    p = Pipeline("bars", root / "store")
+    p.sink("bars", wanted(p.source("orders", orders(spark, folder))), FileSink(root / "bars"))
+    return p
+
+
+def by_window(
+    source: DataFrame, length: str = "20 seconds", delay: str = "10 seconds", by: str = "k"
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    late = source.withColumn("g", f.expr(by)).withWatermark("t", delay)
+    return late.groupBy(f.window("t", length), "g").agg(f.sum("v").alias("sum"))
+
+
+def test_a_changed_window_delay_or_key_is_noticed_although_the_state_looks_the_same(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as f
+
+    bars(spark, input_folder, tmp_path, by_window).run()
+
+    def checked(wanted: Callable[[DataFrame], DataFrame]) -> Verdict:
+        return bars(spark, input_folder, tmp_path, wanted).check()
+
+    assert checked(by_window).fit is Fit.SAME
+    for wanted, words in (
+        (partial(by_window, length="40 seconds"), "window length 20 seconds → 40 seconds"),
+        (partial(by_window, delay="1 minute"), "watermark delay 10 seconds → 1 minute"),
+        (partial(by_window, by="id % 5"), "key k → (id % 5)"),
+    ):
+        verdict = checked(wanted)
+        assert verdict.fit is Fit.REFUSED
+        assert verdict.changes == [f"output 'bars': {words}"]
+
+    def with_more(source: DataFrame) -> DataFrame:
+        late = source.withColumn("g", f.col("k")).withWatermark("t", "10 seconds")
+        grouped = late.groupBy(f.window("t", "20 seconds"), "g")
+        return grouped.agg(f.sum("v").alias("sum"), f.max("v").alias("max"))
+
+    p = Pipeline("bars", tmp_path / "store", policy="warn")
+    source = p.source("orders", orders(spark, input_folder))
+    p.sink("bars", with_more(source), FileSink(tmp_path / "bars"))
+    with pytest.raises(RefusedError, match="max\\(v\\) was added") as refused:
+        p.run()
+    assert "cannot load state of another shape" in str(refused.value)
+    assert "working copy" not in str(refused.value)
+
+
+def test_options_that_may_lose_rows_are_told_before_and_at_the_start(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    def build(**options: str) -> Pipeline:
+        p = Pipeline("lossy", tmp_path / "store")
+        reader = spark.readStream.schema("id int, k int").options(**options)
+        source = p.source("orders", reader.json(str(input_folder / "orders")))
+        p.sink("all", source, FileSink(tmp_path / "all"))
+        return p
+
+    words = "source 'orders' may lose rows by ignoreCorruptFiles=true"
+    build().run()
+    with pytest.raises(RefusedError, match=words):
+        build(ignoreCorruptFiles="true").run()
+    assert words in build(ignoreCorruptFiles="true").explain()
+    with (
+        settings_of(spark, {"spark.sql.files.ignoreCorruptFiles": "true"}),
+        pytest.raises(RefusedError, match=r"may lose rows by spark\.sql\.files"),
+    ):
+        build().run()
+    shutil.rmtree(tmp_path / "store")
+    shutil.rmtree(tmp_path / "all")
+    started = build(ignoreCorruptFiles="true").run()
+    assert any(words in note for note in started.report.notes)
+    again = build(ignoreCorruptFiles="true").run()
+    assert any(words in note for note in again.report.notes)
+    assert build().check().fit is Fit.GOES_ON
+
+
+def test_explain_says_what_operators_compute_and_what_it_cannot_see(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    from pyspark.sql.functions import udf
+
+    @udf("int", useArrow=False)
+    def halved(v: int) -> int:
+        return v // 2
+
+    def wanted(source: DataFrame) -> DataFrame:
+        return by_window(source.withColumn("v", halved("v")))
+
+    text = bars(spark, input_folder, tmp_path, wanted).explain()
+    for words in (
+        "bars: aggregation · by window(t, length 20 seconds, slide 20 seconds), k",
+        "sum(v) [v: halved(v)]",
+        "10 s late at most, later rows are dropped",
+        "what Python functions do is not compared between starts, only their names (halved)",
+    ):
+        assert words in text
 
 
 # refusing

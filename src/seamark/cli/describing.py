@@ -11,6 +11,7 @@ from seamark.cli.listing import text_of, timings_of, took_seconds
 from seamark.cli.output import Document
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint
+from seamark.spark.lossy_options import recorded_losses
 from seamark.spark.placement import state_id, states_beside
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
@@ -180,6 +181,7 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "timings": timings_of(manifest),
         "pipeline_hash": manifest.pipeline_hash,
         "configuration": extra.get("structure") or {},
+        "may_lose": recorded_losses(extra.get("structure")),
         "native": extra.get("native"),
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),

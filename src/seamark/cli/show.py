@@ -67,6 +67,8 @@ def show(document: Document) -> None:
             ("in flight", f"{name}: {count} records, replayed first after a restore")
             for name, count in document["inflight"].items()
         )
+    for words in document["may_lose"]:
+        print_paragraph(f"\nwarning: {words}")
     for warning in document["warnings"]:
         print_paragraph(f"warning: {warning}", gap=True)
 

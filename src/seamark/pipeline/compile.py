@@ -8,7 +8,7 @@ batch each sink gets its rows back by the tag. A pipeline with one output runs i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from seamark._logs import logger_named
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
+from seamark.spark.computation import Operator, operators_of, python_functions
 from seamark.spark.plan import Sources, WatermarkInfo, analyzed, stateful_operators
 from seamark.spark.tables import table_versions
 
@@ -51,6 +52,10 @@ class Compiled:
     sources_of: dict[str, tuple[str, ...]]
     """Which sources each output reads."""
     warnings: tuple[str, ...]
+    computes: dict[str, list[Operator]] = field(default_factory=dict)
+    """What the operators and watermarks of each output compute."""
+    python_functions: tuple[str, ...] = ()
+    """Functions in Python, of which only the names are known."""
 
     @property
     def is_stateful(self) -> bool:
@@ -93,6 +98,12 @@ def compile_outputs(outputs: Sequence[Output], sources: Sources) -> Compiled:
         table_versions(plan),
         {name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
         tuple(warnings),
+        {
+            name: found
+            for name, each in plans.items()
+            if (found := operators_of(each, sources.name_of))
+        },
+        tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
     )
 
 

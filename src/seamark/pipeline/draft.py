@@ -30,6 +30,7 @@ class Identity:
     tables: Mapping[str, ConnectorCheckpoint]
     guarantees: Mapping[str, str]
     """What a reader of each sink can rely on, in words."""
+    spark_version: str = ""
 
     @cached_property
     def config_hash(self) -> int:
@@ -106,6 +107,7 @@ def draft(
         "structure": json.loads(canonical_json(identity.structure)),
         "leaves": list(identity.leaves),
         "sink_guarantees": dict(identity.guarantees),
+        "spark_version": identity.spark_version,
     }
     return CheckpointManifest.new(
         checkpoint_id,

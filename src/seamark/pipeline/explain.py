@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from seamark.pipeline.compile import Compiled
+from seamark.pipeline.computed_changes import operator_words
 from seamark.pipeline.draft import Identity
 from seamark.progress.config_hashing import config_hash
+from seamark.spark.lossy_options import recorded_losses
 from seamark.spark.plan import SourceInfo
 
 
@@ -24,8 +26,9 @@ def explanation(compiled: Compiled, identity: Identity, sources: Mapping[str, So
         options = ", ".join(f"{key}={value}" for key, value in info.options.items())
         read = "read once an epoch" if times == 1 else f"read {times} times an epoch"
         lines.append(f"  {name:<14} {info.format}{f' ({options})' if options else ''} · {read}")
+        lines += [" " * 17 + info.begins] if info.begins else []
     lines += ["", "State"]
-    lines += [f"  {kind}" for kind in compiled.operators] or ["  none: nothing is kept"]
+    lines += list(_state(compiled)) or ["  none: nothing is kept"]
     if compiled.operators:
         lines.append(f"  in {structure['state_partitions']} partitions")
     lines += ["", "Watermark"]
@@ -40,15 +43,29 @@ def explanation(compiled: Compiled, identity: Identity, sources: Mapping[str, So
         )
         if not output.sink.guarantee.is_transactional:
             lines.append(" " * 17 + "outside the epoch's atomic commit")
-    lines += [f"\nNote: {text}" for text in compiled.warnings]
+    lines += [f"\nNote: {text}" for text in [*compiled.warnings, *recorded_losses(structure)]]
+    if compiled.python_functions:
+        names = ", ".join(compiled.python_functions)
+        lines.append(
+            f"\nNote: what Python functions do is not compared between starts, only their names "
+            f"({names})"
+        )
     return "\n".join(lines)
+
+
+def _state(compiled: Compiled) -> Iterator[str]:
+    for name, operators in compiled.computes.items():
+        for operator in operators:
+            if operator["operator"] != "watermark":
+                yield f"  {name}: {operator['operator']}{operator_words(operator)}"
 
 
 def _watermarks(compiled: Compiled) -> list[str]:
     if not compiled.watermarks:
         return ["  none"]
     lines = [
-        f"  {mark.column} of {', '.join(mark.sources)}, {mark.delay_ms / 1000:g} s late at most"
+        f"  {mark.column} of {', '.join(mark.sources)}, {mark.delay_ms / 1000:g} s late at most, "
+        "later rows are dropped"
         for mark in compiled.watermarks
     ]
     if len(compiled.watermarks) > 1:

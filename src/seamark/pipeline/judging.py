@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seamark.errors import DamageError, RefusedError
+from seamark.manifest import CheckpointManifest
 from seamark.pipeline.draft import Identity
 from seamark.pipeline.topology import Fit, Policy, Verdict, compare
 from seamark.store import CheckpointStore
@@ -22,8 +23,19 @@ def judge(store: CheckpointStore, identity: Identity, policy: Policy) -> Verdict
     except DamageError:
         chosen_id = store.recover_latest_validated().chosen_id
         newest = None if chosen_id is None else store.load_by_id(chosen_id)
-    old = newest.extra.get("structure") if newest is not None else None
-    return compare(old, identity.structure, policy)
+    return verdict_on(newest, identity, policy)
+
+
+def verdict_on(
+    checkpoint: CheckpointManifest | None, identity: Identity, policy: Policy
+) -> Verdict:
+    """Compare a pipeline with the checkpoint that it is to go on from."""
+    if checkpoint is None:
+        return compare(None, identity.structure, policy)
+    made_by = str(checkpoint.extra.get("spark_version") or "")
+    same_spark = made_by.split(".")[:2] == identity.spark_version.split(".")[:2]
+    old = checkpoint.extra.get("structure")
+    return compare(old, identity.structure, policy, same_spark=same_spark)
 
 
 def refuse_changes(store: CheckpointStore, verdict: Verdict) -> None:

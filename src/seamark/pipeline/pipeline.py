@@ -21,6 +21,7 @@ from seamark.pipeline.settings import Settings
 from seamark.pipeline.topology import Verdict, structure_of
 from seamark.sinks.contract import Sink
 from seamark.spark.logs import SHUFFLE_PARTITIONS
+from seamark.spark.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.spark.plan import Sources
 from seamark.spark.versions import session_of
@@ -137,9 +138,15 @@ class Pipeline:
 
     def _compiled(self) -> tuple[Compiled, Identity]:
         compiled = compile_outputs(list(self._outputs.values()), self._sources)
-        partitions = int(self._session().conf.get(SHUFFLE_PARTITIONS) or 0)
+        conf = self._session().conf
+        partitions = int(conf.get(SHUFFLE_PARTITIONS) or 0)
         structure = structure_of(
-            self.name, self._output_mode, self._sources.info, compiled, partitions
+            self.name,
+            self._output_mode,
+            self._sources.info,
+            compiled,
+            partitions,
+            lossy_options({key: conf.get(key) or "" for key in SESSION_SETTINGS}),
         )
         return compiled, Identity(
             self.name,
@@ -149,6 +156,7 @@ class Pipeline:
             tuple(self._outputs),
             compiled.tables,
             {name: output.sink.guarantee.value for name, output in self._outputs.items()},
+            self._session().version,
         )
 
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:

@@ -40,7 +40,7 @@ from seamark.pipeline.finishing import (
     sinks_ahead,
     take_back_abandoned,
 )
-from seamark.pipeline.judging import judge, refuse_changes
+from seamark.pipeline.judging import judge, refuse_changes, verdict_on
 from seamark.pipeline.lineage import Lineage
 from seamark.pipeline.remapping import remap_sources
 from seamark.pipeline.report import RecoveryReport
@@ -51,9 +51,10 @@ from seamark.pipeline.stored_plans import (
     refuse_unknown_rows,
     stored_plans,
 )
-from seamark.pipeline.topology import Fit, Policy, compare
+from seamark.pipeline.topology import Fit, Policy
 from seamark.sinks.contract import Plan
 from seamark.spark.chain import Chain, chain_of
+from seamark.spark.lossy_options import recorded_losses
 from seamark.spark.restore import difference, install_plan, keep, read_plan, restore
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore
@@ -108,10 +109,12 @@ class Recovery:
         walk = self._store.recover_latest_validated()
         chosen = self._chosen(walk)
         timeline = claim.timeline
-        old = chosen.extra.get("structure") if chosen is not None else None
-        verdict = compare(old, self._identity.structure, self._policy)
+        verdict = verdict_on(chosen, self._identity, self._policy)
         refuse_changes(self._store, verdict)
         self._notes += verdict.changes
+        self._notes += [
+            w for w in recorded_losses(self._identity.structure) if w not in verdict.changes
+        ]
         is_reset = verdict.fit is Fit.RESET
         if is_reset:
             self._refuse_reset_after_damage(walk)

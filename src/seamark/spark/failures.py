@@ -29,6 +29,12 @@ _KNOWN: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
         "Bring the file back: the epoch runs again on exactly the rows that it was planned for.",
     ),
     (
+        re.compile(r"STATE_STORE_(?:KEY|VALUE|\w*)_?SCHEMA_NOT_COMPATIBLE|STATE_SCHEMA_"),
+        "the state in the checkpoint does not fit what the pipeline computes now",
+        "Spark cannot load state of another shape. Undo the change of keys, functions or columns, "
+        "or give the changed pipeline a store of its own, or start anew with policy='auto_reset'.",
+    ),
+    (
         re.compile(r"CANNOT_LOAD_STATE_STORE|STATE_STORE_"),
         "Spark cannot load its state",
         "Start again: the working copy is compared with the checkpoint and rebuilt if it differs.",

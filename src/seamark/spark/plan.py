@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.spark.lossy_options import lossy_options
 from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _STATEFUL: Final = {
     "FlatMapGroupsWithState": "flatMapGroupsWithState",
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "TransformWithState": "transformWithState",
-    "TransformWithStateInPandas": "transformWithStateInPandas",
+    "TransformWithStateInPandas": "transformWithState",  # its name in Spark 4.0
     "TransformWithStateInPySpark": "transformWithState",
     "Join": "stream-stream join",
 }
@@ -60,6 +61,10 @@ class SourceInfo:
 
     format: str
     options: dict[str, str]
+    may_lose: dict[str, str] = field(default_factory=dict)
+    """Options that let rows be skipped without an error."""
+    begins: str = ""
+    """Where the first start begins, when that is not with the first row."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,12 @@ class Sources:
         self._names.put(key, name)
         self.info[name] = _describe(streams[0])
 
+    def name_of(self, leaf: Any) -> str:
+        """The name of the stream that a leaf of a plan is; ``table`` for anything else."""
+        if self._names is None or not leaf.isStreaming():
+            return "table"
+        return str(self._names.get(_identity(leaf)) or "table")
+
     def of(self, plan: Any) -> list[str]:
         """Names of the streams below a plan, leaf by leaf, as the offset log lists them."""
         found = []
@@ -123,7 +134,7 @@ class Sources:
                 node_id = str(node.nodeId().toString())
                 column = str(node.eventTime().name())
                 sources = tuple(dict.fromkeys(self.of(node)))
-                found[node_id] = WatermarkInfo(node_id, column, _delay_ms(node), sources)
+                found[node_id] = WatermarkInfo(node_id, column, delay_ms(node), sources)
         return list(found.values())
 
 
@@ -147,17 +158,17 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 def stateful_operators(plan: Any) -> list[str]:
     """What keeps state below a plan, in words, in the order of the plan."""
-    found = []
-    for node in nodes(plan):
-        kind = _STATEFUL.get(node.getClass().getSimpleName())
-        if kind is None or not node.isStreaming():
-            continue
-        if kind == "stream-stream join" and not all(
-            c.isStreaming() for c in _each(node.children())
-        ):
-            continue  # a join with a table keeps nothing
-        found.append(kind)
-    return found
+    return [kind for node in nodes(plan) if (kind := stateful_kind(node)) is not None]
+
+
+def stateful_kind(node: Any) -> str | None:
+    """What a node keeps state for, in words, or None when it keeps none."""
+    kind = _STATEFUL.get(node.getClass().getSimpleName())
+    if kind is None or not node.isStreaming():
+        return None
+    if kind == "stream-stream join" and not all(c.isStreaming() for c in _each(node.children())):
+        return None  # a join with a table keeps nothing
+    return kind
 
 
 def _identity(leaf: Any) -> Any:
@@ -193,10 +204,23 @@ def _describe(leaf: Any) -> SourceInfo:
     allowed = {
         key.lower(): _redacted(value) for key, value in found.items() if key.lower() in harmless
     }
-    return SourceInfo(name, dict(sorted(allowed.items())))
+    return SourceInfo(
+        name, dict(sorted(allowed.items())), lossy_options(found), _beginning(name, found)
+    )
 
 
-def _delay_ms(node: Any) -> int:
+def _beginning(format_name: str, options: dict[str, str]) -> str:
+    """Kafka's default for a stream is to begin with what arrives after the first start."""
+    given = {key.lower(): value for key, value in options.items()}
+    start = given.get("startingoffsets", "latest")
+    by_time = {"startingtimestamp", "startingoffsetsbytimestamp"} & given.keys()
+    if format_name != "kafka" or start != "latest" or by_time:
+        return ""
+    return "begins with what arrives after the first start (startingOffsets=latest)"
+
+
+def delay_ms(node: Any) -> int:
+    """The delay of a watermark."""
     delay = node.delay()
     period = delay.extractAsPeriod()
     # Spark counts a month as 31 days here too

@@ -1,0 +1,184 @@
+"""Changed computations are told in words, and told apart from what Spark may word anew. Pure."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from seamark.pipeline.computed_changes import computed_changes, operator_words, shape_change
+from seamark.pipeline.topology import Fit, compare
+
+BARS: list[dict[str, Any]] = [
+    {
+        "operator": "aggregation",
+        "keys": [{"window": "time", "of": "t", "length": "10 seconds", "slide": "10 seconds"}, "k"],
+        "functions": ["count(1)", "sum(v)"],
+        "state": {"keys": "struct<start:timestamp,end:timestamp>, int", "values": "bigint, bigint"},
+    },
+    {"operator": "watermark", "of": "t", "delay": "10 seconds"},
+]
+JOIN: list[dict[str, Any]] = [
+    {"operator": "stream-stream join", "type": "inner", "condition": "(id = order)"}
+]
+
+
+def bars(number: int = 0, **parts: Any) -> list[dict[str, Any]]:
+    made = copy.deepcopy(BARS)
+    made[number].update(parts)
+    return made
+
+
+def window(**parts: str) -> list[dict[str, Any]]:
+    made = copy.deepcopy(BARS)
+    made[0]["keys"][0].update(parts)
+    return made
+
+
+def structure(
+    computes: dict[str, Any] | None,
+    form: int | None = 1,
+    may_lose: dict[str, str] | None = None,
+    **changed: Any,
+) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "name": "trades",
+        "output_mode": "append",
+        "state_partitions": 4,
+        "sources": {"trades": {"format": "kafka", "options": {}, "may_lose": may_lose or {}}},
+        "sinks": {"bars": {"kind": "files", "target": "/b", "options": {}, "columns": []}},
+        "operators": ["bars: aggregation"],
+        "form": form,
+        "computes": computes,
+    }
+    if form is None:  # as they were before any of this was recorded
+        del made["form"], made["computes"], made["sources"]["trades"]["may_lose"]
+    return made | changed
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (window(length="20 seconds", slide="20 seconds"), "window length 10 seconds → 20 seconds"),
+        (window(slide="5 seconds"), "window slide 10 seconds → 5 seconds"),
+        (window(offset="3 seconds"), "window offset none → 3 seconds"),
+        (window(of="u"), "window column t → u"),
+        (bars(1, delay="1 minute"), "watermark delay 10 seconds → 1 minute"),
+        (bars(1, of="u"), "watermark column t → u"),
+        (bars(keys=[BARS[0]["keys"][0], "(k % 2)"]), "key k → (k % 2)"),
+        (bars(functions=["count(1)", "sum(w)"]), "sum(v) → sum(w)"),
+        (bars(functions=["count(1)"]), "sum(v) was removed"),
+        (bars(functions=["count(1)", "sum(v)", "max(v)"]), "max(v) was added"),
+        (
+            bars(functions=["sum(v)", "count(1)"]),
+            "functions (count(1), sum(v)) → (sum(v), count(1))",
+        ),
+        (BARS[:1], "watermark of t, 10 seconds was removed"),
+    ],
+)
+def test_a_changed_computation_is_refused_in_words(new: list[dict[str, Any]], words: str) -> None:
+    verdict = compare(structure({"bars": BARS}), structure({"bars": new}), "strict")
+    assert verdict.fit is Fit.REFUSED
+    assert verdict.changes == [f"output 'bars': {words}"]
+    assert "policy='warn'" in verdict.hint
+    assert "mixed" in verdict.hint
+
+
+def test_a_changed_join_is_told_by_its_type_and_condition() -> None:
+    new = [{**JOIN[0], "type": "left outer", "condition": "(id = other)"}]
+    assert [change.words for change in computed_changes({"paid": JOIN}, {"paid": new})] == [
+        "output 'paid': stream-stream join condition (id = order) → (id = other)",
+        "output 'paid': stream-stream join type inner → left outer",
+    ]
+
+
+def test_warn_goes_on_with_other_computations_that_fit_the_state() -> None:
+    verdict = compare(
+        structure({"bars": BARS}), structure({"bars": bars(1, delay="1 minute")}), "warn"
+    )
+    assert verdict.fit is Fit.GOES_ON
+    assert verdict.changes == ["output 'bars': watermark delay 10 seconds → 1 minute"]
+
+
+@pytest.mark.parametrize(
+    ("part", "types"), [("values", "bigint, bigint, int"), ("keys", "string, int")]
+)
+def test_state_of_another_shape_is_refused_also_by_warn(part: str, types: str) -> None:
+    new = bars(functions=["count(1)", "sum(v)", "max(v)"], state={**BARS[0]["state"], part: types})
+    assert types in shape_change({"bars": BARS}, {"bars": new})
+    for policy in ("strict", "warn"):
+        verdict = compare(structure({"bars": BARS}), structure({"bars": new}), policy)
+        assert verdict.fit is Fit.REFUSED
+        assert "Spark cannot load state of another shape" in verdict.hint
+        assert f"output 'bars': the {part} in the state" in verdict.hint
+        assert "auto_reset" in verdict.hint
+    reset = compare(structure({"bars": BARS}), structure({"bars": new}), "auto_reset")
+    assert reset.fit is Fit.RESET
+
+
+def test_another_spark_may_word_an_expression_anew_but_not_change_a_number() -> None:
+    old = structure({"bars": BARS})
+    reworded = structure({"bars": bars(functions=["count(1)", "sum(CAST(v AS BIGINT))"])})
+    verdict = compare(old, reworded, "strict", same_spark=False)
+    assert verdict.fit is Fit.GOES_ON
+    assert verdict.changes == ["output 'bars': sum(v) → sum(CAST(v AS BIGINT))"]
+    longer = structure({"bars": window(length="20 seconds", slide="20 seconds")})
+    assert compare(old, longer, "strict", same_spark=False).fit is Fit.REFUSED
+
+
+def test_a_checkpoint_from_before_computations_were_recorded_goes_on_with_a_word_about_it() -> None:
+    old = structure(None, form=None)
+    new = structure({"bars": BARS}, may_lose={"failOnDataLoss": "false"})
+    verdict = compare(old, new, "strict")
+    assert verdict.fit is Fit.GOES_ON
+    assert len(verdict.changes) == 1
+    assert "does not say what its operators compute" in verdict.changes[0]
+    stateless = structure({}, operators=[])
+    assert compare(structure(None, form=None, operators=[]), stateless, "strict").changes == []
+
+
+@pytest.mark.parametrize("odd", [None, [], {"bars": {}}, {"bars": [1]}, {"bars": [{}]}])
+def test_computations_that_cannot_be_read_do_not_stop_the_comparison(odd: Any) -> None:
+    compare(structure(odd), structure({"bars": BARS}), "strict")
+
+
+def test_another_sink_may_bring_computations_of_its_own_without_state() -> None:
+    sinks = structure({})["sinks"]
+    new = structure({"bars": BARS, "late": [BARS[1]]}, sinks={**sinks, "late": sinks["bars"]})
+    assert compare(structure({"bars": BARS}), new, "strict").fit is Fit.GOES_ON
+
+
+# options that may lose rows
+
+
+def test_an_option_that_may_lose_rows_is_refused_when_it_is_added() -> None:
+    old, new = structure({}), structure({}, may_lose={"failOnDataLoss": "false"})
+    verdict = compare(old, new, "strict")
+    assert verdict.fit is Fit.REFUSED
+    assert verdict.changes == [
+        "source 'trades' may lose rows by failOnDataLoss=false: rows that the source has deleted "
+        "are skipped"
+    ]
+    assert compare(old, new, "warn").fit is Fit.GOES_ON
+
+
+def test_an_option_that_may_lose_rows_may_be_taken_away() -> None:
+    old, new = structure({}, may_lose={"failOnDataLoss": "false"}), structure({})
+    verdict = compare(old, new, "strict")
+    assert verdict.fit is Fit.GOES_ON
+    assert verdict.changes == ["source 'trades': failOnDataLoss is no longer false"]
+    assert compare(old, old, "strict").fit is Fit.SAME
+
+
+def test_spark_4_0_and_newer_name_the_same_operator() -> None:
+    old = structure({}, operators=["bars: transformWithStateInPandas"])
+    assert compare(old, structure({}, operators=["bars: transformWithState"]), "strict").fit is (
+        Fit.GOES_ON
+    )
+
+
+def test_an_operator_is_told_in_one_line() -> None:
+    words = operator_words(BARS[0])
+    assert words == (" · by window(t, length 10 seconds, slide 10 seconds), k · count(1), sum(v)")
+    assert operator_words({"operator": "limit", "rows": "10"}) == " · rows 10"
