@@ -11,6 +11,7 @@
     │   ├── FormatTooNewError         6  written by a newer Seamark
     │   ├── LineageError              6  a sink shows something else than the checkpoint says
     │   └── PositionUnavailable       6  a source no longer has what is to be read again
+    ├── SourceUnavailableError        7  a source does not answer, or not to us (OSError)
     └── StoreUnavailableError         7  an I/O error that proves nothing about the data (OSError)
         └── OutcomeUnknownError       7  a write may or may not have happened
 
@@ -106,6 +107,12 @@ class PositionUnavailable(RefusedError):
     def __reduce__(self) -> tuple[object, ...]:
         told = (self.what, self.where, self.hint, self.source, self.requested, self.earliest)
         return (_rebuild_position, told)
+
+
+class SourceUnavailableError(SeamarkError, OSError):
+    """A source cannot be reached, refuses the login, or does not know what is to be read."""
+
+    exit_code = 7
 
 
 class StoreUnavailableError(SeamarkError, OSError):

@@ -24,6 +24,7 @@ from tests.pipeline.workloads import (
     run,
     settings_of,
     windowed,
+    write_input,
 )
 
 if TYPE_CHECKING:
@@ -99,10 +100,11 @@ def by_window(
 
 
 def test_a_changed_window_delay_or_key_is_noticed_although_the_state_looks_the_same(
-    spark: SparkSession, input_folder: Path, tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     from pyspark.sql import functions as f
 
+    input_folder = write_input(tmp_path / "input", epochs=1)
     bars(spark, input_folder, tmp_path, by_window).run()
 
     def checked(wanted: Callable[[DataFrame], DataFrame]) -> Verdict:
@@ -133,8 +135,10 @@ def test_a_changed_window_delay_or_key_is_noticed_although_the_state_looks_the_s
 
 
 def test_options_that_may_lose_rows_are_told_before_and_at_the_start(
-    spark: SparkSession, input_folder: Path, tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
+    input_folder = write_input(tmp_path / "input", epochs=1)
+
     def build(**options: str) -> Pipeline:
         p = Pipeline("lossy", tmp_path / "store")
         reader = spark.readStream.schema("id int, k int").options(**options)
@@ -354,6 +358,50 @@ def test_a_function_that_ends_the_program_does_not_leave_spark_waiting(
     p.sink("left", source, ForeachBatchSink(leave))
     with pytest.raises(SystemExit):
         p.run(timeout=30)
+
+
+def test_an_error_of_a_function_is_told_with_its_sink_and_epoch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    input_folder = write_input(tmp_path / "input", epochs=1)
+
+    def to_lake(df: DataFrame, epoch: int) -> None:
+        if epoch == 2:
+            raise ValueError(f"no such table, password={SECRET}")
+
+    p = Pipeline("failing", tmp_path / "store")
+    p.sink("lake", p.source("orders", orders(spark, input_folder)), ForeachBatchSink(to_lake))
+    with pytest.raises(SeamarkError, match="sink 'lake' failed in epoch 2") as failed:
+        p.run()
+    assert "to_lake: ValueError: no such table" in str(failed.value)
+    assert SECRET not in str(failed.value)
+    assert isinstance(failed.value.__cause__, ValueError)
+
+
+def test_an_error_of_spark_inside_a_function_names_the_sink_and_the_epoch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    input_folder = write_input(tmp_path / "input", epochs=1)
+
+    def misspelt(df: DataFrame, epoch: int) -> None:
+        df.select("no_such_column").collect()
+
+    p = Pipeline("failing", tmp_path / "store")
+    p.sink("lake", p.source("orders", orders(spark, input_folder)), ForeachBatchSink(misspelt))
+    with pytest.raises(SeamarkError, match="no_such_column") as failed:
+        p.run()
+    assert "while sink 'lake' was written in epoch 1" in str(failed.value)
+
+
+def test_a_missing_connector_is_told_with_the_package_that_it_comes_in(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    p = Pipeline("trades", tmp_path / "store")
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "localhost:1")
+    with pytest.raises(RefusedError, match="no connector for kafka") as refused:
+        p.source("trades", reader.option("subscribe", "trades"))
+    assert f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}" in str(refused.value)
+    assert "spark.jars.packages" in str(refused.value)
 
 
 def test_what_a_sink_raises_is_what_the_caller_gets(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,10 @@ class Identity:
     guarantees: Mapping[str, str]
     """What a reader of each sink can rely on, in words."""
     spark_version: str = ""
+    source_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source: the id of each topic, which another topic of the same name has not."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where sources are read from, to be named in errors."""
 
     @cached_property
     def config_hash(self) -> int:
@@ -109,6 +113,8 @@ def draft(
         "sink_guarantees": dict(identity.guarantees),
         "spark_version": identity.spark_version,
     }
+    if identity.source_ids:
+        extra["source_ids"] = {name: dict(ids) for name, ids in identity.source_ids.items()}
     return CheckpointManifest.new(
         checkpoint_id,
         epoch=epoch.number,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.draft import Identity
@@ -35,7 +38,34 @@ def verdict_on(
     made_by = str(checkpoint.extra.get("spark_version") or "")
     same_spark = made_by.split(".")[:2] == identity.spark_version.split(".")[:2]
     old = checkpoint.extra.get("structure")
-    return compare(old, identity.structure, policy, same_spark=same_spark)
+    verdict = compare(old, identity.structure, policy, same_spark=same_spark)
+    replaced = other_topics(checkpoint.extra.get("source_ids"), identity.source_ids)
+    if not replaced or verdict.fit in (Fit.REFUSED, Fit.RESET):
+        return verdict
+    changes = [*verdict.changes, *replaced]
+    if policy == "warn":
+        return Verdict(Fit.GOES_ON, changes)
+    if policy == "auto_reset":
+        return Verdict(Fit.RESET, changes)
+    return Verdict(
+        Fit.REFUSED,
+        changes,
+        hint="Rows of the new topic that lie before the old position would never be read. Start "
+        "anew with policy='auto_reset' or a new store, or go on from the old position once with "
+        "policy='warn'.",
+    )
+
+
+def other_topics(old: Any, new: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Topics that have the name of one that was read, and are not it. Pure."""
+    before = old if isinstance(old, dict) else {}
+    return [
+        f"source {source!r}: the topic {topic!r} was deleted and made again, and the position in "
+        "the checkpoint is one of the old topic"
+        for source, ids in new.items()
+        for topic, found in ids.items()
+        if isinstance(before.get(source), dict) and before[source].get(topic, found) != found
+    ]
 
 
 def refuse_changes(store: CheckpointStore, verdict: Verdict) -> None:

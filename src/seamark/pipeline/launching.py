@@ -169,6 +169,7 @@ class Launcher:
             self._held.close,
             self._settings.stop_timeout,
             lambda epoch: epoch == 0 or os.path.exists(recovered.copy.path(f"commits/{epoch - 1}")),
+            self._identity.addresses,
         )
 
     def _launch(

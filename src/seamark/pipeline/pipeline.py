@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from seamark.errors import InvalidInputError, RefusedError
@@ -20,6 +20,8 @@ from seamark.pipeline.run import Run
 from seamark.pipeline.settings import Settings
 from seamark.pipeline.topology import Verdict, structure_of
 from seamark.sinks.contract import Sink
+from seamark.spark.failures import explained, is_of_spark
+from seamark.spark.kafka_look import address_of, topic_ids
 from seamark.spark.logs import SHUFFLE_PARTITIONS
 from seamark.spark.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.placement import states_beside, watch_partitioned_state
@@ -29,6 +31,7 @@ from seamark.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 OutputMode = Literal["append", "update", "complete"]
 
@@ -91,14 +94,19 @@ class Pipeline:
 
     # declaring
 
-    def source(self, name: str, df: DataFrame) -> DataFrame:
-        """Declare a stream under a name that stays the same in every checkpoint; build on it."""
+    def source(self, name: str, df: DataFrame | DataStreamReader) -> DataFrame:
+        """Declare a stream under a name that stays the same in every checkpoint; build on it.
+
+        ``df`` is the result of ``spark.readStream…load()``, or the reader without ``.load()``: then
+        a missing connector is told with the package that it comes in.
+        """
         check_name(name, "source name")
-        self._use(df)
+        stream = _loaded(df)
+        self._use(stream)
         if name in self._sources.info:
             raise InvalidInputError(f"there is a source {name!r} already")
-        self._sources.add(name, df)
-        return df
+        self._sources.add(name, stream)
+        return stream
 
     def sink(self, name: str, df: DataFrame, sink: Sink) -> None:
         """Declare where the rows of an output go."""
@@ -157,7 +165,22 @@ class Pipeline:
             compiled.tables,
             {name: output.sink.guarantee.value for name, output in self._outputs.items()},
             self._session().version,
+            addresses=self._addresses(compiled),
         )
+
+    def _addresses(self, compiled: Compiled) -> dict[str, str]:
+        found = {name: self._sources.options_of(name) for name in dict.fromkeys(compiled.leaves)}
+        return {name: at for name, options in found.items() if (at := address_of(options))}
+
+    def _topic_ids(self, identity: Identity) -> dict[str, dict[str, str]]:
+        """Look whether Kafka answers, and which topics it has, before anything is started."""
+        patience = self.settings.source_timeout
+        if not patience:
+            return {}
+        return {
+            name: topic_ids(self._session(), name, self._sources.options_of(name), patience)
+            for name in identity.addresses
+        }
 
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:
         """Go back to an earlier checkpoint for good: the next start goes on from its epoch.
@@ -184,6 +207,7 @@ class Pipeline:
         Returns when the store is claimed, the last epoch finished and the query started.
         """
         compiled, identity = self._compiled()
+        identity = replace(identity, source_ids=self._topic_ids(identity))
         launcher = Launcher(
             self._session(),
             compiled,
@@ -206,3 +230,21 @@ class Pipeline:
         run = self.start({"availableNow": True} if available_now else None)
         run.wait_with_signals(timeout)
         return run
+
+
+def _loaded(reader: Any) -> DataFrame:
+    if hasattr(reader, "isStreaming"):
+        stream: DataFrame = reader
+        return stream
+    if not hasattr(reader, "load"):
+        raise InvalidInputError(
+            f"a source is a stream, not {type(reader).__name__}",
+            hint="Give source() what spark.readStream…load() returns.",
+        )
+    try:
+        loaded: DataFrame = reader.load()
+    except Exception as error:
+        if is_of_spark(error):
+            raise explained(error) from error
+        raise
+    return loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +40,7 @@ class Run:
         close: Callable[[], None],
         stop_timeout: float,
         is_noted: Callable[[int], bool],
+        addresses: Mapping[str, str],
     ) -> None:
         self._coordinator = coordinator
         self.report = report
@@ -50,6 +51,7 @@ class Run:
         self._close = close
         self._stop_timeout = stop_timeout
         self._is_noted = is_noted
+        self._addresses = addresses
         self._changing = threading.Lock()
         self._query = launch()
         self._ended = threading.Event()
@@ -180,10 +182,10 @@ class Run:
         if self._cut_off:
             return None  # whatever the epoch failed with, it was asked for
         if failure is not None:
-            return explained(failure) if is_of_spark(failure) else failure
+            return explained(failure, self._addresses) if is_of_spark(failure) else failure
         if error is None or self._coordinator.stopping.is_set():
             return None
-        return self._coordinator.cause_of(explained(error))
+        return self._coordinator.cause_of(explained(error, self._addresses))
 
     # signals
 

@@ -51,6 +51,8 @@ class Settings:
     """How long a stop waits for the running epoch."""
     store_timeout: float = 60.0
     """How long a store that does not answer, or a full disk, is tried again."""
+    source_timeout: float = 15.0
+    """How long Kafka is waited for before the start; with 0 it is not looked at."""
     step_timeouts: Mapping[Step, float] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
     commit_tries: int = 3
     coalesce: int | Literal["auto"] | None = "auto"
@@ -66,6 +68,7 @@ class Settings:
         check_number("commit_tries", self.commit_tries, 1, 1000)
         check_span("stop_timeout", self.stop_timeout)
         check_span("store_timeout", self.store_timeout)
+        check_span("source_timeout", self.source_timeout)
         if self.policy not in ("strict", "warn", "auto_reset"):
             raise InvalidInputError(
                 f"policy must be 'strict', 'warn' or 'auto_reset', not {self.policy!r}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -22,6 +23,7 @@ from seamark.pipeline.epoch import EpochRun
 from seamark.pipeline.patience import patiently
 from seamark.pipeline.settings import Settings, Step
 from seamark.sinks.contract import Committable
+from seamark.spark.failures import is_of_spark
 from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -39,6 +41,31 @@ _MESSAGE_LIMIT: Final = 1000
 
 class StepTimeout(SeamarkError):
     """A sink did not finish a step in time."""
+
+
+class SinkFailed(SeamarkError):
+    """A sink raised an error of its own, which is the cause of this one."""
+
+
+@contextmanager
+def _named(output: Output, epoch: int) -> Iterator[None]:
+    """Say of an error which sink it comes from, and in which epoch."""
+    try:
+        yield
+    except SeamarkError:
+        raise
+    except Exception as error:
+        if is_of_spark(error):
+            # it may as well come from a source: both are told, with what Spark says
+            error.add_note(f"while sink {output.name!r} was written in epoch {epoch}")
+            raise
+        described = output.sink.describe()
+        raise SinkFailed(
+            f"sink {output.name!r} failed in epoch {epoch}",
+            where=f"{described.kind} {described.target}: "
+            + _redacted(f"{type(error).__name__}: {error}")[:_MESSAGE_LIMIT],
+            hint="The epoch is not decided. The next start runs it again, on the same rows.",
+        ) from error
 
 
 class SinkCrew:
@@ -98,7 +125,8 @@ class SinkCrew:
     ) -> None:
         if output.sink.shows_at_once:
             check_claim()
-        output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
+        with _named(output, epoch.number):
+            output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
 
     def _narrowed(self, batch: DataFrame) -> DataFrame:
         wanted = self._settings.coalesce

@@ -82,6 +82,7 @@ class Sources:
 
     def __init__(self) -> None:
         self._names: Any = None
+        self._leaves: dict[str, Any] = {}
         self.info: dict[str, SourceInfo] = {}
 
     def add(self, name: str, df: DataFrame) -> None:
@@ -101,7 +102,12 @@ class Sources:
         if known is not None:
             raise InvalidInputError(f"source {name!r} is the same stream as {known!r}")
         self._names.put(key, name)
+        self._leaves[name] = streams[0]
         self.info[name] = _describe(streams[0])
+
+    def options_of(self, name: str) -> dict[str, str]:
+        """All options of a source, its secrets among them, by their names in lower case."""
+        return {key.lower(): value for key, value in _options(self._leaves[name])[1].items()}
 
     def name_of(self, leaf: Any) -> str:
         """The name of the stream that a leaf of a plan is; ``table`` for anything else."""
@@ -184,21 +190,22 @@ def _identity(leaf: Any) -> Any:
     )
 
 
-def _describe(leaf: Any) -> SourceInfo:
+def _options(leaf: Any) -> tuple[str, dict[str, str]]:
+    """The format of a stream, and its options."""
     kind = leaf.getClass().getSimpleName()
-    if kind == "StreamingRelation":
-        options, name = leaf.dataSource().options(), str(leaf.dataSource().className())
-    elif kind == "StreamingRelationV2":
-        options, name = leaf.extraOptions(), str(leaf.sourceName())
-    else:
-        return SourceInfo(kind, {})
-    pairs = options.asCaseSensitiveMap() if kind == "StreamingRelationV2" else None
     found: dict[str, str] = {}
-    if pairs is not None:
-        found = {str(k): str(pairs.get(k)) for k in pairs.keySet().toArray()}
-    else:
-        for pair in _each(options.toSeq()):
+    if kind == "StreamingRelation":
+        for pair in _each(leaf.dataSource().options().toSeq()):
             found[str(pair._1())] = str(pair._2())
+        return str(leaf.dataSource().className()), found
+    if kind == "StreamingRelationV2":
+        pairs = leaf.extraOptions().asCaseSensitiveMap()
+        return str(leaf.sourceName()), {str(k): str(pairs.get(k)) for k in pairs.keySet().toArray()}
+    return kind, found
+
+
+def _describe(leaf: Any) -> SourceInfo:
+    name, found = _options(leaf)
     name = name.rsplit(".", 1)[-1]
     harmless = _SECRET_FREE | _SECRET_FREE_IN.get(name, frozenset())
     allowed = {
