@@ -21,7 +21,7 @@ $(shell while read -r program; do test -x "$$program" || rm -f .venv/servers.sta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark matrix chaos bench lint types format clean
+.PHONY: help demo test test-spark integration matrix chaos bench lint types format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +32,14 @@ demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the
 	@.venv/bin/seamark demo $(ARGS)
 
 test: .venv/servers.stamp ## run the tests, also those in one warm Spark
-	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not chaos" $(ARGS)
+	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not chaos and not integration" $(ARGS)
 	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(ARGS)
 
 test-spark: .venv/servers.stamp ## run the long tests with Spark: real kills, a cluster, the demo
 	@$(RUN) pytest -n 2 --dist worksteal -m "spark and not chaos" $(ARGS)
+
+integration: .venv/kafka.stamp ## run the tests against a real Kafka; needs Maven
+	@$(RUN) pytest -m integration $(ARGS)
 
 matrix: .venv-oldest/test.stamp .venv/servers.stamp ## run the tests in Spark on the oldest and newest
 	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(ARGS)
@@ -81,6 +84,10 @@ clean: ## remove .venv, caches and what the demo left
 # run says what it skips.
 .venv/servers.stamp: | .venv/test.stamp
 	@$(RUN) tools.servers --stamp $@
+
+# Kafka and Spark's connector to it. Without Maven there is no stamp, and each run says what it skips.
+.venv/kafka.stamp: | .venv/test.stamp
+	@$(RUN) tools.kafka --stamp $@
 
 .venv-oldest/test.stamp: pyproject.toml
 	@sh tools/check_python.sh $(PYTHON)
