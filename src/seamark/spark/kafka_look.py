@@ -7,18 +7,18 @@ The look is made by Kafka's own client in Spark's JVM, with the options of the s
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from seamark._logs import logger_named
 from seamark.errors import SourceUnavailableError
 from seamark.spark.failures import explained
 from seamark.store.secrets import Redactor
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 SERVERS: Final = "kafka.bootstrap.servers"
 _TOKENS: Final = "spark.kafka.clusters."
