@@ -67,6 +67,22 @@ def _most_used() -> int:
     return 1024 * next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line)
 
 
+# large files
+
+
+def test_a_file_that_is_one_large_hole_is_refused_and_not_read(tmp_path: Path) -> None:
+    make_copy(tmp_path, 2)
+    for path in ("offsets/1", "state/0/0/2.delta"):
+        with open(tmp_path / path, "r+b") as file:
+            file.truncate(1 << 40)
+        with bounded_memory(), pytest.raises(RefusedError, match="is the most"):
+            LocalDirectory(tmp_path).read(path)
+    with bounded_memory(), pytest.raises(RefusedError):
+        batch_at(Tree.of(LocalDirectory(tmp_path)), 1)
+    with bounded_memory():
+        assert looked_at(tmp_path).findings
+
+
 # compressed state files
 
 

@@ -12,6 +12,9 @@ from typing import Final
 
 MIB: Final = 1 << 20
 
+LARGEST_FILE: Final = 1 << 30
+"""The largest file of a checkpoint directory or sink that is read as a whole."""
+
 # state files of Spark
 
 UNPACKED_FLOOR: Final = 32 * MIB

@@ -17,7 +17,7 @@ from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Receipt
 from seamark.sinks.fitness import check_token
 from seamark.sinks.folders import remove_tree
-from seamark.store.posix import open_to_read, open_to_write, read_all, sync_folder, write_all
+from seamark.store.posix import open_to_read, open_to_write, read_file, sync_folder, write_all
 from seamark.store.sealed import seal, unseal
 
 RECORD: Final = "_seamark.json"
@@ -108,13 +108,10 @@ def seal_epoch(folder: str, receipt: Receipt) -> tuple[Sealed, Versions]:
 def read_record(folder: str) -> Sealed | None:
     """The record of an epoch's folder, or None when there is none."""
     path = f"{folder}/{RECORD}"
-    fd = open_to_read(path)
-    if fd is None:
-        return None
     try:
-        data = read_all(fd, os.fstat(fd).st_size + 1)
-    finally:
-        os.close(fd)
+        data = read_file(folder, RECORD)
+    except FileNotFoundError:
+        return None
     try:
         document = unseal(data)
         version = msgspec.json.decode(document, type=dict[str, msgspec.Raw]).get("version")

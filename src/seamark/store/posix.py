@@ -9,7 +9,8 @@ import stat
 import time
 from typing import Final
 
-from seamark.errors import DamageError, StoreUnavailableError
+from seamark.errors import DamageError, RefusedError, StoreUnavailableError
+from seamark.limits import LARGEST_FILE
 from seamark.store.blobs import Buffer, Entry
 from seamark.store.os_errors import telling
 
@@ -210,14 +211,20 @@ def create_beside(path: str, mode: int = 0o666) -> tuple[int, str]:
 
 
 def read_file(root: str, relative: str) -> bytes:
-    """The bytes of a regular file below a folder; FileNotFoundError when there is none."""
+    """The bytes of a regular file below a folder; FileNotFoundError when there is none.
+
+    :class:`RefusedError` for one that is too large, be it that most of it is a hole.
+    """
     path = f"{root}/{relative}"
     fd = open_to_read(path)
     if fd is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
         require_inside(root, path)
-        return read_all(fd, os.fstat(fd).st_size + 1)
+        size = os.fstat(fd).st_size
+        if size > LARGEST_FILE:
+            raise RefusedError(f"{path} has {size} bytes, and {LARGEST_FILE} is the most")
+        return read_all(fd, size + 1)
     finally:
         os.close(fd)
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, RefusedError
 from seamark.spark.checkpoint_files import DEFAULT_STORE, StatefulOperator
 from seamark.spark.native.places.directory import Directory, FileEntry, Tree
 from seamark.spark.state_files import SST_FOLDER
@@ -55,7 +55,7 @@ class Seen(Tree):
             return None
         try:
             return self.directory.read(path)
-        except (FileNotFoundError, DamageError):  # removed, or a folder by now
+        except (FileNotFoundError, DamageError, RefusedError):  # removed, a folder, far too large
             return None
 
     def data(self, path: str) -> bytes | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from seamark.errors import InvalidInputError
+from seamark.limits import LARGEST_FILE
 from seamark.spark.native.places.directory import Directory, FileEntry, newest_of
 from seamark.store.blobs import KeyExists
 from seamark.store.opening import open_blobs
-
-_LARGEST: Final = 1 << 40
 
 
 class ObjectDirectory(Directory):
@@ -44,7 +43,7 @@ class ObjectDirectory(Directory):
 
     def read(self, path: str) -> bytes:
         """See :class:`Directory`."""
-        found = self._blobs.read(path, _LARGEST)
+        found = self._blobs.read(path, LARGEST_FILE)
         if found is None:
             raise FileNotFoundError(path)
         return found.data
@@ -57,7 +56,7 @@ class ObjectDirectory(Directory):
         try:
             self._blobs.create(path, data)
         except KeyExists:
-            there = self._blobs.read(path, _LARGEST)
+            there = self._blobs.read(path, LARGEST_FILE)
             if there is not None and there.data != data:
                 self._blobs.replace(path, data, there.tag)
 
