@@ -132,7 +132,8 @@ def _usable(kept: StoredPlan, follows: str, leaves: tuple[str, ...], where: str)
             where=f"{where}: it reads {', '.join(kept.leaves)}; the pipeline now reads "
             f"{', '.join(leaves)}",
             hint="Start once with the sinks as they were, so that the epoch can be finished, then "
-            "change them.",
+            "change them. If it cannot be, roll back to an earlier checkpoint, or take a new store "
+            "when there is none; bring the targets of functions back to that epoch first.",
         )
     if kept.follows != follows:
         raise LineageError(
