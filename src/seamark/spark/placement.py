@@ -186,7 +186,12 @@ def contents_of(
     }
     sidecar = b""
     if any(operator.external for operator in packs.values()):
-        sidecar = store.load_state_data(manifest.checkpoint_id) or b""
+        found = store.load_state_data(manifest.checkpoint_id)
+        if found is None:  # taken for an empty one, its operators would begin from nothing
+            raise DamageError(
+                f"the state of checkpoint {manifest.checkpoint_id} is gone", where=store.url
+            )
+        sidecar = found
     for label, operator in packs.items():
         if operator.external:
             end = operator.external_offset + operator.external_length

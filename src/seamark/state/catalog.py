@@ -47,6 +47,8 @@ class Catalog:
                 raise DamageError("its own checksum is missing")
             if manifest.checkpoint_id != checkpoint_id:
                 raise DamageError(f"it says checkpoint {manifest.checkpoint_id}")
+            if ours and (place := _without_hash(manifest)):
+                raise DamageError(f"{place} has no SHA-256")
             if manifest.version != 2:
                 raise DamageError(f"it has version {manifest.version}, not 2")
         except DamageError as error:
@@ -147,6 +149,15 @@ class Catalog:
                 return
             except (KeyExists, TagMismatch):
                 continue
+
+
+def _without_hash(manifest: CheckpointManifestV2) -> str | None:
+    """An object that nothing could verify; Seamark writes none, so its entry was changed."""
+    for operator, state in manifest.operators.items():
+        for entry in state.partitions:
+            if entry.sha256 is None:
+                return f"operator '{operator}' partition {entry.partition_id}"
+    return None
 
 
 def parsed_id(text: str) -> CheckpointId | None:

@@ -9,10 +9,14 @@ What a write verb raises tells what is known about its outcome:
 - :class:`KeyExists`, :class:`TagMismatch`: another value is there, ours is not;
 - ``StoreUnavailableError``: it failed and certainly did not happen;
 - ``OutcomeUnknownError``: it may have happened, or may still happen later.
+
+Keys often come out of what a store holds, and a store may have been written by anybody. So every
+verb passes its keys through :func:`check_key` before it does anything.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +25,8 @@ from typing import ClassVar, Final, NamedTuple
 from seamark.errors import DamageError
 
 _LARGEST: Final = 2**63 - 1
+_LEADS_OUT: Final = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|[\\\x00]")
+"""An empty part, ``.`` or ``..``; a backslash; NUL."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -44,6 +50,29 @@ class Entry(NamedTuple):
     """Seconds since the Unix epoch, by the store's clock."""
     version: Hashable
     """Changes when the value is written again."""
+
+
+def check_key(key: str) -> str:
+    """``key`` when it names a value below the root and nothing else; :class:`DamageError` if not.
+
+    Refused are absolute paths, empty parts, ``.`` and ``..``, backslashes and NUL. A percent sign
+    is an ordinary character: no backend decodes it.
+    """
+    if not is_key(key):
+        raise DamageError(f"{key!r} cannot be the name of a stored value: it could lead elsewhere")
+    return key
+
+
+def is_key(key: str) -> bool:
+    """Whether :func:`check_key` lets it pass; listings leave out what it would not."""
+    return _LEADS_OUT.search(key) is None
+
+
+def check_folder(prefix: str) -> str:
+    """``prefix`` when it is empty or a folder that stays below the root, ending in ``/``."""
+    if prefix:
+        check_key(prefix.removesuffix("/"))
+    return prefix
 
 
 def check_range(key: str, offset: int, length: int) -> None:
@@ -72,7 +101,10 @@ class TagMismatch(Exception):
 
 
 class Blobs(ABC):
-    """Verbs over keys. Safe to call from several threads."""
+    """Verbs over keys. Safe to call from several threads.
+
+    :class:`DamageError` for a key that :func:`check_key` refuses, before anything is touched.
+    """
 
     url: str
     """Where it is, for messages: free of secrets."""

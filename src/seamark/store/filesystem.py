@@ -25,7 +25,10 @@ from seamark.store.blobs import (
     Stream,
     Tag,
     TagMismatch,
+    check_folder,
+    check_key,
     check_range,
+    is_key,
 )
 from seamark.store.os_errors import telling
 from seamark.store.posix import (
@@ -127,6 +130,7 @@ class FilesystemBlobs(Blobs):
 
     def entries(self, prefix: str) -> list[Entry]:
         found: list[Entry] = []
+        check_folder(prefix)
         folder = self._path(prefix.rstrip("/")) if prefix else self.url
         with telling("listing", folder):
             self._inside.require(f"{folder}/")
@@ -142,6 +146,8 @@ class FilesystemBlobs(Blobs):
             raise
         with entries:
             for entry in entries:
+                if not is_key(entry.name):
+                    continue  # a backslash: no value of ours
                 if entry.is_dir(follow_symlinks=False):
                     self._walk(entry.path, f"{prefix}{entry.name}/", found)
                     continue
@@ -151,6 +157,7 @@ class FilesystemBlobs(Blobs):
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         self._check_root()
+        check_folder(prefix)
         folder = self._path(prefix.rstrip("/"))
         found: list[str] = []
         with telling("listing", folder):
@@ -248,8 +255,7 @@ class FilesystemBlobs(Blobs):
             self._remove_if_empty(folder)
 
     def _unlink(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            path = self._path(key)
+        for path in [self._path(key) for key in keys]:
             with telling("removing", path):
                 self._inside.require(path)
                 try:
@@ -389,4 +395,4 @@ class FilesystemBlobs(Blobs):
             raise StoreUnavailableError(f"{self.url} is not a directory", hint="Check the path.")
 
     def _path(self, key: str) -> str:
-        return f"{self.url}/{key}"
+        return f"{self.url}/{check_key(key)}"

@@ -21,7 +21,7 @@ from seamark.store.owner import Owner, Standing, live_pins, standing
 from seamark.store.ownership import Ownership
 from seamark.store.plans import Plans, is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
-from seamark.store.states import States, has_sidecar
+from seamark.store.states import States, has_sidecar, unvouched
 
 
 class Parts(NamedTuple):
@@ -279,7 +279,8 @@ def _sidecars_in_use(parts: Parts, ids: list[int]) -> dict[int, str | None]:
     for i, found in parts.manifests.read_many([i for i in ids if i in present]):
         if isinstance(found, Found):
             m = found.manifest
-            used[i] = None if not m.is_ours else parts.states.key_of(m) if has_sidecar(m) else ""
+            odd = not m.is_ours or parts.layout.foreign_state(m) or unvouched(m)
+            used[i] = None if odd else parts.states.key_of(m) if has_sidecar(m) else ""
         elif isinstance(found, Exception):
             used[i] = None
     return used

@@ -140,18 +140,23 @@ class Inspector:
 
     def _damage(self, manifest: CheckpointManifest, read_state: ReadState) -> list[str]:
         damage = [*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest)]
-        if not damage and read_state == "size":
-            damage += [found] if (found := self._states.size_problem(manifest)) else []
-        elif not damage and read_state != "never":
+        if not damage and read_state != "never":
             try:
-                problem = self._states.problem(manifest, believe=read_state == "once")
-                if not problem and self.further_check is not None:
-                    problem = self.further_check(manifest, read_state == "once")
+                problem = self._state_problem(manifest, read_state)
             except DamageError as error:
                 problem = error.what
             if problem:
                 damage.append(problem)
         return damage
+
+    def _state_problem(self, manifest: CheckpointManifest, read_state: ReadState) -> str | None:
+        if read_state == "size":
+            return self._states.size_problem(manifest)
+        believe = read_state == "once"
+        problem = self._states.problem(manifest, believe=believe)
+        if problem is None and self.further_check is not None:
+            problem = self.further_check(manifest, believe)
+        return problem
 
     def _warnings(self, manifest: CheckpointManifest) -> list[str]:
         found = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]

@@ -21,6 +21,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from seamark.manifest import CheckpointManifest
 from seamark.manifest.bounds import U64_MAX
 from seamark.store.blobs import Blobs
 
@@ -53,6 +54,19 @@ class Layout(ABC):
     @abstractmethod
     def state_id(self, key: str) -> int | None:
         """The id of a sidecar's key, or None when the key is not a sidecar's."""
+
+    def foreign_state(self, manifest: CheckpointManifest) -> str | None:
+        """What is wrong with the name that a manifest gives to its sidecar; None when nothing is.
+
+        It may only name a sidecar of its own id: anything else would read another checkpoint's
+        state, or a file that is none of the store's.
+        """
+        named = manifest.extra.get("state_object")
+        if named is None:
+            return None
+        if isinstance(named, str) and self.state_id(named) == manifest.checkpoint_id:
+            return None
+        return f"state_object {named!r} is not a state of checkpoint {manifest.checkpoint_id}"
 
     @abstractmethod
     def encode_pointer(self, checkpoint_id: int) -> bytes:

@@ -91,7 +91,7 @@ class Manifests:
 
     def __init__(self, blobs: Blobs, layout: Layout) -> None:
         self._blobs = blobs
-        self._layout = layout
+        self.layout = self._layout = layout
         self._recent: OrderedDict[int, Found] = OrderedDict()
         self._pointer: tuple[int, Tag] | None = None
         self._lock = threading.Lock()

@@ -18,6 +18,8 @@ from seamark.store.blobs import (
     Stream,
     Tag,
     TagMismatch,
+    check_folder,
+    check_key,
     check_range,
 )
 
@@ -43,7 +45,7 @@ class MemoryBlobs(Blobs):
             return _named.setdefault(name, cls(f"memory://{name}"))
 
     def read(self, key: str, limit: int) -> Blob | None:
-        value = self._values.get(key)
+        value = self._get(key)
         if value is None:
             return None
         if len(value[0]) > limit:
@@ -51,11 +53,11 @@ class MemoryBlobs(Blobs):
         return Blob(value[0], value[1])
 
     def stat(self, key: str) -> Entry | None:
-        value = self._values.get(key)
+        value = self._get(key)
         return Entry(key, len(value[0]), value[2], value[1]) if value else None
 
     def stream(self, key: str, piece: int) -> Stream | None:
-        value = self._values.get(key)
+        value = self._get(key)
         if value is None:
             return None
         view = memoryview(value[0])
@@ -64,12 +66,12 @@ class MemoryBlobs(Blobs):
 
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
         check_range(key, offset, length)
-        value = self._values.get(key)
+        value = self._get(key)
         return value[0][offset : offset + length] if value else None
 
     def create(self, key: str, data: bytes) -> Tag:
         with self._lock:
-            if key in self._values:
+            if self._get(key) is not None:
                 raise KeyExists(key)
             return self._set(key, bytes(data))
 
@@ -78,17 +80,18 @@ class MemoryBlobs(Blobs):
 
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
         with self._lock:
-            current = self._values.get(key)
+            current = self._get(key)
             if current is None or current[1] != tag:
                 raise TagMismatch(key)
             return self._set(key, data)
 
     def delete(self, keys: Sequence[str]) -> None:
         with self._lock:
-            for key in keys:
+            for key in [check_key(key) for key in keys]:
                 self._values.pop(key, None)
 
     def entries(self, prefix: str) -> list[Entry]:
+        check_folder(prefix)
         with self._lock:
             return [
                 Entry(key, len(data), modified, version)
@@ -97,6 +100,7 @@ class MemoryBlobs(Blobs):
             ]
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
+        check_folder(prefix)
         with self._lock:
             keys = [key.removeprefix(prefix) for key in self._values if key.startswith(prefix)]
         parts = (key.split("/") for key in keys)
@@ -107,6 +111,9 @@ class MemoryBlobs(Blobs):
 
     def exclusive(self) -> AbstractContextManager[object]:
         return self._lock
+
+    def _get(self, key: str) -> tuple[bytes, int, float] | None:
+        return self._values.get(check_key(key))
 
     def _set(self, key: str, data: bytes) -> int:
         version = next(self._versions)

@@ -35,7 +35,10 @@ from seamark.store.blobs import (
     Stream,
     Tag,
     TagMismatch,
+    check_folder,
+    check_key,
     check_range,
+    is_key,
 )
 from seamark.store.secrets import Redactor
 
@@ -119,7 +122,7 @@ class ObjectBlobs(Blobs):
     def read(self, key: str, limit: int) -> Blob | None:
         try:
             with self._telling("reading", key):
-                result = obstore.get(self._store, key)
+                result = obstore.get(self._store, check_key(key))
                 size = result.meta["size"]
                 if size > limit:
                     raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
@@ -130,14 +133,14 @@ class ObjectBlobs(Blobs):
     def stat(self, key: str) -> Entry | None:
         try:
             with self._telling("looking at", key):
-                return _entry(obstore.head(self._store, key))
+                return _entry(obstore.head(self._store, check_key(key)))
         except FileNotFoundError:
             return None
 
     def stream(self, key: str, piece: int) -> Stream | None:
         try:
             with self._telling("reading", key):
-                result = obstore.get(self._store, key)
+                result = obstore.get(self._store, check_key(key))
                 version = _version(result.meta["e_tag"])
                 chunks = result.stream(min_chunk_size=piece)
         except FileNotFoundError:
@@ -150,7 +153,9 @@ class ObjectBlobs(Blobs):
             return b"" if self.stat(key) is not None else None
         try:
             with self._telling("reading", key):
-                return bytes(obstore.get_range(self._store, key, start=offset, length=length))
+                return bytes(
+                    obstore.get_range(self._store, check_key(key), start=offset, length=length)
+                )
         except FileNotFoundError:
             return None
         except StoreUnavailableError:
@@ -169,10 +174,11 @@ class ObjectBlobs(Blobs):
             yield memoryview(chunk)
 
     def entries(self, prefix: str) -> list[Entry]:
+        check_folder(prefix)
         with self._telling("listing", prefix):
             pages = obstore.list(self._store, prefix=prefix.rstrip("/") or None, chunk_size=1000)
             entries = [_entry(meta) for page in pages for meta in page]
-        return sorted(entry for entry in entries if entry.key.startswith(prefix))
+        return sorted(e for e in entries if e.key.startswith(prefix) and is_key(e.key))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         tails = (entry.key.removeprefix(prefix).split("/") for entry in self.entries(prefix))
@@ -197,7 +203,7 @@ class ObjectBlobs(Blobs):
         # cannot be called from inside of obstore
         with self._telling("writing", key, write=True):
             writer = obstore.open_writer(
-                self._store, key, buffer_size=_PART, max_concurrency=_PARTS_AT_A_TIME
+                self._store, check_key(key), buffer_size=_PART, max_concurrency=_PARTS_AT_A_TIME
             )
         for piece in pieces:
             with self._telling("writing", key, write=True):
@@ -218,8 +224,9 @@ class ObjectBlobs(Blobs):
             raise TagMismatch(key) from None
 
     def delete(self, keys: Sequence[str]) -> None:
-        for start in range(0, len(keys), _DELETES):
-            batch = list(keys[start : start + _DELETES])
+        checked = [check_key(key) for key in keys]
+        for start in range(0, len(checked), _DELETES):
+            batch = checked[start : start + _DELETES]
             try:
                 with self._telling("removing", batch[0]):
                     obstore.delete(self._store, batch)
@@ -231,7 +238,9 @@ class ObjectBlobs(Blobs):
 
     def _put(self, key: str, data: bytes, mode: PutMode | Literal["overwrite"]) -> Tag:
         with self._telling("writing", key, write=True):
-            return _tag_of(obstore.put(self._store, key, data, mode=mode, use_multipart=False))
+            return _tag_of(
+                obstore.put(self._store, check_key(key), data, mode=mode, use_multipart=False)
+            )
 
     def version_of(self, tag: Tag) -> Hashable:
         return _version(tag[0]) if isinstance(tag, tuple) else None
@@ -259,6 +268,11 @@ class ObjectBlobs(Blobs):
             raise RefusedError(
                 f"{doing} {key}: the store does not support it: {self._brief(error)}",
                 where=self.url,
+            ) from None
+        except ValueError as error:
+            # obstore refuses more names than we do, as those with control characters
+            raise DamageError(
+                f"{key!r} cannot be the name of an object: {self._brief(error)}", where=self.url
             ) from None
         except (BaseError, OSError) as error:
             maybe = write and not isinstance(error, _HAPPENED_NOT)

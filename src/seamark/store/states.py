@@ -118,12 +118,28 @@ class States:
         return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest(), stream.version)
 
     def key_of(self, manifest: CheckpointManifest) -> str:
-        """Where the sidecar of that manifest is, if it has one."""
+        """Where the sidecar of that manifest is, if it has one.
+
+        :class:`DamageError` when the manifest names anything but a sidecar of its own.
+        """
+        self._require_own(manifest)
         named = manifest.extra.get("state_object")
-        return named if isinstance(named, str) else self._layout.state(manifest.checkpoint_id)
+        return str(named) if named is not None else self._layout.state(manifest.checkpoint_id)
+
+    def _require_own(self, manifest: CheckpointManifest) -> None:
+        if problem := self._layout.foreign_state(manifest):
+            raise DamageError(problem, where=self._blobs.url)
+
+    def _require_vouched(self, manifest: CheckpointManifest) -> None:
+        """Refuse a manifest that says too little of its sidecar, or names somebody else's."""
+        self._require_own(manifest)
+        if problem := unvouched(manifest):
+            raise DamageError(problem, where=self._blobs.url)
 
     def load(self, checkpoint_id: int, manifest: CheckpointManifest | None) -> bytes | None:
         """All bytes of a sidecar, verified when a manifest vouches for them."""
+        if manifest is not None:
+            self._require_vouched(manifest)
         key = self.key_of(manifest) if manifest else self._layout.state(checkpoint_id)
         collected = io.BytesIO()
         if manifest is None or (manifest.state_checksum is None and has_sidecar(manifest)):
@@ -146,10 +162,12 @@ class States:
 
     def holds_sidecar(self, manifest: CheckpointManifest) -> bool:
         """Whether there are bytes of this checkpoint outside of its manifest."""
+        self._require_vouched(manifest)
         return has_sidecar(manifest) or not self._needs_no_sidecar(manifest)
 
     def verified_stream(self, manifest: CheckpointManifest) -> Iterator[Buffer]:
         """The bytes in pieces; :class:`DamageError` after the last one if they were not right."""
+        self._require_vouched(manifest)
         key, rule = self.key_of(manifest), rule_for(manifest, has_sidecar=True)
         stream = self._blobs.stream(key, PIECE)
         if stream is None:
@@ -172,6 +190,8 @@ class States:
         ``believe`` spares reading what this handle has verified or written before.
         """
         expected = manifest.state_checksum
+        if problem := self._layout.foreign_state(manifest) or unvouched(manifest):
+            return problem
         sidecar = has_sidecar(manifest)
         rule = rule_for(manifest, sidecar)
         if expected is None:
@@ -188,6 +208,8 @@ class States:
 
     def size_problem(self, manifest: CheckpointManifest) -> str | None:
         """All that can be told of a sidecar without reading it: that it has its length."""
+        if problem := self._layout.foreign_state(manifest) or unvouched(manifest):
+            return problem
         if not has_sidecar(manifest):
             return None
         key = self.key_of(manifest)
@@ -260,6 +282,22 @@ def has_sidecar(manifest: CheckpointManifest) -> bool:
     if manifest.has_external_state:
         return True
     return manifest.state_checksum is not None and not manifest.has_inline_state
+
+
+def unvouched(manifest: CheckpointManifest) -> str | None:
+    """What a manifest of ours lacks to vouch for its sidecar; None when nothing is missing.
+
+    Ours always tell length and checksum. Other systems left them out in some versions, and then
+    nobody can tell whether the bytes are right.
+    """
+    if not manifest.is_ours:
+        return None
+    if manifest.state_bytes is None:
+        if manifest.has_external_state:
+            return "an operator's state is outside of the manifest, which tells no length of it"
+    elif manifest.state_checksum is None:
+        return "the manifest has no checksum of its state"
+    return None
 
 
 def checksum_prefix(manifest: CheckpointManifest) -> bytes:

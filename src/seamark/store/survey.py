@@ -8,9 +8,11 @@ from typing import Final, NamedTuple
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Standing, arrived_too_late, live_pins, standing
 from seamark.store.ownership import Ownership
+from seamark.store.states import unvouched
 
 _AT_ONCE: Final = 128
 _UNCOUNTED: Final = (Standing.PRUNED, Standing.VOID)
@@ -52,7 +54,7 @@ def survey(
             if isinstance(found, Found):
                 owner = ownership.covering(owner, found.manifest.generation, checkpoint_id)
                 if not arrived_too_late(owner, found.manifest):
-                    damage = damage_in(found.manifest)
+                    damage = damage_in(found.manifest, manifests.layout)
                     yield Surveyed(checkpoint_id, found.manifest, damage, superseded)
             elif isinstance(found, StoreUnavailableError):
                 yield Surveyed(checkpoint_id, None, None, superseded, found)
@@ -64,7 +66,7 @@ def survey(
                     yield Surveyed(checkpoint_id, None, _gone(checkpoint_id, named), superseded)
 
 
-def damage_in(manifest: CheckpointManifest) -> str | None:
+def damage_in(manifest: CheckpointManifest, layout: Layout) -> str | None:
     """Why nothing can be restored from a manifest, as far as it tells itself."""
     told = manifest
     if manifest.is_ours:
@@ -72,6 +74,9 @@ def damage_in(manifest: CheckpointManifest) -> str | None:
         outside = {name: op for name, op in manifest.operator_states.items() if op.external}
         told = manifest.replace(operator_states=outside)
     found = [*unrestorable(told, manifest.state_bytes), *unsafe_names(manifest)]
+    found += [
+        problem for problem in (layout.foreign_state(manifest), unvouched(manifest)) if problem
+    ]
     return "; ".join(found) or None
 
 

@@ -3,7 +3,7 @@
 ``BREAKS`` maps the name of a test in the conformance suite to the backends that it must catch.
 """
 
-from tests.store.broken_backends import conditions, listings, sharing, values
+from tests.store.broken_backends import conditions, listings, names, sharing, values
 from tests.store.broken_backends.registry import BREAKS
 
-__all__ = ["BREAKS", "conditions", "listings", "sharing", "values"]
+__all__ = ["BREAKS", "conditions", "listings", "names", "sharing", "values"]

@@ -9,11 +9,12 @@ import pytest
 from seamark.store.blobs import Blobs
 from seamark.testing.conformance.blob_conditions import BlobConditions
 from seamark.testing.conformance.blob_listings import BlobListings
+from seamark.testing.conformance.blob_names import BlobNames
 from seamark.testing.conformance.blob_sharing import BlobSharing
 from seamark.testing.conformance.blob_values import BlobValues
 
 
-class BlobsConformance(BlobValues, BlobConditions, BlobListings, BlobSharing):
+class BlobsConformance(BlobValues, BlobConditions, BlobListings, BlobSharing, BlobNames):
     """What :class:`seamark.store.Blobs` promises, one test per promise.
 
     A subclass gives the fixture ``blobs``: a backend on a fresh, empty place. Where two processes

@@ -11,6 +11,7 @@ from seamark.testing.conformance.examples import OpenHandle
 from seamark.testing.conformance.store_claims import StoreClaims
 from seamark.testing.conformance.store_damage import StoreDamage
 from seamark.testing.conformance.store_ids import StoreIds
+from seamark.testing.conformance.store_names import StoreNames
 from seamark.testing.conformance.store_orphans import StoreOrphans
 from seamark.testing.conformance.store_recovery import StoreRecovery
 from seamark.testing.conformance.store_retention import StoreRetention
@@ -29,6 +30,7 @@ class StoreConformance(
     StoreOrphans,
     StoreDamage,
     StoreRecovery,
+    StoreNames,
 ):
     """What a checkpoint store promises, one test per promise, on a backend of your choice.
 
