@@ -8,13 +8,14 @@ import random
 import signal
 import time
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 
-from seamark.errors import FencedError
+from seamark.errors import FencedError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.store import open_store
+from seamark.store import CheckpointStore, open_store
 
 SPAWN = multiprocessing.get_context("spawn")
 STATE = random.Random(1).randbytes(300_000)
@@ -107,6 +108,75 @@ def test_a_dead_owner_does_not_lock_out_a_writer_without_a_claim(tmp_path: Path)
     process.join()
     outsider.save(CheckpointManifest.new(10_000, epoch=1))
     assert outsider.recover_latest_validated().chosen_id == 10_000
+
+
+def save_and_prune(root: str, saves: int, done: Event) -> None:
+    with open_store(root, keep=1) as store:
+        store.claim()
+        for _ in range(saves):
+            number = store.next_id()
+            store.save_with_state(CheckpointManifest.new(number, epoch=number), [STATE[:5000]])
+    done.set()
+
+
+def wrong_answers(store: CheckpointStore) -> list[object]:
+    """What a store that always holds a whole checkpoint may never answer."""
+    report = store.recover_latest_validated()
+    surveyed = list(store.survey())
+    newest = report.chosen_id or 1
+    damage = store.validate_checkpoint(newest).damage
+    answers: dict[str, tuple[bool, object]] = {
+        "recover": (report.chosen_id is not None and not report.broken, report),
+        "load_latest": (store.load_latest() is not None, None),
+        "list": (bool(store.list()), []),
+        "list_ids": (bool(store.list_ids()), []),
+        "survey": (bool(surveyed) and not any(each.damage for each in surveyed), surveyed),
+        "plan_prune": (all(v.reason != "damaged" for v in store.plan_prune(1)), "damaged"),
+        "validate": (damage in ([], [f"manifest not found for checkpoint {newest}"]), damage),
+    }
+    return [(name, found) for name, (is_right, found) in answers.items() if not is_right]
+
+
+def read_meanwhile(root: str, done: Event, told: Connection) -> None:
+    """Read in every way until the writer has ended, and at least once."""
+    wrong: list[object] = []
+    rounds = 0
+    while not wrong and not (done.is_set() and rounds):
+        rounds += 1
+        try:
+            wrong += wrong_answers(open_store(root))
+        except StoreUnavailableError as error:
+            if "pruned while they were being read" not in error.what:
+                wrong.append(repr(error))
+        except Exception as error:  # noqa: BLE001 - told to the test
+            wrong.append(repr(error))
+    told.send([str(each) for each in wrong])
+
+
+def test_readers_beside_a_writer_that_prunes_never_see_damage_or_an_empty_store(
+    tmp_path: Path,
+) -> None:
+    root = str(tmp_path / "store")
+    with open_store(root) as store:
+        store.save(CheckpointManifest.new(1, epoch=1))
+    done = SPAWN.Event()
+    writer = SPAWN.Process(target=save_and_prune, args=(root, 100, done), daemon=True)
+    answers: list[Connection] = []
+    processes: list[multiprocessing.process.BaseProcess] = [writer]
+    for _ in range(3):
+        mine, theirs = SPAWN.Pipe(duplex=False)
+        processes.append(SPAWN.Process(target=read_meanwhile, args=(root, done, theirs)))
+        answers.append(mine)
+    for process in processes:
+        process.start()
+    try:
+        for answer in answers:
+            assert answer.recv() == []
+    finally:
+        done.set()
+        for process in processes:
+            process.join()
+    assert writer.exitcode == 0
 
 
 def test_many_threads_share_one_handle(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from seamark.spark.placement import state_id, states_beside
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.inspection import LONGEST_CHAIN
+from seamark.store.overtaking import UNCOUNTED, Overtaken, until_settled
+from seamark.store.owner import standing
 from seamark.store.survey import Surveyed, known_pins
 
 USABLE: Final = ("valid", "committing")
@@ -53,8 +55,24 @@ def summaries(store: CheckpointStore, *, unreadable: bool = False) -> dict[int, 
 
     ``unreadable`` is for who looks at each one anyway: those are listed, and nothing is known.
     """
-    survey = store.survey(unreadable=unreadable)
-    found = {seen.checkpoint_id: _summary(seen) for seen in survey}
+    return until_settled(lambda: _summaries(store, unreadable=unreadable), store.url)
+
+
+def _summaries(store: CheckpointStore, *, unreadable: bool) -> dict[int, Summary]:
+    """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
+    found = {seen.checkpoint_id: _summary(seen) for seen in store.survey(unreadable=unreadable)}
+    _note_damage(store, found)
+    if any(one.damage for one in found.values()):
+        owner = store.owner()  # pruned since it was read, with what it builds on?
+        left = {i: one for i, one in found.items() if standing(owner, i) not in UNCOUNTED}
+        if max(left, default=0) < max(found):
+            raise Overtaken
+        return left
+    return found
+
+
+def _note_damage(store: CheckpointStore, found: dict[int, Summary]) -> None:
+    """See that the state and the parent of each are there."""
     partitioned = {s.state for s in found.values() if s.state is not None}
     sizes = states_beside(store).sizes(sorted(partitioned)) if partitioned else {}
     for one in found.values():
@@ -65,7 +83,6 @@ def summaries(store: CheckpointStore, *, unreadable: bool = False) -> dict[int, 
     # parents before children, so that damage reaches all that build on it
     for one in sorted(found.values(), key=lambda s: s.id):
         one.damage = one.damage or broken_link(one, found)
-    return found
 
 
 def broken_link(one: Summary, found: Mapping[int, Summary]) -> str | None:

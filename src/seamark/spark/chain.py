@@ -20,7 +20,8 @@ def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[Check
     while (parent_id := chain[-1].builds_on) is not None:
         parent = store.load_by_id(parent_id)
         if parent is None:
-            raise DamageError(f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone")
+            gone = f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone"
+            raise store.missing(manifest.checkpoint_id, DamageError(gone, where=store.url))
         chain.append(parent)
     return chain[::-1]
 

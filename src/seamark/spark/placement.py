@@ -188,9 +188,8 @@ def contents_of(
     if any(operator.external for operator in packs.values()):
         found = store.load_state_data(manifest.checkpoint_id)
         if found is None:  # taken for an empty one, its operators would begin from nothing
-            raise DamageError(
-                f"the state of checkpoint {manifest.checkpoint_id} is gone", where=store.url
-            )
+            gone = f"the state of checkpoint {manifest.checkpoint_id} is gone"
+            raise store.missing(manifest.checkpoint_id, DamageError(gone, where=store.url))
         sidecar = found
     for label, operator in packs.items():
         if operator.external:

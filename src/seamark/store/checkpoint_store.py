@@ -110,7 +110,7 @@ class CheckpointStore(StoreReader):
         with self._lock, self._blobs.exclusive():
             owner = self._writable(checkpoint_id, existing=True)
             known = self._known(manifest, owner)
-            base = known or self._read(checkpoint_id, owner)
+            base = known or self._found(checkpoint_id)[0]
             blind = known is None and amendments.version_of(manifest) is None
             now, update = base, manifest
             for _ in range(_TRIES):
@@ -125,7 +125,7 @@ class CheckpointStore(StoreReader):
                     self._manifests.replace(merged, data, now.tag)
                     return merged
                 except TagMismatch:
-                    now = self._read(checkpoint_id, owner)
+                    now = self._found(checkpoint_id)[0]
                     rebased = now and amendments.rebased(manifest, base.manifest, now.manifest)
                     if now is not None and rebased is None:
                         break
@@ -276,7 +276,7 @@ class CheckpointStore(StoreReader):
         if not manifest.is_incremental or not parent_id or parent_id >= manifest.checkpoint_id:
             return
         gone = standing(owner, parent_id) is Standing.PRUNED
-        if not gone and (self._manifests.remembered(parent_id) or self._read(parent_id, owner)):
+        if not gone and (self._manifests.remembered(parent_id) or self._found(parent_id)[0]):
             if parent_id != self._last_decided:
                 self._manifests.make_durable(parent_id)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from seamark.errors import (
@@ -27,6 +28,7 @@ from seamark.store.copy_plan import (
 )
 from seamark.store.copy_transfer import translated
 from seamark.store.manifests import Found
+from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import claim_mark
 
@@ -81,10 +83,10 @@ def plan_copy(
     was asked for is damaged.
     """
     _refuse_same_place(source, target)
-    owner, there_owner = source.owner(), target.owner()
+    there_owner = target.owner()
     if not take_over:
         _refuse_in_use(target, there_owner)
-    known, unusable = _readable(source, owner)
+    owner, known, unusable = until_settled(partial(_readable, source, checkpoint_id), source.url)
     if checkpoint_id is None:
         chosen = [i for i in known if standing(owner, i) is Standing.CURRENT]
         chosen = [i for i in chosen if standing(there_owner, i) is not Standing.PRUNED]
@@ -144,18 +146,28 @@ def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
         )
 
 
-def _readable(source: CheckpointStore, owner: Owner) -> tuple[dict[int, Item], list[Copied]]:
-    """The checkpoints of the source by id, and those that cannot be read."""
+def _readable(
+    source: CheckpointStore, wanted: int | None
+) -> tuple[Owner, dict[int, Item], list[Copied]]:
+    """The owner of the source, its checkpoints by id, and those that cannot be read.
+
+    :class:`Overtaken` when what matters was pruned meanwhile: the newest, or what is wanted.
+    """
+    parts = source.parts
+    listed, owner = listing(parts.manifests, parts.ownership)
     items: dict[int, Item] = {}
     unusable: list[Copied] = []
-    for checkpoint_id, found in source.parts.manifests.read_many(source.list_ids()):
-        if isinstance(found, DamageError):
+    gone: set[int] = set()
+    for checkpoint_id, found in parts.manifests.read_many(
+        [i for i in listed if standing(owner, i) not in UNCOUNTED]
+    ):
+        if found is None:
+            gone.add(checkpoint_id)
+        elif isinstance(found, DamageError):
             if standing(owner, checkpoint_id) is Standing.CURRENT:
                 unusable.append(Copied(checkpoint_id, "damaged", why=found.what))
         elif isinstance(found, Found):
-            covering = source.parts.ownership.covering(
-                owner, found.manifest.generation, checkpoint_id
-            )
+            covering = parts.ownership.covering(owner, found.manifest.generation, checkpoint_id)
             if arrived_too_late(covering, found.manifest):
                 continue
             try:
@@ -163,7 +175,21 @@ def _readable(source: CheckpointStore, owner: Owner) -> tuple[dict[int, Item], l
             except DamageError as error:
                 if standing(owner, checkpoint_id) is Standing.CURRENT:
                     unusable.append(Copied(checkpoint_id, "damaged", why=error.what))
-    return items, unusable
+    newest_gone = max(gone, default=0) > max(items, default=0)
+    if newest_gone or unusable or (wanted is not None and not _is_whole(wanted, items)):
+        raise_if_overtaken(parts.ownership, owner)
+    return owner, items, unusable
+
+
+def _is_whole(wanted: int, items: dict[int, Item]) -> bool:
+    """Whether a checkpoint and all that it builds on could be read."""
+    at = wanted
+    while at in items:
+        parent = items[at].parent_id
+        if parent is None or parent >= at:
+            return parent is None
+        at = parent
+    return False
 
 
 def _required(

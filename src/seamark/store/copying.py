@@ -59,7 +59,7 @@ def copy_planned(
         broken = item.parent_id is not None and _is_missing(done.get(item.parent_id))
         if broken:
             why = f"it builds on {item.parent_id}, which could not be copied"
-            done[checkpoint_id] = Copied(checkpoint_id, "damaged", why=why)
+            done[checkpoint_id] = _not_copied(source, checkpoint_id, why)
             advance(item.size)
             continue
         told = Told(advance)
@@ -143,10 +143,15 @@ def _copy_one(
             decide(target.parts, checkpoint_id, data, there)
             target.parts.manifests.advance_pointer(checkpoint_id)
     except (DamageError, CheckpointNotFoundError) as error:
-        if standing(source.owner(), checkpoint_id) is Standing.PRUNED:
-            return Copied(checkpoint_id, "gone", why="pruned while it was being copied")
-        return Copied(checkpoint_id, "damaged", why=error.what)
+        return _not_copied(source, checkpoint_id, error.what)
     return Copied(checkpoint_id, "copied", size + len(data))
+
+
+def _not_copied(source: CheckpointStore, checkpoint_id: int, why: str) -> Copied:
+    """Damaged, unless it was pruned in the source while it was being copied."""
+    if standing(source.owner(), checkpoint_id) is Standing.PRUNED:
+        return Copied(checkpoint_id, "gone", why="pruned while it was being copied")
+    return Copied(checkpoint_id, "damaged", why=why)
 
 
 def _refuse_unusable(manifest: CheckpointManifest) -> None:

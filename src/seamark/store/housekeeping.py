@@ -17,6 +17,7 @@ from seamark.store.filesystem import TEMPORARY
 from seamark.store.inspection import Inspector, Kind, Known, ReadState
 from seamark.store.layout import OWNER_KEY, PROBE_PREFIX, Layout
 from seamark.store.manifests import Found, Manifests
+from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.owner import Owner, Standing, live_pins, standing
 from seamark.store.ownership import Ownership
 from seamark.store.plans import Plans, is_stale
@@ -64,8 +65,13 @@ def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
 
     What a prune that was killed has left behind its boundary is among it.
     """
-    owner = parts.ownership.read()
-    verdicts = _verdicts(_survey(parts, owner, rule), owner, rule)
+
+    def look() -> tuple[Owner, list[Candidate]]:
+        ids, owner = listing(parts.manifests, parts.ownership)
+        return owner, _survey(parts, ids, owner, rule)
+
+    owner, candidates = until_settled(look, parts.blobs.url)
+    verdicts = _verdicts(candidates, owner, rule)
     left = {*_pruned_manifests(parts, owner), *(i for i, _ in _pruned_sidecars(parts, owner))}
     verdicts += [Verdict(i, False, INTERRUPTED) for i in left]
     return sorted(verdicts, key=lambda verdict: verdict.checkpoint_id, reverse=True)
@@ -80,8 +86,12 @@ def prune(parts: Parts, rule: Retention) -> int:
     pins. So a pin cannot slip in between, a crash leaves nothing half-removed that still counts,
     and an id that is gone cannot be created again. Manifests go before their state.
     """
-    owner = parts.ownership.require_writable()
-    candidates = _survey(parts, owner, rule)
+
+    def look() -> tuple[Owner, list[Candidate]]:
+        owner = parts.ownership.require_writable()
+        return owner, _survey(parts, parts.manifests.ids(), owner, rule)
+
+    owner, candidates = until_settled(look, parts.blobs.url)
     doomed: list[int] = []
 
     def moved(now: Owner) -> Owner:
@@ -114,16 +124,23 @@ def prune(parts: Parts, rule: Retention) -> int:
     return len(doomed)
 
 
-def _survey(parts: Parts, owner: Owner, rule: Retention) -> list[Candidate]:
-    """What is known of each checkpoint; state is read only as far as the rule counts."""
-    ids = [i for i in parts.manifests.ids() if standing(owner, i) not in _UNCOUNTED]
+def _survey(parts: Parts, listed: list[int], owner: Owner, rule: Retention) -> list[Candidate]:
+    """What is known of each checkpoint; state is read only as far as the rule counts.
+
+    :class:`Overtaken` when one is gone or damaged and another prune is the reason.
+    """
+    ids = [i for i in listed if standing(owner, i) not in UNCOUNTED]
     found: list[Candidate] = []
     known: Known = {}
     valid = 0
     for checkpoint_id in reversed(ids):
         depth: ReadState = "once" if valid < (rule.last or 1) else "never"
         seen = parts.inspector.examine(checkpoint_id, owner, read_state=depth, known=known)
-        if seen.kind in (Kind.TOMBSTONE, Kind.NOTHING):
+        if seen.kind is Kind.TOMBSTONE:
+            continue
+        if seen.kind is not Kind.CHECKPOINT:
+            raise_if_overtaken(parts.ownership, owner)
+        if seen.kind is Kind.NOTHING:
             continue
         superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
         ok = seen.kind is Kind.CHECKPOINT
@@ -139,9 +156,6 @@ def _survey(parts: Parts, owner: Owner, rule: Retention) -> list[Candidate]:
             )
         )
     return found
-
-
-_UNCOUNTED = (Standing.PRUNED, Standing.VOID)
 
 
 def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> list[Verdict]:
@@ -245,6 +259,10 @@ def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> list[Ent
     """
     if not is_store(parts):
         return []
+    return until_settled(lambda: _orphans(parts, min_age, own), parts.blobs.url)
+
+
+def _orphans(parts: Parts, min_age: float, own: Collection[str]) -> list[Entry]:
     oldest = time.time() - min_age
     owner = parts.ownership.read()
     # sidecars before manifests: one that is decided in between is then seen as decided
@@ -259,6 +277,8 @@ def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> list[Ent
         if in_use.get(i, "") not in (entry.key, None) and entry.key not in own
     ]
     plans = [entry for entry in _stale_plans(parts) if entry.modified <= oldest]
+    if orphans or plans:  # or is it only that their manifests were pruned just now?
+        raise_if_overtaken(parts.ownership, owner)
     return [e for e in entries if e and e.modified <= oldest] + orphans + plans + leftovers
 
 

@@ -96,6 +96,11 @@ class Manifests:
         self._pointer: tuple[int, Tag] | None = None
         self._lock = threading.Lock()
 
+    @property
+    def url(self) -> str:
+        """Where the store is, for messages."""
+        return self._blobs.url
+
     def ids(self) -> list[int]:
         """Ids that have anything under their manifest's key, ascending; nothing is read."""
         return self._layout.manifest_ids(self._blobs)

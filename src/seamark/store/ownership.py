@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -275,12 +276,20 @@ class Ownership:
                 voided.add(old)
         candidate = newest + 1
         while True:
+            if candidate not in owner.tombstones:
+                # before it is there: a reader that lists it must not take it for a checkpoint
+                owner = self.amend(partial(self._announced, token=writer, tombstone_id=candidate))
             try:
                 self._tombstone_tag = self._manifests.create_tombstone(candidate, data)
                 return candidate, voided
             except Taken:
                 # the writer before decided it in the meantime: that epoch counts
                 candidate += 1
+
+    def _announced(self, now: Owner, *, token: str, tombstone_id: int) -> Owner:
+        if now.writer != token:
+            raise self._overtaken(now)
+        return msgspec.structs.replace(now, tombstones=(*now.tombstones, tombstone_id))
 
     def _stamp_anew(self, checkpoint_id: int, data: bytes, owner: Owner) -> Tag | None:
         """Replace a tombstone by ours, or None when a manifest has taken its place."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final
 
@@ -14,14 +14,22 @@ from seamark.errors import (
     DamageError,
     InvalidInputError,
     RefusedError,
+    SeamarkError,
 )
 from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
 from seamark.manifest.bounds import U16_MAX, U64_MAX, check_id, check_number, check_span
 from seamark.store import housekeeping, recovery
 from seamark.store.blobs import Blobs, Buffer, Entry
-from seamark.store.inspection import Examined, FurtherCheck, Inspector, ReadState
+from seamark.store.inspection import Examined, FurtherCheck, Inspector, Kind, ReadState
 from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests
+from seamark.store.overtaking import (
+    UNCOUNTED,
+    is_pruned,
+    listing,
+    raise_if_overtaken,
+    until_settled,
+)
 from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 from seamark.store.plans import Plans
@@ -103,29 +111,52 @@ class StoreReader:
         The pointer is only a hint and is not needed. A newest checkpoint that is damaged raises
         :class:`DamageError`; going back to an older one is :meth:`recover_latest_validated`.
         """
-        owner = self._reading().read()
-        for checkpoint_id in reversed(self._manifests.ids()):
-            if standing(owner, checkpoint_id) is not Standing.CURRENT:
-                continue
-            found = self._read(checkpoint_id, owner)
-            if found is not None:
-                return found.manifest
+        return until_settled(self._latest, self.url)
+
+    def _latest(self) -> CheckpointManifest | None:
+        ids, owner = listing(self._manifests, self._reading())
+        for checkpoint_id in reversed(ids):
+            if standing(owner, checkpoint_id) is Standing.CURRENT:
+                found = self._read(checkpoint_id, owner)
+                if found is not None:
+                    return found.manifest
         return None
 
     def load_by_id(self, checkpoint_id: int) -> CheckpointManifest | None:
         """The manifest of that id, or None when there is no such checkpoint."""
-        owner = self._reading().read()
-        found = self._read(check_id(checkpoint_id), owner)
+        found, _ = self._found(checkpoint_id)
         return found.manifest if found else None
+
+    def _found(self, checkpoint_id: int) -> tuple[Found | None, Owner]:
+        """A checkpoint that counts, and the owner by which it does."""
+        check_id(checkpoint_id)
+
+        def look() -> tuple[Found | None, Owner]:
+            owner = self._reading().read()
+            return self._read(checkpoint_id, owner), owner
+
+        return until_settled(look, self.url)
 
     def list(self) -> builtins.list[tuple[int, int]]:
         """(id, epoch) of every readable checkpoint, ascending. Reads every manifest."""
-        owner = self._reading().read()
-        return [
-            (checkpoint_id, found.manifest.epoch)
-            for checkpoint_id, found in self._manifests.read_many(self._visible_ids(owner))
-            if isinstance(found, Found) and not arrived_too_late(owner, found.manifest)
-        ]
+        return until_settled(self._epochs, self.url)
+
+    def _epochs(self) -> builtins.list[tuple[int, int]]:
+        owner, ids = self._visible()
+        epochs: builtins.list[tuple[int, int]] = []
+        gone = last = 0
+        for checkpoint_id, found in self._manifests.read_many(ids):
+            if found is None:
+                gone = checkpoint_id
+                continue
+            if isinstance(found, Found):
+                if arrived_too_late(owner, found.manifest):
+                    continue
+                epochs.append((checkpoint_id, found.manifest.epoch))
+            last = checkpoint_id
+        if gone > last:  # the newest is among what was pruned: there must be newer ones
+            raise_if_overtaken(self._ownership, owner)
+        return epochs
 
     def survey(self, *, unreadable: bool = False) -> Iterator[Surveyed]:
         """What every manifest tells, newest first, with one listing; damage is a value here.
@@ -137,15 +168,25 @@ class StoreReader:
 
     def list_ids(self) -> builtins.list[int]:
         """Ids of all checkpoints, ascending, damaged ones too. Reads no manifest."""
-        return self._visible_ids(self._reading().read())
+        return self._visible()[1]
 
     def load_state_data(self, checkpoint_id: int) -> bytes | None:
         """The sidecar of a checkpoint, or None when it has none.
 
         Verified against the manifest when there is one; :class:`DamageError` when it differs.
         """
-        found = self._read(check_id(checkpoint_id), self._reading().read())
-        return self._states.load(checkpoint_id, found.manifest if found else None)
+
+        def look() -> bytes | None:
+            found, owner = self._found(checkpoint_id)
+            if found is None and is_pruned(self._ownership, checkpoint_id):
+                return None
+            try:
+                return self._states.load(checkpoint_id, found.manifest if found else None)
+            except DamageError:
+                raise_if_overtaken(self._ownership, owner)
+                raise
+
+        return until_settled(look, self.url)
 
     def stream_state_data(self, checkpoint_id: int) -> Iterator[Buffer]:
         """The sidecar in pieces of a few MiB, for state that should not fill the memory.
@@ -154,25 +195,56 @@ class StoreReader:
         :class:`DamageError` is raised there when it is not. A piece is valid until the one after
         the next is asked for.
         """
-        found = self._read(check_id(checkpoint_id), self._reading().read())
+        found, _ = self._found(checkpoint_id)
         if found is None:
             raise self._not_found(checkpoint_id)
-        if self._states.holds_sidecar(found.manifest):
-            yield from self._states.verified_stream(found.manifest)
+        try:
+            if self._states.holds_sidecar(found.manifest):
+                yield from self._states.verified_stream(found.manifest)
+        except DamageError as error:
+            raise self.missing(checkpoint_id, error) from None
 
     def validate_checkpoint(self, checkpoint_id: int) -> ValidationResult:
         """Check manifest, state and every parent of a checkpoint, byte by byte."""
-        owner = self._reading().read()
-        return self._inspector.examine(check_id(checkpoint_id), owner).result
+        return self._examined(
+            checkpoint_id, lambda owner: self._inspector.examine(checkpoint_id, owner)
+        ).result
 
     def examine(self, checkpoint_id: int, *, read_data: bool = True) -> Examined:
         """Check one checkpoint by itself, without its parents and without what was seen before.
 
         Without ``read_data`` only the manifest is read; its state must be there and have its size.
         """
-        owner = self._reading().read()
         depth: ReadState = "always" if read_data else "size"
-        return self._inspector.examine_one(check_id(checkpoint_id), owner, depth)
+        return self._examined(
+            checkpoint_id,
+            lambda owner: self._inspector.examine_one(checkpoint_id, owner, depth),
+        )
+
+    def _examined(self, checkpoint_id: int, examine: Callable[[Owner], Examined]) -> Examined:
+        check_id(checkpoint_id)
+
+        def look() -> Examined:
+            owner = self._reading().read()
+            seen = examine(owner)
+            if seen.kind is not Kind.CHECKPOINT:
+                raise_if_overtaken(self._ownership, owner)
+            return seen
+
+        return until_settled(look, self.url)
+
+    def missing(self, checkpoint_id: int, error: DamageError) -> SeamarkError:
+        """What it means that a part of a checkpoint was not found, or not right.
+
+        The error itself, unless the checkpoint has been pruned since.
+        """
+        if not is_pruned(self._reading(), checkpoint_id):
+            return error
+        return CheckpointNotFoundError(
+            f"checkpoint {checkpoint_id} was pruned while it was being read",
+            where=self.url,
+            hint="The store is in use. Pin a checkpoint before you read it, or take a newer one.",
+        )
 
     def read_state_range(
         self, manifest: CheckpointManifest, offset: int, length: int
@@ -236,23 +308,27 @@ class StoreReader:
         """Sidecars that this handle has written and not yet used."""
         return {written.key for written in self._own_states.values()}
 
-    def _visible_ids(self, owner: Owner) -> builtins.list[int]:
-        ids = [
-            i
-            for i in self._manifests.ids()
-            if standing(owner, i) not in (Standing.PRUNED, Standing.VOID)
-        ]
+    def _visible(self) -> tuple[Owner, builtins.list[int]]:
+        """The ids of all checkpoints, and the owner by which they count."""
+        listed, owner = listing(self._manifests, self._reading())
+        ids = [i for i in listed if standing(owner, i) not in UNCOUNTED]
         maybe = [i for i in owner.tombstones if i in ids]
         void = {i for i in maybe if self._ownership.is_tombstone(i)}
-        return [i for i in ids if i not in void]
+        return owner, [i for i in ids if i not in void]
 
     def _read(self, checkpoint_id: int, owner: Owner) -> Found | None:
-        """A checkpoint that counts. Damage is told with the place and the way on."""
-        if standing(owner, checkpoint_id) in (Standing.PRUNED, Standing.VOID):
+        """A checkpoint that counts. Damage is told with the place and the way on.
+
+        :class:`Overtaken` when it is gone or damaged, and the owner has changed since.
+        """
+        if standing(owner, checkpoint_id) in UNCOUNTED:
             return None
         try:
             found = self._manifests.read(checkpoint_id)
+            if found is None:
+                raise_if_overtaken(self._ownership, owner)
         except DamageError as error:
+            raise_if_overtaken(self._ownership, owner)
             raise DamageError(
                 f"checkpoint {checkpoint_id}: {error.what}",
                 where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",

@@ -10,6 +10,7 @@ import time
 
 from seamark.store.inspection import Inspector, Kind
 from seamark.store.manifests import Manifests
+from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.owner import Owner, Standing, standing
 from seamark.store.ownership import Ownership
 from seamark.store.validation import RecoveryReport
@@ -18,8 +19,17 @@ from seamark.store.validation import RecoveryReport
 def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) -> RecoveryReport:
     """Choose the newest checkpoint that is valid, of the current timeline, and not superseded."""
     started = time.perf_counter()
-    owner = ownership.read()
-    listed = manifests.ids()
+
+    def walk() -> RecoveryReport:
+        return _walk(manifests, ownership, inspector, started)
+
+    return until_settled(walk, manifests.url)
+
+
+def _walk(
+    manifests: Manifests, ownership: Ownership, inspector: Inspector, started: float
+) -> RecoveryReport:
+    listed, owner = listing(manifests, ownership)
     named = manifests.read_pointer()
     skipped: list[tuple[int, str]] = []
     given_up: set[int] = set()
@@ -35,12 +45,10 @@ def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) ->
         seen = inspector.examine(checkpoint_id, owner)
         if seen.kind is Kind.TOMBSTONE:
             continue
-        if seen.kind is Kind.NOTHING and checkpoint_id != named:
-            owner = ownership.read()  # listed a moment ago and gone: pruned meanwhile?
-            if standing(owner, checkpoint_id) is Standing.PRUNED:
-                continue
         decided = True
-        if seen.kind is Kind.CHECKPOINT:
+        if seen.kind is not Kind.CHECKPOINT:
+            raise_if_overtaken(ownership, owner)  # before anything is called gone or damaged
+        else:
             warnings = [str(issue) for issue in seen.result.issues]
             elapsed = time.perf_counter() - started
             return RecoveryReport(
@@ -59,6 +67,6 @@ def _candidates(listed: list[int], named: int | None, owner: Owner) -> list[int]
     """Ids to look at, newest first: what is listed, and what the pointer names."""
     ids = {*listed, *([named] if named else [])}
     return sorted(
-        (i for i in ids if standing(owner, i) not in (Standing.PRUNED, Standing.VOID)),
+        (i for i in ids if standing(owner, i) not in UNCOUNTED),
         reverse=True,
     )

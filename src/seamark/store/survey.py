@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.layout import Layout
-from seamark.store.manifests import Found, Manifests
+from seamark.store.manifests import Found, Manifests, Tombstone
+from seamark.store.overtaking import (
+    TRIES,
+    UNCOUNTED,
+    Overtaken,
+    is_pruned,
+    listing,
+    raise_if_overtaken,
+    too_fast,
+)
 from seamark.store.owner import Owner, Standing, arrived_too_late, live_pins, standing
 from seamark.store.ownership import Ownership
 from seamark.store.states import unvouched
 
 _AT_ONCE: Final = 128
-_UNCOUNTED: Final = (Standing.PRUNED, Standing.VOID)
 
 
 class Surveyed(NamedTuple):
@@ -38,32 +47,53 @@ def survey(
     With ``unreadable`` those that cannot be read are told too, and only an error that concerns
     all is raised. Manifests can be large, so only a few are held at a time.
     """
-    owner = ownership.read()
-    listed = manifests.ids()
+    for _ in range(TRIES):
+        with suppress(Overtaken):  # which is only raised as long as nothing was told
+            yield from _survey(manifests, ownership, unreadable=unreadable)
+            return
+    raise too_fast(manifests.url)
+
+
+def _survey(manifests: Manifests, ownership: Ownership, *, unreadable: bool) -> Iterator[Surveyed]:
+    """:class:`Overtaken` when the newest ones are pruned before they could be read."""
+    listed, owner = listing(manifests, ownership)
     named = manifests.read_pointer() or 0
-    wanted = [i for i in reversed(listed) if standing(owner, i) not in _UNCOUNTED]
-    if named and named not in listed and standing(owner, named) not in _UNCOUNTED:
-        owner = ownership.read()  # a prune may have been under way
-        if standing(owner, named) not in _UNCOUNTED:
-            wanted = sorted({named, *wanted}, reverse=True)
+    wanted = [i for i in reversed(listed) if standing(owner, i) not in UNCOUNTED]
+    if named and named not in listed and standing(owner, named) not in UNCOUNTED:
+        wanted = sorted({named, *wanted}, reverse=True)
     read = manifests.read_each if unreadable else manifests.read_many
+    told = False
     for start in range(0, len(wanted), _AT_ONCE):
-        part = wanted[start : start + _AT_ONCE]
-        for checkpoint_id, found in read(part):
-            superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+        for checkpoint_id, found in read(wanted[start : start + _AT_ONCE]):
+            if found is None or isinstance(found, DamageError):
+                if not told:
+                    raise_if_overtaken(ownership, owner)
+                elif is_pruned(ownership, checkpoint_id):
+                    continue  # what is newer has been told already, and is enough
             if isinstance(found, Found):
                 owner = ownership.covering(owner, found.manifest.generation, checkpoint_id)
-                if not arrived_too_late(owner, found.manifest):
-                    damage = damage_in(found.manifest, manifests.layout)
-                    yield Surveyed(checkpoint_id, found.manifest, damage, superseded)
-            elif isinstance(found, StoreUnavailableError):
-                yield Surveyed(checkpoint_id, None, None, superseded, found)
-            elif isinstance(found, DamageError):
-                yield Surveyed(checkpoint_id, None, found.what, superseded)
-            elif found is None:
-                owner = ownership.read()  # listed a moment ago and gone: pruned meanwhile?
-                if standing(owner, checkpoint_id) is not Standing.PRUNED:
-                    yield Surveyed(checkpoint_id, None, _gone(checkpoint_id, named), superseded)
+                if arrived_too_late(owner, found.manifest):
+                    continue
+            if not isinstance(found, Tombstone):
+                told = True
+                superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+                yield _surveyed(checkpoint_id, found, superseded, named, manifests.layout)
+
+
+def _surveyed(
+    checkpoint_id: int,
+    found: Found | DamageError | StoreUnavailableError | None,
+    superseded: bool,
+    named: int,
+    layout: Layout,
+) -> Surveyed:
+    if isinstance(found, Found):
+        damage = damage_in(found.manifest, layout)
+        return Surveyed(checkpoint_id, found.manifest, damage, superseded)
+    if isinstance(found, StoreUnavailableError):
+        return Surveyed(checkpoint_id, None, None, superseded, found)
+    why = found.what if found is not None else _gone(checkpoint_id, named)
+    return Surveyed(checkpoint_id, None, why, superseded)
 
 
 def damage_in(manifest: CheckpointManifest, layout: Layout) -> str | None:

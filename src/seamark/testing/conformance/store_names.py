@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -34,7 +35,7 @@ def reads_of(store: CheckpointStore, checkpoint_id: int) -> dict[str, object]:
     """What each way to read a state gives: bytes, or the error."""
     manifest = store.load_by_id(checkpoint_id)
     assert manifest is not None
-    ways = {
+    ways: dict[str, Callable[[], object]] = {
         "load_state_data": lambda: store.load_state_data(checkpoint_id),
         "stream_state_data": lambda: b"".join(map(bytes, store.stream_state_data(checkpoint_id))),
         "read_state_range": lambda: store.read_state_range(manifest, 0, 4),

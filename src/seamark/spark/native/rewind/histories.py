@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from seamark.errors import DamageError
+from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.capture import LOG
 from seamark.spark.native.places.directory import Tree
@@ -116,7 +116,7 @@ def _entries_of(store: CheckpointStore, manifest: CheckpointManifest) -> dict[st
     try:
         for _, contents, _ in contents_of(store, states_beside(store), manifest, only=LOG):
             logs |= contents
-    except DamageError:
+    except (DamageError, CheckpointNotFoundError):
         return {}
     return {p: data for p, data in logs.items() if p.startswith(("offsets/", "commits/"))}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from seamark.errors import DamageError
+from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.chain import chain_of
 from seamark.spark.native.batches import BatchAt
@@ -59,7 +59,7 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
             versions |= listed.taken if listed is not None else {}
             logs |= own
         plan = planned(newest)
-    except DamageError:
+    except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
         return nothing_held()
     if not _is_of_one_history(newest.wal_position, logs, at):
         return nothing_held()

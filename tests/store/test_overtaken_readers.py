@@ -1,0 +1,370 @@
+"""Readers beside a writer that saves, prunes, claims and rolls back at any of their I/Os.
+
+Every read gives what the store held before or what it holds after; never damage, never nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from seamark import CheckpointManifest
+from seamark.cli.listing import summaries
+from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
+from seamark.spark.chain import chain_of
+from seamark.store import CheckpointStore
+from seamark.store.blobs import Blobs
+from seamark.store.content_health import check_contents
+from seamark.store.copy_survey import plan_copy
+from seamark.store.copying import copy_planned
+from seamark.store.layout import ObjectLayout
+from seamark.store.memory import MemoryBlobs
+from seamark.store.object_store import ObjectBlobs
+from tests.servers import ObjectServer
+from tests.store.interleaving import Kind, Place, Seat
+from tests.store.test_two_writers import save, save_next
+
+Read = Callable[[CheckpointStore], object]
+IN_MEMORY: list[Kind] = ["object", "locked"]
+
+Listed = Callable[[CheckpointStore], list[int]]
+Visit = Callable[[CheckpointStore], Iterator[object]]
+
+
+def latest(store: CheckpointStore) -> object:
+    found = store.load_latest()
+    return found and found.checkpoint_id
+
+
+def by_id(store: CheckpointStore) -> object:
+    found = store.load_by_id(3)
+    return found and found.checkpoint_id
+
+
+def state(store: CheckpointStore) -> object:
+    return store.load_state_data(3)
+
+
+def streamed(store: CheckpointStore) -> object:
+    try:
+        return b"".join(map(bytes, store.stream_state_data(3)))
+    except CheckpointNotFoundError:
+        return None
+
+
+def recovered(store: CheckpointStore) -> object:
+    report = store.recover_latest_validated()
+    return report.chosen_id, report.broken, report.fresh_start
+
+
+def validated(store: CheckpointStore) -> object:
+    return store.validate_checkpoint(3).damage
+
+
+def examined(store: CheckpointStore) -> object:
+    return store.examine(3, read_data=False).result.damage
+
+
+def chained(store: CheckpointStore) -> object:
+    newest = store.load_latest()
+    assert newest is not None
+    try:
+        return [manifest.checkpoint_id for manifest in chain_of(store, newest)]
+    except CheckpointNotFoundError:
+        return "pruned"
+
+
+def healthy(store: CheckpointStore) -> object:
+    return [check.found for check in check_contents(store) if check.verdict == "failed"]
+
+
+def pruning_plan(store: CheckpointStore) -> object:
+    return [(each.checkpoint_id, each.keep) for each in store.plan_prune(2)]
+
+
+EXACT: list[Read] = [
+    latest,
+    by_id,
+    state,
+    streamed,
+    recovered,
+    validated,
+    examined,
+    healthy,
+    pruning_plan,
+    lambda store: store.plan_cleanup(0),
+    lambda store: store.next_id(),
+]
+"""Their answer is the one from before or the one from after."""
+
+
+def ids(store: CheckpointStore) -> list[int]:
+    return store.list_ids()
+
+
+def epochs(store: CheckpointStore) -> list[int]:
+    return [number for number, _ in store.list()]
+
+
+def surveyed(store: CheckpointStore) -> list[int]:
+    found = list(store.survey())
+    assert [each for each in found if each.damage] == []
+    return sorted(each.checkpoint_id for each in found)
+
+
+def summarized(store: CheckpointStore) -> list[int]:
+    found = summaries(store)
+    assert [each for each in found.values() if each.damage] == []
+    return sorted(found)
+
+
+LISTINGS: list[Listed] = [ids, epochs, surveyed, summarized]
+"""Each of their rows is of one moment; the newest is never missing."""
+
+
+# what a writer does, step by step
+
+
+def exhaust(steps: Iterator[object]) -> None:
+    for _ in steps:
+        pass
+
+
+def save_and_prune(store: CheckpointStore) -> Iterator[object]:
+    for text in "abc":
+        yield save_next(text)(store)
+    yield store.prune(1)
+
+
+def prune_around_a_pin(store: CheckpointStore) -> Iterator[object]:
+    yield store.pin("old", 1)
+    yield from save_and_prune(store)
+
+
+def only_prune(store: CheckpointStore) -> Iterator[object]:
+    yield store.prune(1)
+
+
+def claim_and_prune(store: CheckpointStore) -> Iterator[object]:
+    yield store.claim()
+    yield from save_and_prune(store)
+    store.close()
+    yield None
+
+
+def claim_twice(store: CheckpointStore) -> Iterator[object]:
+    yield store.claim()
+    yield store.claim()
+
+
+def roll_back(store: CheckpointStore) -> Iterator[object]:
+    yield store.claim()
+    yield store.supersede(3, 3)
+    yield save(store.next_id(), "again", parent=2)(store)
+
+
+VISITS: list[Visit] = [
+    save_and_prune,
+    prune_around_a_pin,
+    only_prune,
+    claim_and_prune,
+    claim_twice,
+    roll_back,
+]
+
+
+class Meeting:
+    """A store of three checkpoints, one of which builds on another, and a reader at its seat."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        with place.store() as store:
+            save(1, "before")(store)
+            save(2, "before")(store)
+            save(3, "before", parent=2)(store)
+        self.seat: Seat = place.seat()
+        self.reader = place.store(self.seat)
+
+    def arm(self, at: int, visit: Visit) -> None:
+        """Let the visitor in before that I/O of the reader."""
+        self.seat.arm(at, lambda: exhaust(self.steps(visit)))
+
+    def steps(self, visit: Visit) -> Iterator[object]:
+        return visit(self.place.store(self.place.seat()))
+
+
+def possible(place: Place, visit: Visit, read: Read) -> list[object]:
+    """What a reader finds before a visit and after each of its steps."""
+    meeting = Meeting(place)
+    return [
+        read(place.store()),
+        *(read(place.store()) for _ in meeting.steps(visit)),
+    ]
+
+
+def overtaken(places: Iterator[Place], visit: Visit, read: Read) -> Iterator[object]:
+    """What the reader finds, for a visit at each of its I/Os."""
+    for at in range(1, 200):
+        meeting = Meeting(next(places))
+        meeting.arm(at, visit)
+        found = read(meeting.reader)
+        if meeting.seat.disarm():
+            assert at > 1, "nothing was read"
+            return
+        yield found
+    raise AssertionError("it never came to an end")
+
+
+def check(places: Iterator[Place], visit: Visit, read: Read) -> None:
+    """The answer is one that the store gives at some moment of the visit."""
+    allowed = possible(next(places), visit, read)
+    for found in overtaken(places, visit, read):
+        assert found in allowed or (read is chained and found == "pruned"), read
+
+
+def check_listing(places: Iterator[Place], visit: Visit, read: Listed) -> None:
+    """Each row was there at some moment, and none is missing that was there all the time."""
+    allowed = [set(read_ids) for read_ids in possible(next(places), visit, read)]  # type: ignore[call-overload]
+    for found in overtaken(places, visit, read):
+        assert isinstance(found, list)
+        assert set(found) <= set().union(*allowed)
+        assert set(found) >= set.intersection(*allowed)
+        assert max(found) in map(max, allowed), "the newest is missing"
+
+
+def places_of(kind: Kind, root: Path) -> Iterator[Place]:
+    number = 0
+    while True:
+        number += 1
+        yield Place(kind, str(root / str(number)))
+
+
+@pytest.mark.parametrize("visit", VISITS)
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_a_reader_sees_a_whole_store_whatever_a_writer_does_meanwhile(
+    kind: Kind, visit: Visit, tmp_path: Path
+) -> None:
+    for number, read in enumerate([*EXACT, chained]):
+        check(places_of(kind, tmp_path / str(number)), visit, read)
+    for read in LISTINGS:
+        check_listing(places_of(kind, tmp_path / read.__name__), visit, read)
+
+
+def test_a_reader_of_a_disk_is_overtaken_as_harmlessly(tmp_path: Path) -> None:
+    for number, read in enumerate((latest, recovered, state)):
+        check(places_of("filesystem", tmp_path / str(number)), save_and_prune, read)
+    for listing in (ids, epochs, surveyed):
+        places = places_of("filesystem", tmp_path / listing.__name__)
+        check_listing(places, save_and_prune, listing)
+
+
+class OnS3(Place):
+    """A place in a bucket of its own prefix."""
+
+    def __init__(self, server: ObjectServer) -> None:
+        self._server, self._url = server, server.new_url("overtaken")
+        super().__init__("object")
+
+    def _base(self) -> Blobs:
+        return ObjectBlobs.open(self._url, self._server.storage_options, conditional=True)
+
+
+def test_a_reader_of_s3_is_overtaken_as_harmlessly(s3: ObjectServer) -> None:
+    def places() -> Iterator[Place]:
+        while True:
+            yield OnS3(s3)
+
+    for read in (latest, recovered):
+        check(places(), save_and_prune, read)
+    check_listing(places(), claim_twice, ids)
+
+
+class Crowd(Seat):
+    """Another writer is let in before every single call."""
+
+    def __init__(self, base: Blobs, visit: Callable[[], None]) -> None:
+        super().__init__(base)
+        self._visit = visit
+
+    def _next(self) -> Blobs:
+        self._visit()
+        return self.base
+
+
+@pytest.mark.parametrize("read", [latest, recovered, ids, epochs, surveyed, pruning_plan])
+def test_a_reader_that_is_always_overtaken_says_so_and_blames_nobody(read: Read) -> None:
+    blobs = MemoryBlobs()
+    writer = CheckpointStore(blobs, ObjectLayout())
+    exhaust(save_and_prune(writer))
+    crowd = Crowd(blobs, lambda: exhaust(save_and_prune(writer)))
+    reader = CheckpointStore(crowd, ObjectLayout())
+    try:
+        found = read(reader)
+    except StoreUnavailableError as error:
+        assert "pruned while they were being read" in error.what
+        assert "pin" in (error.hint or "")
+    else:
+        assert found
+        assert read is not recovered or (isinstance(found, tuple) and found[0] and not found[1])
+
+
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_what_is_really_gone_is_damage_even_while_others_prune(kind: Kind, tmp_path: Path) -> None:
+    """Somebody has removed the manifest that the pointer names, and an old one is pruned."""
+    for at in range(1, 12):
+        meeting = Meeting(Place(kind, str(tmp_path / str(at))))
+        meeting.place.overwrite(meeting.place.layout.manifest(3), None)
+        meeting.arm(at, only_prune)
+        report = meeting.reader.recover_latest_validated()
+        assert report.chosen_id == 2
+        assert report.broken == [
+            (3, "manifest not found for checkpoint 3, although the pointer names it")
+        ]
+
+
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_state_that_is_really_damaged_is_damage_even_while_others_prune(
+    kind: Kind, tmp_path: Path
+) -> None:
+    for at in range(1, 12):
+        meeting = Meeting(Place(kind, str(tmp_path / str(at))))
+        meeting.place.overwrite(meeting.place.layout.state(3), b"something else")
+        meeting.arm(at, only_prune)
+        report = meeting.reader.recover_latest_validated()
+        assert report.chosen_id == 2
+        assert [number for number, _ in report.broken] == [3]
+        with pytest.raises(DamageError):
+            meeting.reader.load_state_data(3)
+
+
+@pytest.mark.parametrize("kind", IN_MEMORY)
+@pytest.mark.parametrize("wanted", [None, 3])
+def test_a_copy_that_is_overtaken_copies_what_is_there_or_says_that_it_is_gone(
+    kind: Kind, wanted: int | None, tmp_path: Path
+) -> None:
+    for at in range(1, 100):
+        meeting = Meeting(Place(kind, str(tmp_path / str(at))))
+        meeting.arm(at, save_and_prune)
+        target = CheckpointStore(MemoryBlobs(), ObjectLayout())
+        try:
+            plan = plan_copy(meeting.reader, target, wanted)
+        except CheckpointNotFoundError:
+            assert wanted is not None
+            continue
+        results = copy_planned(
+            meeting.reader, target, plan, copy_more=_nothing, advance=lambda by, **_: None
+        )
+        outcomes = {each.outcome for each in results}
+        assert outcomes <= {"copied", "gone"}
+        report = target.recover_latest_validated()
+        assert (report.chosen_id is not None) == ("copied" in outcomes)
+        assert report.broken == []
+        if meeting.seat.disarm():
+            return
+    raise AssertionError("it never came to an end")
+
+
+def _nothing(_: CheckpointManifest) -> int:
+    return 0
