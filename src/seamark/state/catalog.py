@@ -8,9 +8,10 @@ from typing import Final
 
 from seamark._logs import logger_named
 from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
-from seamark.state.chains import lineage
+from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.store.blobs import Blobs, KeyExists, TagMismatch
+from seamark.store.overtaking import TRIES, too_fast
 from seamark.store.sealed import is_sealed, seal, unseal
 from seamark.store.settle import Taken, create_once
 
@@ -75,6 +76,32 @@ class Catalog:
             return lineage(found, checkpoint_id)
         except DamageError as error:
             raise DamageError(error.what, where=self._blobs.url) from None
+
+    def latest(self) -> CheckpointManifestV2 | None:
+        """The newest checkpoint; :class:`DamageError` when one that may be newer is damaged."""
+        found = self.load_listed()
+        readable = {i: m for i, m in found.items() if isinstance(m, CheckpointManifestV2)}
+        newest = next(iter(newest_first(readable)), None)
+        named = self.pointed_at() if len(readable) < len(found) else None
+        for checkpoint_id, damaged in sorted(found.items(), reverse=True):
+            if isinstance(damaged, DamageError) and (
+                newest is None or checkpoint_id > newest or checkpoint_id == named
+            ):
+                raise damaged
+        return None if newest is None else readable[newest]
+
+    def load_listed(self) -> dict[CheckpointId, CheckpointManifestV2 | DamageError]:
+        """Every manifest that there is; damage is a value here.
+
+        What is removed between the listing and the reading makes it list again: newer ones may
+        have been published in between.
+        """
+        for _ in range(TRIES):
+            ids = self.ids()
+            found = self.load_all(ids)
+            if len(found) == len(ids):
+                return found
+        raise too_fast(self._blobs.url)
 
     def load_all(
         self, ids: Iterable[CheckpointId]
@@ -144,11 +171,21 @@ class Catalog:
                     self._blobs.create(key, data)
                     return
                 named = parsed_id(blob.data.decode("ascii", "replace").strip())
-                if named is None or named < checkpoint_id:
+                if named is None or self._follows(checkpoint_id, named):
                     self._blobs.replace(key, data, blob.tag, durable=False)
                 return
             except (KeyExists, TagMismatch):
                 continue
+
+    def _follows(self, checkpoint_id: CheckpointId, named: CheckpointId) -> bool:
+        """Whether the pointer should move on; a clock that is behind does not hold it back."""
+        if named <= checkpoint_id:
+            return named < checkpoint_id
+        try:
+            there = {i: m for i in (named, checkpoint_id) if (m := self.load(i)) is not None}
+        except DamageError:
+            return False
+        return newest_first(there)[:1] == [checkpoint_id]
 
 
 def _without_hash(manifest: CheckpointManifestV2) -> str | None:

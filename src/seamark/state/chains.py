@@ -49,6 +49,36 @@ def lineage(
     return line
 
 
+def newest_first(manifests: Mapping[CheckpointId, CheckpointManifestV2]) -> list[CheckpointId]:
+    """The order in which checkpoints follow each other, the newest first, each before its parent.
+
+    Epochs and parents tell it. Ids come from the clocks of whoever wrote, which may be wrong, so
+    they only decide between equal epochs. A checkpoint that goes back to an older parent is newer
+    than what was built on that parent before.
+    """
+    children: dict[CheckpointId | None, list[CheckpointId]] = {}
+    for checkpoint_id, manifest in manifests.items():
+        parent = manifest.parent_id
+        is_known = parent is not None and parent in manifests and parent < checkpoint_id
+        children.setdefault(parent if is_known else None, []).append(checkpoint_id)
+
+    def rank(checkpoint_id: CheckpointId) -> tuple[int, CheckpointId]:
+        return manifests[checkpoint_id].epoch, checkpoint_id
+
+    def tip(root: CheckpointId) -> tuple[int, CheckpointId]:
+        at = root
+        while at in children:
+            at = max(children[at], key=rank)
+        return rank(at)
+
+    oldest_first: list[CheckpointId] = []
+    waiting = sorted(children.get(None, ()), key=tip, reverse=True)
+    while waiting:
+        oldest_first.append(waiting.pop())
+        waiting += sorted(children.get(oldest_first[-1], ()), key=rank, reverse=True)
+    return oldest_first[::-1]
+
+
 def resolve(line: Iterable[CheckpointManifestV2]) -> dict[Place, Chain]:
     """What each partition consists of at the newest checkpoint of a lineage (newest first)."""
     open_chains: dict[Place, list[Link]] = {}

@@ -7,16 +7,17 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from seamark.errors import CheckpointNotFoundError, InvalidInputError
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.limits import READ_AHEAD
 from seamark.manifest.bounds import U64_MAX, check_number, check_prefix, check_span
 from seamark.state import upkeep
 from seamark.state.catalog import Catalog
-from seamark.state.chains import LONGEST_CHAIN, Chain, Place, resolve
+from seamark.state.chains import LONGEST_CHAIN, Chain, Link, Place, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.reading import PartitionState, read_chain, stream_link
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 HOUR: Final = 3600.0
 _OWN_TASK: Final = "main"
+_PLAUSIBLE_MS: Final = 1 << 47
+"""A pointer to an id of a later year than 6000 is damaged or hostile, and not followed."""
 
 
 class StateStore:
@@ -96,7 +99,7 @@ class StateStore:
         if parent is not None:
             # who wrote it may have died between showing it and making it durable
             self._place.blobs.make_durable(self._place.paths.manifest(parent))
-        new = checkpoint_id or CheckpointId.after(parent)
+        new = checkpoint_id or self._next_id(parent)
         if parent is not None and new <= parent:
             raise InvalidInputError(f"checkpoint {new} is not newer than its parent {parent}")
 
@@ -114,6 +117,12 @@ class StateStore:
             rebase=rebase,
             longest_chain=self._longest,
         )
+
+    def _next_id(self, parent: CheckpointId | None) -> CheckpointId:
+        """An id after all that are known, so that a clock which is behind puts nothing between."""
+        named = self._place.catalog.pointed_at()
+        known = [] if named is None or named.timestamp_ms >= _PLAUSIBLE_MS else [named]
+        return CheckpointId.after(max([*known, *([parent] if parent else [])], default=None))
 
     def task(self, checkpoint_id: CheckpointId, name: str) -> StateTask:
         """One process's part of a checkpoint that another process has begun.
@@ -159,19 +168,37 @@ class StateStore:
         }
 
     def latest(self) -> CheckpointManifestV2 | None:
-        """The newest checkpoint, or None. The pointer is a hint; the listing is the truth."""
-        ids = self._place.catalog.ids()
-        return self.load(ids[-1]) if ids else None
+        """The newest checkpoint by epoch and parent, or None. Reads every manifest.
+
+        :class:`DamageError` when one that may be newer is damaged.
+        """
+        return self._place.catalog.latest()
 
     def partitions(self, checkpoint_id: CheckpointId) -> dict[Place, Chain]:
         """What each partition consists of: its snapshot and the deltas after it."""
         newest = self.load(checkpoint_id)
-        return resolve(self._place.catalog.lineage(checkpoint_id, newest))
+        with self._being_read(checkpoint_id):
+            return resolve(self._place.catalog.lineage(checkpoint_id, newest))
+
+    @contextmanager
+    def _being_read(self, checkpoint_id: CheckpointId) -> Iterator[None]:
+        """Tell damage from what has been removed meanwhile: that loses its manifest first."""
+        try:
+            yield
+        except DamageError as error:
+            blobs, paths, _ = self._place
+            if blobs.stat(paths.manifest(checkpoint_id)) is not None:
+                raise
+            raise CheckpointNotFoundError(
+                f"state checkpoint {checkpoint_id} was removed while it was being read",
+                where=error.where or self.url,
+            ) from None
 
     def restore(self, checkpoint_id: CheckpointId, operator: str, partition: int) -> PartitionState:
         """The state of one partition, verified."""
         chain = self._chain(checkpoint_id, operator, partition)
-        return read_chain(self._place.blobs, self._place.paths, chain)
+        with self._being_read(checkpoint_id):
+            return read_chain(self._place.blobs, self._place.paths, chain)
 
     def restore_all(self, checkpoint_id: CheckpointId) -> Iterator[tuple[str, int, PartitionState]]:
         """Every partition of every operator, read side by side, in order, verified."""
@@ -179,7 +206,10 @@ class StateStore:
         blobs, paths, _ = self._place
         waiting: deque[tuple[Place, int, Future[PartitionState]]] = deque()
         held = 0
-        with ThreadPoolExecutor(self._parallelism, "seamark-restore") as pool:
+        with (
+            self._being_read(checkpoint_id),
+            ThreadPoolExecutor(self._parallelism, "seamark-restore") as pool,
+        ):
             for place, chain in chains:
                 size = sum(link.entry.size_bytes for link in chain)
                 while waiting and (
@@ -201,7 +231,11 @@ class StateStore:
         Use nothing of an object before its end: it is verified there.
         """
         for link in self._chain(checkpoint_id, operator, partition):
-            yield link.entry.is_delta, stream_link(self._place.blobs, self._place.paths, link)
+            yield link.entry.is_delta, self._streamed(checkpoint_id, link)
+
+    def _streamed(self, checkpoint_id: CheckpointId, link: Link) -> Iterator[Buffer]:
+        with self._being_read(checkpoint_id):
+            yield from stream_link(self._place.blobs, self._place.paths, link)
 
     def _chain(self, checkpoint_id: CheckpointId, operator: str, partition: int) -> Chain:
         chain = self.partitions(checkpoint_id).get((operator, partition))
@@ -246,7 +280,10 @@ class StateStore:
         is only verified.
         """
         self.load(checkpoint_id)
-        return upkeep.copy(self._place, target._place, checkpoint_id, parallelism=self._parallelism)
+        with self._being_read(checkpoint_id):
+            return upkeep.copy(
+                self._place, target._place, checkpoint_id, parallelism=self._parallelism
+            )
 
     def close(self) -> None:
         """Give back what is held."""

@@ -12,7 +12,7 @@ import msgspec
 
 from seamark.errors import DamageError, RefusedError
 from seamark.state.catalog import Catalog, parsed_id
-from seamark.state.chains import Chain, Link, Place, resolve
+from seamark.state.chains import Chain, Link, Place, newest_first, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
 from seamark.state.reading import key_of, read_link, stream_link, unpack_link
@@ -69,6 +69,16 @@ def verify(
     parallelism: int,
 ) -> StateVerification:
     """Check a checkpoint, its parents and every object; I/O errors pass through."""
+    found = _verified(place, checkpoint_id, read_data=read_data, parallelism=parallelism)
+    if found.issues and place.blobs.stat(place.paths.manifest(checkpoint_id)) is None:
+        # removed meanwhile, which begins with its manifest: then that is all there is to say
+        return StateVerification(checkpoint_id, [f"state checkpoint {checkpoint_id} is missing"])
+    return found
+
+
+def _verified(
+    place: StatePlace, checkpoint_id: CheckpointId, *, read_data: bool, parallelism: int
+) -> StateVerification:
     blobs, paths, catalog = place
     by_key: dict[str, list[tuple[Place, Link]]] = {}
     try:
@@ -133,13 +143,13 @@ def delete(place: StatePlace, checkpoint_id: CheckpointId) -> None:
 def prune(place: StatePlace, keep: int) -> int:
     """Keep the newest ``keep`` whole checkpoints and all that they refer to; how many went."""
     blobs, paths, catalog = place
-    found = catalog.load_all(catalog.ids())
+    found = catalog.load_listed()
     manifests = _readable(found)
     present = {entry.key for entry in blobs.entries(paths.prefix)}
     kept: set[CheckpointId] = set()
-    counted = 0
-    for checkpoint_id in sorted(found, reverse=True):
-        if counted == keep:
+    counted: list[CheckpointId] = []
+    for checkpoint_id in newest_first(manifests):
+        if len(counted) == keep:
             break
         try:
             line = catalog.lineage(checkpoint_id)
@@ -150,9 +160,12 @@ def prune(place: StatePlace, keep: int) -> int:
             kept.add(checkpoint_id)  # newer than one that counts: it stays to be looked at
             continue
         kept |= {manifest.checkpoint_id for manifest in line}
-        counted += 1
-    if counted == 0:
+        counted.append(checkpoint_id)
+    if not counted:
         return 0  # nothing whole to fall back on, so nothing goes
+    named = catalog.pointed_at()
+    # a damaged one tells neither epoch nor parent: it stays when it may be newer than one of these
+    kept |= {i for i in found.keys() - manifests.keys() if i > min(counted) or i == named}
     doomed = sorted(set(found) - kept)
     _remove(blobs, paths, doomed, [m for i, m in manifests.items() if i in kept])
     return len(doomed)
@@ -182,15 +195,18 @@ def _remove(
 
 def cleanup_orphans(place: StatePlace, min_age: float) -> int:
     """Remove what :func:`plan_cleanup` finds; how many."""
-    orphans = plan_cleanup(place, min_age)
+    orphans = plan_cleanup(place, min_age, place.blobs.clock())
     place.blobs.delete([entry.key for entry in orphans])
     return len(orphans)
 
 
-def plan_cleanup(place: StatePlace, min_age: float) -> list[Entry]:
-    """Objects that no manifest names and that are old enough to be removed."""
+def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) -> list[Entry]:
+    """Objects that no manifest names and that are old enough to be removed.
+
+    ``now`` is the time by the store's clock, where it could be asked for; else this machine's.
+    """
     blobs, paths, catalog = place
-    oldest = time.time() - min_age
+    oldest = (time.time() if now is None else now) - min_age
     # objects before manifests: one that is published in between is then seen as published
     objects = [
         entry

@@ -17,6 +17,7 @@ verb passes its keys through :func:`check_key` before it does anything.
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -204,6 +205,13 @@ class Blobs(ABC):
     def is_held(self, name: str) -> bool | None:
         """Whether somebody keeps that mark; None where the backend cannot tell."""
         return None
+
+    def clock(self) -> float:
+        """The time now by the clock that :attr:`Entry.modified` is told by. May write a probe.
+
+        What is removed by its age is held against this: the clock of this machine may be wrong.
+        """
+        return time.time()
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing
         """Give back what is held. Using it afterwards is an error."""

@@ -242,7 +242,7 @@ def _delete_sidecars(parts: Parts, keys: list[str]) -> None:
 def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
     """Remove what :func:`plan_cleanup` finds; how many."""
     owner = parts.ownership.require_writable()
-    orphans = plan_cleanup(parts, min_age, own)
+    orphans = plan_cleanup(parts, min_age, own, parts.blobs.clock())
     keys = [entry.key for entry in orphans]
     manifests = {parts.layout.manifest(i): i for i in _pruned_manifests(parts, owner)}
     _delete_manifests(parts, [manifests[key] for key in keys if key in manifests])
@@ -250,20 +250,23 @@ def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
     return len(orphans)
 
 
-def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> list[Entry]:
+def plan_cleanup(
+    parts: Parts, min_age: float, own: Collection[str], now: float | None = None
+) -> list[Entry]:
     """Sidecars without a manifest, what was pruned and is still there, plans that no start needs,
     unfinished files and probes that are old enough to be removed. Nothing of a place that is no
     store.
 
-    ``own`` are sidecars that the caller has written and is about to use.
+    ``own`` are sidecars that the caller has written and is about to use. ``now`` is the time by
+    the store's clock, where it could be asked for; else this machine's.
     """
     if not is_store(parts):
         return []
-    return until_settled(lambda: _orphans(parts, min_age, own), parts.blobs.url)
+    oldest = (time.time() if now is None else now) - min_age
+    return until_settled(lambda: _orphans(parts, oldest, own), parts.blobs.url)
 
 
-def _orphans(parts: Parts, min_age: float, own: Collection[str]) -> list[Entry]:
-    oldest = time.time() - min_age
+def _orphans(parts: Parts, oldest: float, own: Collection[str]) -> list[Entry]:
     owner = parts.ownership.read()
     # sidecars before manifests: one that is decided in between is then seen as decided
     sidecars = [(i, e) for i, e in parts.states.entries().values() if e.modified <= oldest]

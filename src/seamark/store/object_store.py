@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -40,6 +42,7 @@ from seamark.store.blobs import (
     check_range,
     is_key,
 )
+from seamark.store.layout import PROBE_PREFIX
 from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -235,6 +238,13 @@ class ObjectBlobs(Blobs):
                 for key in batch:
                     with suppress(FileNotFoundError), self._telling("removing", key):
                         obstore.delete(self._store, key)
+
+    def clock(self) -> float:
+        key = f"{PROBE_PREFIX}{os.urandom(16).hex()}"
+        self._put(key, b"", "overwrite")
+        entry = self.stat(key)
+        self.delete([key])
+        return time.time() if entry is None else entry.modified
 
     def _put(self, key: str, data: bytes, mode: PutMode | Literal["overwrite"]) -> Tag:
         with self._telling("writing", key, write=True):
