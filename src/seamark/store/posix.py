@@ -261,7 +261,8 @@ def clock_at(path: str) -> float:
     except OSError:
         return time.time()
     try:
-        return os.stat(path).st_mtime
+        # times of values are up to a millisecond ahead, so that versions tell apart
+        return os.stat(path).st_mtime + 0.002
     finally:
         with suppress(OSError):
             os.unlink(path)
