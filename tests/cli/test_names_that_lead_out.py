@@ -17,6 +17,7 @@ from tests.cli.running import Cli
 from tests.spark.directories import make_copy
 
 LARGE = 300_000
+KEEP = ("--query-id", "keep")
 
 
 def snapshots(tmp_path: Path, cli: Cli) -> None:
@@ -45,7 +46,7 @@ def test_a_snapshot_restores_no_file_of_another_store(
             "state_bytes": there.state_bytes,
         }
         resealed(store.backend, key, **theirs | lacking)
-    assert cli("spark", "restore", tmp_path / "mine", 1, tmp_path / "out") == 3
+    assert cli("spark", "restore", tmp_path / "mine", 1, tmp_path / "out", *KEEP) == 3
     assert "state_object" in cli.err
     assert "SHA-256 verified" not in cli.out
     assert not (tmp_path / "out").exists()
@@ -67,7 +68,7 @@ def test_a_pack_writes_no_file_outside_of_the_restored_directory(
     with open_store(tmp_path / "store") as store:
         store.save(example(1, operator_states={LOG: pack}))
     before = {each for each in tmp_path.rglob("*") if "store" not in each.parts}
-    assert cli("spark", "restore", tmp_path / "store", 1, tmp_path / "out") == 3
+    assert cli("spark", "restore", tmp_path / "store", 1, tmp_path / "out", *KEEP) == 3
     assert "belongs to no working copy" in " ".join(cli.err.split())
     assert {each for each in tmp_path.rglob("*") if "store" not in each.parts} == before
 
@@ -81,5 +82,5 @@ def test_partitioned_state_is_only_found_below_the_store(
         resealed(store.backend, store.parts.layout.manifest(1), table_store_checkpoint_path=path)
     for command in (["verify"], ["recover", "--explain"]):
         assert cli(command[0], tmp_path / "store", *command[1:]) == 3, cli.out
-    assert cli("spark", "restore", tmp_path / "store", 1, tmp_path / "out") == 3
+    assert cli("spark", "restore", tmp_path / "store", 1, tmp_path / "out", *KEEP) == 3
     assert not (tmp_path / "out").exists()

@@ -230,9 +230,9 @@ def test_a_key_that_is_not_utf_8(version: int, key: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_key_that_is_there_twice(version: int) -> None:
-    plain = framed([(b"a", b"1"), (b"b", b""), (b"a", b"1")])
-    assert refused(batch(plain, 3, version=version)) == "batch has the key 'a' twice"
+def test_of_a_key_that_laminardb_wrote_twice_the_last_one_counts(version: int) -> None:
+    plain = framed([(b"a", b"1"), (b"b", b""), (b"a", b"2")])
+    assert decode_batch(batch(plain, 3, version=version)) == [("b", b""), ("a", b"2")]
 
 
 @pytest.mark.parametrize("version", [1, 2])

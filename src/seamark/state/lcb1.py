@@ -71,6 +71,9 @@ def encoded_key(key: str) -> bytes:
 def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, bytes]]:
     """The (key, data) pairs of a batch of any version; :class:`DamageError` when it is not one.
 
+    Of a key that is in a batch of version 1 or 2 twice, the last one counts, as for LaminarDB,
+    which writes such batches.
+
     Nothing is allocated for what a batch merely claims: sizes and counts are held against its
     real length first.
     """
@@ -139,8 +142,7 @@ def _entries(plain: bytes, count: int) -> list[tuple[str, bytes]]:
             key = name.decode()
         except UnicodeDecodeError:
             raise DamageError(f"batch key {name!r} is not UTF-8") from None
-        if key in found:
-            raise DamageError(f"batch has the key {key!r} twice")
+        found.pop(key, None)  # LaminarDB may write a key twice; the last one counts
         found[key] = data
     if at != len(plain):
         raise DamageError(f"batch has {len(plain) - at} bytes after its last entry")

@@ -7,12 +7,17 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+    StoreUnavailableError,
+)
 from seamark.limits import READ_AHEAD
 from seamark.manifest.bounds import U64_MAX, check_number, check_prefix, check_span
 from seamark.state import upkeep
@@ -120,7 +125,9 @@ class StateStore:
 
     def _next_id(self, parent: CheckpointId | None) -> CheckpointId:
         """An id after all that are known, so that a clock which is behind puts nothing between."""
-        named = self._place.catalog.pointed_at()
+        named = None
+        with suppress(StoreUnavailableError, DamageError):  # it is only a hint
+            named = self._place.catalog.pointed_at()
         known = [] if named is None or named.timestamp_ms >= _PLAUSIBLE_MS else [named]
         return CheckpointId.after(max([*known, *([parent] if parent else [])], default=None))
 

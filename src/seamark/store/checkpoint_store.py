@@ -21,7 +21,7 @@ from seamark.manifest.bounds import check_id, check_name, check_span
 from seamark.store import amendments, housekeeping
 from seamark.store.blobs import Blob, Buffer, Tag, TagMismatch
 from seamark.store.inspection import Kind
-from seamark.store.manifests import Found, Tombstone, parse_manifest
+from seamark.store.manifests import MANIFEST_LIMIT, Found, Tombstone, parse_manifest
 from seamark.store.owner import (
     Owner,
     Pin,
@@ -36,7 +36,7 @@ from seamark.store.plans import Plans
 from seamark.store.reader import HOUR, StoreReader
 from seamark.store.retention import Retention
 from seamark.store.settle import Taken
-from seamark.store.stamping import refuse_unsafe, sealed, stamped
+from seamark.store.stamping import may_replace, refuse_unsafe, sealed, stamped
 from seamark.store.states import Written, checksum_prefix
 
 log = logger_named(__name__)
@@ -93,9 +93,18 @@ class CheckpointStore(StoreReader):
         return saved
 
     def save_state_data(self, checkpoint_id: int, chunks: Iterable[Buffer]) -> None:
-        """Write only the sidecar of a checkpoint that is to be saved next, create-only."""
+        """Write only the sidecar of a checkpoint that is to be saved next, create-only.
+
+        :class:`FencedError` when the id is decided already: nothing would ever refer to it.
+        """
         with self._lock:
             owner = self._writable(check_id(checkpoint_id))
+            there = self._blobs.read(self._layout.manifest(checkpoint_id), MANIFEST_LIMIT)
+            if there is not None and self._ownership.tombstone_tag(checkpoint_id) is None:
+                try:
+                    self._own_tombstone(there, checkpoint_id, owner)
+                except Taken:
+                    raise self._decided(checkpoint_id, "already") from None
             bare = CheckpointManifest.new(checkpoint_id, epoch=1)
             self._own_states[checkpoint_id] = self._write_state(bare, chunks, owner)
 
@@ -358,29 +367,22 @@ class CheckpointStore(StoreReader):
                 self._ownership.tombstone_used()
         except (Taken, TagMismatch):
             self._ownership.tombstone_used()  # or it is damaged; either way it is of no use now
-            raise FencedError(
-                f"checkpoint {checkpoint_id} was decided by another writer",
-                where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
-                hint="Nothing of this one is visible. Ids never repeat: save under next_id().",
-            ) from None
+            raise self._decided(checkpoint_id, "by another writer") from None
+
+    def _decided(self, checkpoint_id: int, how: str) -> FencedError:
+        return FencedError(
+            f"checkpoint {checkpoint_id} was decided {how}",
+            where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
+            hint="Nothing of this one is visible. Ids never repeat: save under next_id().",
+        )
 
     def _own_tombstone(self, blob: Blob, checkpoint_id: int, owner: Owner) -> Tag:
-        """The tag of something that this handle may replace; :class:`Taken` for all else.
-
-        It may when it is a tombstone that no later claim has put there: its own, one that was
-        given back unused, or that of a claim that was overtaken. An owner may also replace a
-        manifest that came too late.
-        """
+        """The tag of something that this handle may replace; :class:`Taken` for all else."""
         try:
             found = parse_manifest(blob, checkpoint_id)
         except DamageError:
             raise Taken(blob) from None
-        if isinstance(found, Tombstone):
-            replaceable = found.generation <= owner.generation
-        else:
-            claimed = self._ownership.claim_held is not None
-            replaceable = claimed and arrived_too_late(owner, found.manifest)
-        if not replaceable:
+        if not may_replace(found, owner, is_claimed=self._ownership.claim_held is not None):
             raise Taken(blob)
         return found.tag
 

@@ -131,8 +131,7 @@ class FilesystemBlobs(Blobs):
 
     def entries(self, prefix: str) -> list[Entry]:
         found: list[Entry] = []
-        check_folder(prefix)
-        folder = self._path(prefix.rstrip("/")) if prefix else self.url
+        folder = self._path(check_folder(prefix).rstrip("/")) if prefix else self.url
         with telling("listing", folder):
             self._inside.require(f"{folder}/")
             self._walk(folder, prefix, found)
@@ -158,8 +157,7 @@ class FilesystemBlobs(Blobs):
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         self._check_root()
-        check_folder(prefix)
-        folder = self._path(prefix.rstrip("/"))
+        folder = self._path(check_folder(prefix).rstrip("/"))
         found: list[str] = []
         with telling("listing", folder):
             self._inside.require(f"{folder}/")
@@ -288,8 +286,7 @@ class FilesystemBlobs(Blobs):
                 with telling("writing", temporary):
                     write_all(fd, piece)
             with telling("writing", temporary):
-                # the file system's clock ticks in milliseconds; a little more makes each version
-                # tell apart, and nobody's age depends on the clock of whoever wrote it
+                # by the file system's clock, and a little more, which tells versions apart
                 now = os.fstat(fd).st_mtime_ns + time.time_ns() % 1_000_000
                 os.utime(temporary, ns=(now, now))
                 os.fsync(fd)

@@ -258,11 +258,10 @@ def clock_at(path: str) -> float:
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-    except OSError:
-        return time.time()
-    try:
         # times of values are up to a millisecond ahead, so that versions tell apart
         return os.stat(path).st_mtime + 0.002
+    except OSError:
+        return time.time()
     finally:
         with suppress(OSError):
             os.unlink(path)

@@ -10,8 +10,8 @@ from seamark.manifest.bounds import check_id
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for
 from seamark.store.layout import Layout
-from seamark.store.manifests import MANIFEST_VERSION
-from seamark.store.owner import Owner
+from seamark.store.manifests import MANIFEST_VERSION, Found, Tombstone
+from seamark.store.owner import Owner, arrived_too_late
 from seamark.store.ownership import Claim, default_writer
 from seamark.store.sealed import checksum_of, seal
 from seamark.store.states import Written
@@ -81,6 +81,18 @@ def stamped(
             hint="Leave it out: the store computes it.",
         )
     return sized(manifest.replace(state_checksum=checksum, extra=extra))
+
+
+def may_replace(found: Found | Tombstone, owner: Owner, *, is_claimed: bool) -> bool:
+    """Whether a save may put its manifest in place of what is under its id.
+
+    It may when that is a tombstone that no later claim has put there: its own, one that was given
+    back unused, or that of a claim that was overtaken. An owner may also replace a manifest that
+    came too late.
+    """
+    if isinstance(found, Tombstone):
+        return found.generation <= owner.generation
+    return is_claimed and arrived_too_late(owner, found.manifest)
 
 
 def sized(manifest: CheckpointManifest) -> CheckpointManifest:

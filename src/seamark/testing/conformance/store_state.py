@@ -11,6 +11,7 @@ import pytest
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
+    FencedError,
     InvalidInputError,
     RefusedError,
     SeamarkError,
@@ -128,6 +129,25 @@ class StoreState:
         reader = open_handle()
         assert reader.load_state_data(1) == SIDECAR
         assert reader.validate_checkpoint(1).valid
+
+    def test_state_for_a_checkpoint_that_is_decided_is_refused(
+        self, open_handle: OpenHandle, blobs: Blobs
+    ) -> None:
+        store = open_handle()
+        store.save_with_state(example(1, operator_states=EXTERNAL), [SIDECAR])
+        store.save(example(2))
+        before = [entry.key for entry in blobs.entries("")]
+        for writer in (store, open_handle()):
+            for number in (1, 2):
+                for state in (SIDECAR, b"other bytes"):
+                    with pytest.raises(FencedError, match="decided"):
+                        writer.save_state_data(number, [state])
+        assert [entry.key for entry in blobs.entries("")] == before
+        assert open_handle().load_state_data(1) == SIDECAR
+        number = store.claim().tombstone_id
+        store.save_state_data(number, [SIDECAR])  # its own tombstone is in nobody's way
+        store.save(example(number, operator_states=EXTERNAL))
+        assert open_handle().recover_latest_validated().chosen_id == number
 
     def test_a_manifest_whose_state_was_never_written_is_refused(
         self, open_handle: OpenHandle
