@@ -16,6 +16,7 @@ from seamark.cli.settings import Settings
 from seamark.cli.streams import fault_of_stdout, give_up_stdout, is_of_printing
 from seamark.cli.visible import visible
 from seamark.errors import SeamarkError
+from seamark.store.os_errors import of_the_system
 
 
 def tell(error: Exception, asked: Settings) -> int:
@@ -29,7 +30,7 @@ def tell(error: Exception, asked: Settings) -> int:
     if isinstance(error, OSError) and is_lost:
         error = _output_lost(error)
     redact = redactor(asked.storage_options)
-    told = error if isinstance(error, SeamarkError) else _unexpected(error)
+    told = error if isinstance(error, SeamarkError) else _other(error)
     parts = [redact(part) if part else None for part in (told.what, told.where, told.hint)]
     shown = type(told)(parts[0] or "", where=parts[1], hint=parts[2])
     with suppress(OSError):
@@ -78,6 +79,11 @@ def _document(error: SeamarkError) -> dict[str, object]:
         "hint": error.hint,
         "exit_code": error.exit_code,
     }
+
+
+def _other(error: Exception) -> SeamarkError:
+    """What no module has told: a disk that is full or read-only, or a fault of our own."""
+    return (isinstance(error, OSError) and of_the_system(error)) or _unexpected(error)
 
 
 def _unexpected(error: Exception) -> SeamarkError:

@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
+from seamark._logs import logger_named
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
     FencedError,
     RefusedError,
     SeamarkError,
+    StoreUnavailableError,
 )
 from seamark.spark.placement import drop_unreferenced, states_beside, unreferenced
 from seamark.state import CheckpointId
@@ -20,7 +22,10 @@ from seamark.store import CheckpointStore
 from seamark.store.filesystem import TEMPORARY
 from seamark.store.housekeeping import is_store
 from seamark.store.layout import PROBE_PREFIX
+from seamark.store.os_errors import is_full
 from seamark.store.ownership import default_writer
+
+log = logger_named(__name__)
 
 force_option = click.option(
     "--force", is_flag=True, help="Also when another system wrote the newest checkpoint."
@@ -98,7 +103,14 @@ def claim_to_remove(
                 "--take-over claims the store; a writer that is alive after all is stopped by "
                 "that. A running pipeline prunes by itself when it has 'keep'.",
             ) from None
-    store.claim(writer=f"{default_writer()} {what}")
+    try:
+        store.claim(writer=f"{default_writer()} {what}")
+    except StoreUnavailableError as error:
+        # a claim has to be written; on a full disk nobody can save, and nobody owns the store
+        if take_over or not is_full(error):
+            raise
+        store.check_claim()
+        log.warning("the disk is full, so the store is not claimed first: %s", error.what)
 
 
 def unreferenced_states(

@@ -21,6 +21,7 @@ from seamark.sinks.contract import Plan
 from seamark.spark.working_copy import WorkingCopy
 from seamark.store import CheckpointStore
 from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.os_errors import telling
 from seamark.store.posix import create_beside, read_file
 
 _GENERATION: Final = re.compile(r"g(\d+)")
@@ -91,10 +92,12 @@ def mark_ready(copy: WorkingCopy, leaves: Sequence[str]) -> None:
 
 
 def _put(path: str, data: bytes) -> None:
-    fd, temporary = create_beside(path)
-    with open(fd, "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
+    with telling("writing", path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        fd, temporary = create_beside(path)
+        with open(fd, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
 
 
 def mark_unfinished(copy: WorkingCopy) -> None:
@@ -105,7 +108,6 @@ def mark_unfinished(copy: WorkingCopy) -> None:
 
 def save_plans(root: str, leaves: Sequence[str], plans: Mapping[int, Plan]) -> None:
     """Keep what Spark had planned while a copy is changed, in case the start dies on the way."""
-    os.makedirs(root, exist_ok=True)
     _put(f"{root}/{_PLANS}", msgspec.json.encode(_SavedPlans(list(leaves), dict(plans))))
 
 

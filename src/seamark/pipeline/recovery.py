@@ -59,6 +59,7 @@ from seamark.spark.restore import difference, install_plan, keep, read_plan, res
 from seamark.spark.working_copy import WorkingCopy
 from seamark.state import StateStore
 from seamark.store import CheckpointStore
+from seamark.store.os_errors import telling
 from seamark.store.validation import RecoveryReport as Walk
 
 log = logger_named("seamark.pipeline")
@@ -183,7 +184,8 @@ class Recovery:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
             lineage.first_batch, held, what = adopted.next_batch, adopted.held, adopted.words
         else:
-            os.makedirs(mine.root, exist_ok=True)
+            with telling("making", mine.root):
+                os.makedirs(mine.root, exist_ok=True)
         first = lineage.first_batch
         planned |= self._stored_plans(lineage)
         if (plan := planned.get(first)) is not None:

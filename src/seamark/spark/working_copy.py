@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from seamark.spark.checkpoint_files import CheckpointFiles, rooted_at
 from seamark.spark.state_files import version_of
+from seamark.store.os_errors import telling
 from seamark.store.posix import create_beside, read_file, require_inside
 
 
@@ -42,18 +43,27 @@ class WorkingCopy(CheckpointFiles):
         return read_file(self.root, relative)
 
     def write(self, relative: str, data: bytes) -> None:
-        """Put a file in place of whatever is there."""
+        """Put a file in place of whatever is there; :class:`StoreUnavailableError` if it fails."""
+        with telling("writing", self.path(relative)):
+            self._write(relative, data)
+
+    def _write(self, relative: str, data: bytes) -> None:
         path = self.path(relative)
         require_inside(self.root, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         folder, name = os.path.split(path)
         fd, temporary = create_beside(path)
-        with open(fd, "wb") as file:
-            file.write(data)
-        # Hadoop's checksum of the old bytes would make the new ones unreadable
-        with suppress(FileNotFoundError):
-            os.unlink(f"{folder}/.{name}.crc")
-        os.replace(temporary, path)
+        try:
+            with open(fd, "wb") as file:
+                file.write(data)
+            # Hadoop's checksum of the old bytes would make the new ones unreadable
+            with suppress(FileNotFoundError):
+                os.unlink(f"{folder}/.{name}.crc")
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
 
     def remove(self, relative: str) -> None:
         """Remove a file and Hadoop's checksum of it; harmless when there is none."""

@@ -5,24 +5,28 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark.errors import DamageError, FencedError
+from seamark._logs import logger_named
+from seamark.errors import DamageError, FencedError, StoreUnavailableError
 from seamark.store.blobs import Blobs, Entry
 from seamark.store.filesystem import TEMPORARY
 from seamark.store.inspection import Inspector, Kind, Known, ReadState
 from seamark.store.layout import OWNER_KEY, PROBE_PREFIX, Layout
 from seamark.store.manifests import Found, Manifests
+from seamark.store.os_errors import is_full
 from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.owner import Owner, Standing, live_pins, standing
 from seamark.store.ownership import Ownership
 from seamark.store.plans import Plans, is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
 from seamark.store.states import States, has_sidecar, unvouched
+
+log = logger_named(__name__)
 
 
 class Parts(NamedTuple):
@@ -119,9 +123,37 @@ def prune(parts: Parts, rule: Retention) -> int:
 
     changed = owner
     if any(not v.keep for v in _verdicts(candidates, owner, rule)):
-        changed = parts.ownership.amend(moved)
+        changed = _amended(parts, moved, doomed)
     _sweep(parts, changed)
     return len(doomed)
+
+
+def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -> Owner:
+    """Move the boundary; on a full disk, make room for that first.
+
+    Then some of what is to go is removed before ``owner.json`` says so, under the lock, so that
+    nobody can pin it meanwhile. Children go before their parents: whatever interrupts it, what is
+    left is whole.
+    """
+    try:
+        return parts.ownership.amend(moved)
+    except StoreUnavailableError as error:
+        if not is_full(error):
+            raise
+        full = error
+    with parts.blobs.exclusive():
+        moved(parts.ownership.read())
+        for checkpoint_id in sorted(doomed, reverse=True):
+            log.warning("the disk is full: checkpoint %d is removed to make room", checkpoint_id)
+            _delete_manifests(parts, [checkpoint_id])
+            states = parts.states.entries().values()
+            _delete_sidecars(parts, [entry.key for i, entry in states if i == checkpoint_id])
+            try:
+                return parts.ownership.amend(moved)
+            except StoreUnavailableError as error:
+                if not is_full(error):
+                    raise
+    raise full
 
 
 def _survey(parts: Parts, listed: list[int], owner: Owner, rule: Retention) -> list[Candidate]:

@@ -30,9 +30,44 @@ def telling(
         ) from error
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed because there is no room: on the disk, or in the quota."""
+    cause = error.__cause__ if isinstance(error, StoreUnavailableError) else error
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def of_the_system(error: OSError) -> StoreUnavailableError | None:
+    """What the operating system refused, as an error of ours; None for what is no such refusal."""
+    if error.errno not in _REFUSALS:
+        return None
+    where = f" {error.filename}" if error.filename else ""
+    return StoreUnavailableError(
+        f"the system refused access to{where or ' a file'}: {error.strerror or error}",
+        hint=_ADVICE.get(error.errno),
+    )
+
+
 _ADVICE: Final = {
     errno.ENOSPC: "The disk is full: free some space and try again; nothing stored was harmed.",
     errno.EDQUOT: "The quota is used up: free some space and try again; nothing stored was harmed.",
-    errno.EACCES: "Check the permissions of the store's directory.",
-    errno.EROFS: "The file system is mounted read-only.",
+    errno.EACCES: "Check the permissions of the directory.",
+    errno.EPERM: "Check the permissions of the directory.",
+    errno.EROFS: "The file system is mounted read-only. Choose another place, or remount it.",
+    errno.EMFILE: "This process has too many open files: raise its limit ('ulimit -n').",
 }
+_REFUSALS: Final = frozenset(
+    {
+        *_ADVICE,
+        errno.EIO,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EFBIG,
+        errno.EBUSY,
+        errno.ESTALE,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ENOLCK,
+        errno.ETIMEDOUT,
+        errno.ENAMETOOLONG,
+    }
+)

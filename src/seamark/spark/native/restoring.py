@@ -73,9 +73,10 @@ def restore_directory(
     require_empty(target)
     is_local = isinstance(target, LocalDirectory)
     near = os.path.dirname(target.url) if isinstance(target, LocalDirectory) else None
-    if near:
-        os.makedirs(near, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix=".seamark-restore-", dir=near)
+    with telling("making a folder in", near or tempfile.gettempdir()):
+        if near:
+            os.makedirs(near, exist_ok=True)
+        scratch = tempfile.mkdtemp(prefix=".seamark-restore-", dir=near)
     try:
         copy = WorkingCopy(f"{scratch}/directory", uri=target.uri)
         written = _restored(store, manifest, copy, advance)
