@@ -8,7 +8,7 @@ import pytest
 
 from seamark.errors import FencedError
 from seamark.store import open_store
-from tests.cli.running import Cli, closed_folder, flip, options_of, without_rights
+from tests.cli.running import Cli, closed_folder, epoch, flip, options_of, without_rights
 from tests.servers import ObjectServer
 from tests.store.copies import COUNTING, fill, problems
 
@@ -138,3 +138,26 @@ def test_a_target_that_a_dead_writer_has_claimed_can_be_taken_over(
         other.claim(pipeline="bills")
         assert cli("copy", source, tmp_path / "other", "--take-over") == 6
         other.check_claim()  # what is refused fences nobody
+
+
+def test_what_has_no_checksum_is_copied_and_not_said_to_be_verified(
+    cli: Cli, tmp_path: Path
+) -> None:
+    there = Path(__file__).parents[1] / "fixtures/laminar/laminardb-0.17.0"
+    assert cli("copy", there, tmp_path / "copy") == 0
+    assert "verified" not in cli.out
+    # one of the three has no state at all
+    assert "2 of them without a checksum" in cli.out
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "127.0.0.2", "[::1]", "0.0.0.0"])
+def test_a_bucket_is_not_copied_onto_itself_under_another_name_of_this_machine(
+    cli: Cli, s3: ObjectServer, host: str
+) -> None:
+    url = s3.new_url("orders")
+    with open_store(url, storage_options=s3.storage_options) as store:
+        epoch(store, 1, 1)
+    other = [word.replace("127.0.0.1", host) for word in options_of(s3, "--to-storage-option")]
+    assert other != options_of(s3, "--to-storage-option")
+    assert cli("copy", url, f"{url}/", *options_of(s3), *other) == 1
+    assert "same store" in cli.err

@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from seamark import ConnectorCheckpoint, open_store
-from tests.cli.stores import Commands, save
+from tests.cli.stores import MARK, Commands, save
 
 
 def test_offsets_state_and_watermark_are_subtracted(seamark: Commands, store: Path) -> None:
     found = seamark.json("diff", store, 1, 3)
     assert found["epochs"] == 2
-    assert found["sources"]["trades"]["trades-1"] == {"a": "101", "b": "301", "advance": 200}
+    assert found["sources"]["trades"]["trades-1"] == {
+        "a": "101",
+        "b": "301",
+        "advance": 200,
+        "change": "changed",
+    }
     assert found["operators"]["stateStoreSave-0"] == {"a": 6000, "b": 18000, "growth": 12000}
     assert found["watermark"]["advance_ms"] == 2000
     assert found["configuration"] == {}
@@ -46,7 +51,7 @@ def test_positions_that_are_no_numbers_are_compared_as_they_are(
             offsets = {"orders": ConnectorCheckpoint({"lsn": position}, number)}
             save(found, number, source_offsets=offsets, source_names=["orders"])
     at = seamark.json("diff", store, 5, 6)["sources"]["orders"]["lsn"]
-    assert at == {"a": "0/16B3748", "b": "0/16B3990", "advance": None}
+    assert at == {"a": "0/16B3748", "b": "0/16B3990", "advance": None, "change": "changed"}
     assert "changed" in seamark("diff", store, 5, 6)
 
 
@@ -55,5 +60,26 @@ def test_a_new_source_has_no_position_before(seamark: Commands, store: Path) -> 
         offsets = {"orders": ConnectorCheckpoint({"0": "7"}, 5)}
         save(found, 5, source_offsets=offsets, source_names=["orders"])
     found = seamark.json("diff", store, 4, 5)["sources"]
-    assert found["orders"]["0"] == {"a": None, "b": "7", "advance": None}
+    assert found["orders"]["0"] == {"a": None, "b": "7", "advance": None, "change": "new"}
     assert found["trades"]["trades-0"]["b"] is None
+
+
+def test_a_new_partition_is_called_new_and_one_that_went_gone(
+    seamark: Commands, store: Path
+) -> None:
+    with open_store(store) as found:
+        for number, parts in ((5, ["0", "1"]), (6, ["1", "2"])):
+            offsets = {"orders": ConnectorCheckpoint(dict.fromkeys(parts, "7"), number)}
+            save(found, number, source_offsets=offsets, source_names=["orders"])
+    lines = [line.split() for line in seamark("diff", store, 5, 6).splitlines()]
+    assert ["orders", "2", "–", "7", "new"] in lines
+    assert ["orders", "0", "7", "–", "gone"] in lines
+    assert ["orders", "1", "7", "7", "same"] in lines
+
+
+def test_a_year_is_told_in_days(seamark: Commands, store: Path) -> None:
+    with open_store(store) as found:
+        save(found, 5, watermark=MARK + 5000 + 31_190_300_000)
+    shown = seamark("diff", store, 4, 5)
+    assert "+360 days 23 h" in shown
+    assert "e+" not in shown

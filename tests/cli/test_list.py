@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from seamark import open_store
+from seamark import ConnectorCheckpoint, open_store
+from seamark.cli.list_ import HEADINGS, OFFSETS
+from seamark.cli.offsets import gist, positions
+from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
+from seamark.store.blobs import Blob
+from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.memory import MemoryBlobs
 from tests.cli.stores import (
     COMMITTED,
@@ -32,13 +37,13 @@ def statuses(seamark: Commands, store: Path, *words: str, code: int = 0) -> dict
 
 def test_the_newest_is_first_with_all_that_matters(seamark: Commands, store: Path) -> None:
     heading, first, *_, last, summary = seamark("list", store).splitlines()
-    assert heading.split() == ["ID", "EPOCH", "WHEN", "STATUS", "TOOK", "NEW", "FULL", "SINKS"]
+    assert heading.split() == [*HEADINGS, OFFSETS]
     assert first.split()[:2] == ["4", "4"]
     assert "s ago  valid  " in first
     assert "0.41 s" in first
-    assert first.endswith("bars large")
+    assert first.endswith("bars large  400…402")
     assert "valid, full" in last
-    assert summary.startswith("4 checkpoints · newest valid 4 · ")
+    assert summary.startswith("4 checkpoints · newest valid 4 at trades 400…402 · ")
 
 
 def test_json_has_the_documented_members(seamark: Commands, store: Path) -> None:
@@ -74,12 +79,12 @@ def test_damage_of_state_is_found_only_by_verifying(seamark: Commands, store: Pa
     assert statuses(seamark, store)[4] == "valid"
     assert statuses(seamark, store, "--verify", code=3)[4] == "damaged"
     shown = seamark("list", store, "--verify", code=3)
-    assert "all bytes read, 1 damaged" in shown
+    assert "all was read, 1 damaged" in " ".join(shown.split())
     assert "verified" not in shown
 
 
 def test_a_whole_store_is_said_to_be_verified(seamark: Commands, store: Path) -> None:
-    assert "all bytes verified" in seamark("list", store, "--verify")
+    assert "all bytes verified" in " ".join(seamark("list", store, "--verify").split())
 
 
 def test_a_manifest_that_the_pointer_names_and_that_is_gone_is_damage(
@@ -208,3 +213,44 @@ def test_an_object_store_is_listed_once_and_read_side_by_side(
         assert len(list(found.survey())) == 8
     assert listings == ["manifests/"]
     assert len(readers) == 4
+
+
+def test_a_manifest_that_cannot_be_read_is_a_row_and_hides_no_other(
+    seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = FilesystemBlobs.read
+
+    def failing(self: FilesystemBlobs, key: str, limit: int) -> Blob | None:
+        if key.endswith("000002/manifest.json"):
+            raise StoreUnavailableError("Permission denied")
+        return read(self, key, limit)
+
+    monkeypatch.setattr(FilesystemBlobs, "read", failing)
+    for words in ([], ["--verify"]):
+        found = seamark.json("list", store, *words, code=7)
+        told = {row["id"]: row["status"] for row in found["checkpoints"]}
+        # what builds on it cannot be judged either
+        assert told == {4: "unreadable", 3: "unreadable", 2: "unreadable", 1: "valid"}
+        assert found["newest_valid"] == 1
+    shown = seamark("list", store, code=7)
+    assert "Permission denied" in shown
+    assert "3 unreadable" in shown
+    assert "seamark doctor store" in shown
+
+
+@pytest.mark.parametrize(
+    ("offsets", "text"),
+    [
+        ({"0": "600", "1": "602", "10": "601"}, "trades 600…602"),
+        ({"0": "7"}, "trades 7"),
+        ({"0": "7", "1": "7"}, "trades 7"),
+        ({}, "trades at its beginning"),
+        ({"lsn": "0/16B3748"}, "trades 0/16B3748"),
+        ({"²": "²", "a": "x"}, "trades x +1"),
+        ({"x": "9" * 5000}, f"trades {'9' * 23}…"),
+        ({"password": "hunter2hunter2"}, "trades ***"),
+    ],
+)
+def test_offsets_are_told_in_a_few_characters(offsets: dict[str, str], text: str) -> None:
+    at = positions({"trades": ConnectorCheckpoint(dict(reversed(offsets.items())))})
+    assert gist(at) == text

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from seamark import ConnectorCheckpoint, open_store
 from seamark.cli.sources import readable
 from seamark.progress import open_progress, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
-from tests.cli.running import Cli, closed_folder, with_password, without_rights
+from tests.cli.running import Cli, closed_folder, epoch, options_of, with_password, without_rights
 from tests.databases import RedisServer
+from tests.servers import ObjectServer
 
 LONG = json.dumps({"trades": {str(n): 1_000_000 + n for n in range(40)}}).encode()
 
@@ -89,7 +91,6 @@ def test_what_is_not_there_is_not_found_and_what_is_empty_is_not_an_error(
     assert not (tmp_path / "nothing").exists()
     (tmp_path / "folder").mkdir()
     assert cli("sources", tmp_path / "folder") == 4
-    assert cli("sources", "s3://bucket/store") == 1
     open_progress(rocksdb_url(tmp_path / "empty")).close()
     assert cli("sources", tmp_path / "empty") == 0
     assert "No source is recorded" in cli.out
@@ -120,3 +121,32 @@ def test_a_position_is_shown_as_what_it_is_and_cannot_colour_the_screen(
     position: bytes, encoding: str
 ) -> None:
     assert readable(position)[0] == encoding
+
+
+def test_positions_are_a_table_with_a_line_for_each_partition(cli: Cli, tmp_path: Path) -> None:
+    with open_progress(rocksdb_url(tmp_path / "p")) as writer, writer.session() as session:
+        session.stage_checkpoint("trades", 41, b'{"trades": {"0": 600, "10": 601}}')
+    assert cli("sources", tmp_path / "p") == 0
+    lines = [line.split() for line in cli.out.splitlines()]
+    assert lines[0] == ["SOURCE", "SEQUENCE", "PARTITION", "POSITION"]
+    assert lines[1] == ["trades", "41", "trades-0", "600"]
+    assert lines[2] == ["trades-10", "601"]
+    assert "{" not in cli.out
+
+
+def test_a_store_without_progress_tells_where_its_newest_checkpoint_stands(
+    cli: Cli, s3: ObjectServer, tmp_path: Path
+) -> None:
+    url = s3.new_url("orders")
+    at = {"trades": ConnectorCheckpoint({"trades-0": "600", "trades-1": "601"}, 2)}
+    for place, options in ((url, s3.storage_options), (str(tmp_path / "store"), None)):
+        with open_store(place, storage_options=options) as store:
+            epoch(store, 1, 1)
+            epoch(store, 2, 2, source_offsets=at)
+        words = options_of(s3) if place == url else []
+        found = cli.document("sources", place, *words)
+        assert found["checkpoint"] == 2
+        assert found["sources"][0]["sequence"] == 2
+        assert found["sources"][0]["position"] == {"trades-0": "600", "trades-1": "601"}
+        assert cli("sources", place, *words) == 0
+        assert "trades-1   601" in cli.out

@@ -555,5 +555,7 @@ def test_one_bucket_is_recognised_however_it_is_spelled() -> None:
         with pytest.raises(InvalidInputError, match=why):
             plan_copy(place("s3://b/x"), place(two))
     here = place("s3://b/x").backend.address
+    for endpoint in ("http://localhost:9", "http://[::1]:9/", "http://127.0.0.1:9/b/"):
+        assert place("s3://b/x", endpoint).backend.address == here
     assert here != place("s3://b/xx").backend.address
     assert here != place("s3://b/x", "http://127.0.0.1:10").backend.address

@@ -30,7 +30,7 @@ COMMANDS: Final = {
     "copy": ("seamark.cli.copy", "Copy checkpoints to another store, verified."),
     "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
     "doctor": ("seamark.cli.doctor", "Find out whether a store can be relied on."),
-    "sources": ("seamark.cli.sources", "Show how far the sources of a progress store are."),
+    "sources": ("seamark.cli.sources", "Show how far the sources of a pipeline are."),
     "spark": ("seamark.cli.spark.group", "Work on the checkpoint directory of any Spark query."),
     "demo": ("seamark.cli.demo.command", "Kill a running pipeline; no row is lost or doubled."),
     "version": ("seamark.cli.version", "Show the versions of Seamark and what it works with."),

@@ -141,6 +141,7 @@ def _document(
                 "outcome": each.outcome,
                 "bytes": each.size,
                 "reason": each.why or None,
+                "verified": _is_verified(plan, each),
             }
             for each in results
         ],
@@ -148,6 +149,20 @@ def _document(
         "copied_bytes": sum(each.size for each in copied),
         "pins": sorted(plan.pins),
     }
+
+
+def _is_verified(plan: CopyPlan, each: Copied) -> bool | None:
+    """Whether its bytes were held against a checksum; None for what was not copied."""
+    if each.outcome != "copied":
+        return None
+    return plan.items[each.checkpoint_id].has_checksum
+
+
+def _proven(rows: list[Document]) -> str:
+    without = sum(row["verified"] is False for row in rows)
+    if not without:
+        return ", verified" if any(row["verified"] for row in rows) else ""
+    return f", {without} of them without a checksum to verify {'it' if without == 1 else 'them'} by"
 
 
 def _show(document: Document, source: str, target: str) -> None:
@@ -168,7 +183,7 @@ def _show(document: Document, source: str, target: str) -> None:
             right="ID BYTES",
             notes=[row["reason"] or "" for row in told],
         )
-    counts = [f"{document['copied']} copied ({size_text(document['copied_bytes'])}), verified"]
+    counts = [f"{document['copied']} copied ({size_text(document['copied_bytes'])}){_proven(rows)}"]
     for outcome in ("there already", "pruned there", "gone", "damaged"):
         if number := sum(row["outcome"] == outcome for row in rows):
             counts.append(f"{number} {outcome}")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from seamark.cli.listing import text_of, timings_of, took_seconds
+from seamark.cli.offsets import positions
 from seamark.cli.output import Document
 from seamark.errors import DamageError, SeamarkError
-from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.spark.lossy_options import recorded_losses
 from seamark.spark.placement import state_id, states_beside
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
 from seamark.store.inspection import LONGEST_CHAIN
 from seamark.store.owner import Owner, Standing, standing, superseded_by
+from seamark.store.states import has_sidecar
 from seamark.store.survey import known_pins
 
-_PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
+_PARTITION: Final = re.compile(r"state/[0-9]+/([0-9]{1,9})/")
 _TAIL: Final = 256 << 10
 
 
@@ -30,6 +32,8 @@ class OperatorFiles:
     places: set[str] = field(default_factory=set)
     new_bytes: int = 0
     """Stored by the newest checkpoint itself."""
+    beside_bytes: int = 0
+    """The share of that which is partitioned state."""
     stored_bytes: int = 0
     """Stored by all of the chain."""
     files: dict[str, int] = field(default_factory=dict)
@@ -140,6 +144,7 @@ def _add_partitioned(
         about.places.add("partitioned")
         about.stored_bytes += size
         about.new_bytes += size if is_newest else 0
+        about.beside_bytes += size if is_newest else 0
         about.by_partition[partition] = about.by_partition.get(partition, 0) + size
 
 
@@ -168,10 +173,11 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "supersedes": merged(superseded_by(manifest)),
         "new_bytes": sum(o.new_bytes for o in operators.values()),
         "stored_bytes": sum(o.stored_bytes for o in operators.values()),
-        "size_bytes": manifest.size_bytes,
+        "size_bytes": stored_size(store, manifest, operators),
         "state_checksum": manifest.state_checksum,
         "state_partitions": manifest.vnode_count or None,
-        "batch": manifest.wal_position,
+        "batch": manifest.wal_position if is_of_spark(manifest) else None,
+        "wal_position": manifest.wal_position,
         "sources": positions(manifest.source_offsets),
         "tables": positions(manifest.table_offsets),
         "watermarks": watermarks(manifest),
@@ -180,12 +186,34 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "took_seconds": took_seconds(manifest),
         "timings": timings_of(manifest),
         "pipeline_hash": manifest.pipeline_hash,
-        "configuration": extra.get("structure") or {},
-        "may_lose": recorded_losses(extra.get("structure")),
-        "native": extra.get("native"),
+        "configuration": object_of(extra.get("structure")),
+        "may_lose": recorded_losses(object_of(extra.get("structure"))),
+        "native": object_of(extra.get("native")) or None,
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),
     }
+
+
+def is_of_spark(manifest: CheckpointManifest) -> bool:
+    """Whether a pipeline of ours or a snapshot wrote it, so that it knows of Spark's batches."""
+    return manifest.is_ours and not {"attempt", "native"}.isdisjoint(manifest.extra)
+
+
+def object_of(value: object) -> Document:
+    """An extra field that should be an object; what else it is, a warning tells."""
+    return {str(name): each for name, each in value.items()} if isinstance(value, Mapping) else {}
+
+
+def stored_size(
+    store: CheckpointStore, manifest: CheckpointManifest, operators: dict[str, OperatorFiles]
+) -> int:
+    """What a checkpoint takes in the store, its manifest included, as the store tells it."""
+    parts = store.parts
+    keys = [parts.layout.manifest(manifest.checkpoint_id)]
+    keys += [parts.states.key_of(manifest)] if has_sidecar(manifest) else []
+    entries = [parts.blobs.stat(key) for key in keys]
+    beside = sum(about.beside_bytes for about in operators.values())
+    return sum(entry.size for entry in entries if entry is not None) + beside
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[list[int]]:
@@ -206,23 +234,12 @@ def _standing(owner: Owner, manifest: CheckpointManifest) -> str:
     return "committing" if unfinished else "current"
 
 
-def positions(found: dict[str, ConnectorCheckpoint]) -> dict[str, dict[str, str]]:
-    """The offsets of each source or table, readable."""
-    return {name: dict(sorted(at.offsets.items(), key=_natural)) for name, at in found.items()}
-
-
-def _natural(item: tuple[str, Any]) -> list[tuple[bool, int, str]]:
-    """partition-2 before partition-10."""
-    parts: Iterable[str] = re.split(r"(\d+)", item[0])
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
-
-
 def watermarks(manifest: CheckpointManifest) -> Document:
     """What the epoch ran with, what the next one will, and how far each source is."""
     following = manifest.extra.get("next_watermark")
     return {
         "epoch": manifest.watermark,
-        "next": following if isinstance(following, int) else None,
+        "next": following if isinstance(following, int) and abs(following) < 2**63 else None,
         "sources": dict(manifest.source_watermarks),
     }
 

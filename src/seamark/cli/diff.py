@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from seamark.cli.describing import describe
+from seamark.cli.durations import elapsed_text
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, answer, time_text
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.shown import without_secrets
 from seamark.cli.stores import load, opened, resolve_id
-from seamark.pipeline.figures import seconds_text, size_text
+from seamark.pipeline.figures import size_text
 
 _LONGEST_VALUE = 40
 
@@ -66,6 +67,7 @@ def _offsets(
                 "a": _shown(part, old.get(part)),
                 "b": _shown(part, new.get(part)),
                 "advance": _advance(old.get(part), new.get(part)),
+                "change": _change(old.get(part), new.get(part)),
             }
             for part in dict.fromkeys([*old, *new])
         }
@@ -75,6 +77,12 @@ def _offsets(
 def _shown(name: str, value: Any) -> Any:
     """The value, unless its name tells that it is secret; compared it was before."""
     return next(iter(without_secrets({name: value}).values()))
+
+
+def _change(old: str | None, new: str | None) -> str:
+    if old is None or new is None:
+        return "new" if old is None else "gone"
+    return "same" if old == new else "changed"
 
 
 def _advance(old: str | None, new: str | None) -> int | None:
@@ -122,7 +130,7 @@ def _flat(value: object, path: str = "") -> dict[str, Any]:
 def show(document: Document) -> None:
     """Lay the document out for a person."""
     seconds = document["milliseconds"] / 1000
-    later = f"{seconds_text(abs(seconds))} {'later' if seconds >= 0 else 'earlier'}"
+    later = f"{elapsed_text(abs(seconds))} {'later' if seconds >= 0 else 'earlier'}"
     print_paragraph(
         f"From checkpoint {document['a']} to {document['b']}: "
         f"{_signed(document['epochs'])} epochs, {later}"
@@ -148,7 +156,7 @@ def show(document: Document) -> None:
             [(key, time_text(mark[key]) if mark[key] is not None else "none") for key in ("a", "b")]
         )
         if mark["advance_ms"] is not None:
-            print_facts([("advance", f"{mark['advance_ms'] / 1000:+g} s")])
+            print_facts([("advance", _signed_span(mark["advance_ms"] / 1000))])
     if document["operators"]:
         print_paragraph("State", gap=True)
         print_rows(
@@ -179,13 +187,17 @@ def _sink_words(change: Document) -> Document:
 
 
 def _told(at: Document) -> str:
-    if at["advance"] is not None:
+    if at["change"] == "changed" and at["advance"] is not None:
         return _signed(at["advance"])
-    return "same" if at["a"] == at["b"] else "changed"
+    return str(at["change"])
 
 
 def _signed(number: int) -> str:
     return f"{number:+d}" if number else "0"
+
+
+def _signed_span(seconds: float) -> str:
+    return ("−" if seconds < 0 else "+" if seconds else "") + elapsed_text(abs(seconds))
 
 
 def _signed_size(size: int) -> str:
@@ -193,5 +205,5 @@ def _signed_size(size: int) -> str:
 
 
 def _clip(value: object) -> str:
-    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = "–" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

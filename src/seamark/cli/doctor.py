@@ -48,7 +48,7 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
         with opened(store) as found:
             url, checks = found.url, _check_store(found, write=not read_only)
     code = exit_code_of(checks)
-    document = _document(url, checks, code)
+    document = _document(url, checks, code) | {"read_only": read_only}
     answer(document, _show)
     if code:
         raise click.exceptions.Exit(code)
@@ -150,5 +150,7 @@ def _show(document: Document) -> None:
     elif document["warnings"]:
         number = document["warnings"]
         print_paragraph(f"It works; {number} warning{'' if number == 1 else 's'}.")
+    elif document["read_only"]:
+        print_paragraph("Nothing wrong was found. Whether writes can be relied on was not tried.")
     else:
         print_paragraph("It can be relied on.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Final
 
@@ -40,3 +41,21 @@ def duration_text(seconds: float) -> str:
             count = int(seconds // size)
             return f"{count} day" if unit == "days" and count == 1 else f"{count} {unit}"
     return f"{seconds:g} s"
+
+
+def elapsed_text(seconds: float) -> str:
+    """How far two times are apart, in its two largest units: ``0.02 s``, ``361 days 0 h``.
+
+    >>> elapsed_text(4.0), elapsed_text(3725.0), elapsed_text(31_190_300.0)
+    ('4 s', '1 h 2 min', '360 days 23 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
+    whole = int(seconds)
+    units = (("day", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for (large, size), (small, part) in itertools.pairwise(units):
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            first = f"{count} {large}{'s' if large == 'day' and count != 1 else ''}"
+            return f"{first} {rest // part} {small}" if rest // part else first
+    return f"{whole} s"

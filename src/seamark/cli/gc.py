@@ -13,6 +13,8 @@ from seamark.cli.places import PLACE
 from seamark.cli.removing import (
     claim_to_remove,
     drop_states,
+    how_to_do_it,
+    options_needed,
     removal_options,
     require_store,
     unreferenced_states,
@@ -51,6 +53,8 @@ def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool)
     with opened(store) as found:
         require_store(found, or_empty=True)
         document = plan(found, min_age)
+        if not yes:
+            document["needs"] = options_needed(found, take_over=take_over, force=force)
         if yes and (document["remove"] or take_over):
             claim_to_remove(found, "gc", take_over=take_over, force=force)
             _do(found, document, min_age)
@@ -78,6 +82,7 @@ def plan(store: CheckpointStore, min_age: float) -> Document:
         "done": False,
         "removed": 0,
         "warnings": warnings,
+        "needs": [],
     }
 
 
@@ -150,4 +155,4 @@ def show(document: Document, *, yes: bool) -> None:
     else:
         print_paragraph(f"Would remove {len(rows)}, about {freed}.")
         if not yes:
-            hint("Nothing was changed. The same with --yes does it.")
+            hint(how_to_do_it(document["needs"]))

@@ -46,6 +46,13 @@ def print_rows(
     print_text(lines)
 
 
+def fits(table: Sequence[Sequence[Cell]]) -> bool:
+    """Whether rows can be printed without breaking a cell into lines."""
+    columns = zip(*table, strict=True)
+    widths = [max(cell_len(shown(_plain(cell))) for cell in column) for column in columns]
+    return sum(widths) + len(_GAP) * (len(widths) - 1) <= screen_width()
+
+
 def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
     """Print labels with what they are, the second line of a long one below the first.
 

@@ -7,18 +7,21 @@ import os
 import click
 from rich.text import Text
 
-from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.layout import fits, print_paragraph, print_rows
 from seamark.cli.listing import USABLE, Summary, listing_document, summaries
+from seamark.cli.offsets import gist, span
 from seamark.cli.output import Document, age_text, answer, bar, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.stores import local_path, opened
 from seamark.cli.verifying import check_all
-from seamark.errors import DamageError
+from seamark.errors import DamageError, StoreUnavailableError
 from seamark.pipeline.figures import seconds_text, size_text
 from seamark.store import CheckpointStore
+from seamark.store.evidence import Evidence
 
 HEADINGS = ("ID", "EPOCH", "WHEN", "STATUS", "TOOK", "NEW", "FULL", "SINKS")
+OFFSETS = "OFFSETS"
 
 
 @click.command("list", cls=Command)
@@ -28,20 +31,26 @@ def command(store: str, verify: bool) -> None:
     """List the checkpoints of a store, newest first.
 
     STORE is a path or URL. A manifest is always checked against its own checksum; --verify also
-    reads all state, and exits with 3 when something is damaged.
+    reads all state, and exits with 3 when something is damaged. Exit code 7 when a manifest could
+    not be read; the others are listed all the same.
     """
     with opened(store) as found:
         known = summaries(found)
-        if verify:
-            _verify(found, known)
-        document = listing_document(found, known) | {"verified": verify}
+        unproven = _verify(found, known) if verify else []
+        document = listing_document(found, known)
+        document |= {"verified": verify, "without_checksum": unproven}
     answer(document, lambda clean: show(clean, store))
     if verify and _damaged(document):
         raise click.exceptions.Exit(DamageError.exit_code)
+    if document["unreadable"]:
+        raise click.exceptions.Exit(StoreUnavailableError.exit_code)
 
 
-def _verify(store: CheckpointStore, known: dict[int, Summary]) -> None:
-    """Put down as damaged what is found to be, and leave out what is gone meanwhile."""
+def _verify(store: CheckpointStore, known: dict[int, Summary]) -> list[int]:
+    """Put down as damaged what is found to be, and leave out what is gone meanwhile.
+
+    The ids of those whose state has no checksum, so that reading it proves nothing.
+    """
     weights = {one.id: one.new_bytes or 0 for one in known.values()}
     with bar("Verifying", sum(weights.values()), of_bytes=True) as advance:
         checks = check_all(store, list(known), read=set(known), progress=advance, weights=weights)
@@ -51,7 +60,8 @@ def _verify(store: CheckpointStore, known: dict[int, Summary]) -> None:
         elif check.status == "damaged":
             known[check.id].damage = "; ".join(check.damage)
         elif check.error is not None:
-            raise check.error
+            known[check.id].error = check.error.what
+    return [check.id for check in checks if check.evidence is Evidence.SIZE]
 
 
 def show(document: Document, url: str) -> None:
@@ -60,22 +70,47 @@ def show(document: Document, url: str) -> None:
     if not rows:
         _show_empty(url)
         return
+    headings, cells = _with_offsets(rows)
     print_rows(
-        HEADINGS,
-        [_cells(row) for row in rows],
+        headings,
+        cells,
         right="ID EPOCH TOOK NEW FULL",
         notes=[row["note"] or "" for row in rows],
     )
     newest = document["newest_valid"]
     count = f"{len(rows)} checkpoint{'s' if len(rows) != 1 else ''}"
     told = f"newest valid {newest}" if newest is not None else "none is valid"
-    damaged = _damaged(document)
-    verified = ""
-    if document["verified"]:
-        verified = f" · all bytes read, {damaged} damaged" if damaged else " · all bytes verified"
+    at = next((gist(row["offsets"]) for row in rows if row["id"] == newest), "")
+    told += f" at {at}" if at else ""
+    unreadable = f" · {document['unreadable']} unreadable" if document["unreadable"] else ""
     stored = size_text(document["stored_bytes"])
-    print_paragraph(f"{count} · {told} · {stored} stored{verified}")
+    print_paragraph(f"{count} · {told} · {stored} stored{unreadable}{_proven(document)}")
     _say_next(document, url)
+
+
+def _proven(document: Document) -> str:
+    """What --verify has found out."""
+    if not document["verified"]:
+        return ""
+    damaged, unproven = _damaged(document), len(document["without_checksum"])
+    told = []
+    if damaged:
+        told.append(f"all was read, {damaged} damaged")
+    elif unproven < len(document["checkpoints"]) and not document["unreadable"]:
+        told.append("all bytes verified" if not unproven else "all bytes with a checksum verified")
+    if unproven:
+        told.append(f"{unproven} without a checksum of {'its' if unproven == 1 else 'their'} state")
+    return "".join(f" · {text}" for text in told)
+
+
+def _with_offsets(rows: list[Document]) -> tuple[list[str], list[list[str | Text]]]:
+    """The table, with a column for the offsets where that leaves all others as they are."""
+    plain = [_cells(row) for row in rows]
+    spans = [span(row["offsets"]) or "–" for row in rows]
+    more = [[*cells, text] for cells, text in zip(plain, spans, strict=True)]
+    if fits([[*HEADINGS, OFFSETS], *more]):
+        return [*HEADINGS, OFFSETS], more
+    return [*HEADINGS], plain
 
 
 def _damaged(document: Document) -> int:
@@ -105,6 +140,8 @@ def _say_next(document: Document, url: str) -> None:
     newest_id = max(row["id"] for row in document["checkpoints"])
     if "damaged" in statuses:
         hint(f"Which one would a start choose?  seamark recover {url} --explain")
+    elif "unreadable" in statuses:
+        hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
     elif document["newest_valid"] is None:
         hint(f"Why is none valid?  seamark recover {url} --explain")
     elif "committing" in statuses and statuses[0] == "committing":

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from seamark.cli.offsets import positions
 from seamark.cli.output import Document
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.extras import unshowable
 from seamark.spark.placement import state_id, states_beside
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.inspection import LONGEST_CHAIN
 from seamark.store.overtaking import UNCOUNTED, Overtaken, until_settled
 from seamark.store.owner import standing
+from seamark.store.states import has_sidecar
 from seamark.store.survey import Surveyed, known_pins
 
 USABLE: Final = ("valid", "committing")
@@ -39,28 +42,36 @@ class Summary:
     timeline: str | None = None
     damage: str | None = None
     superseded: bool = False
+    error: str | None = None
+    """Why its manifest could not be read, which proves nothing."""
+    offsets: dict[str, dict[str, str]] = field(default_factory=dict)
+    sidecar: str | None = None
+    """Key of a sidecar whose size only a listing tells; another system may write down none."""
 
     @property
     def status(self) -> str:
-        """One of valid, committing, damaged, superseded."""
+        """One of valid, committing, damaged, superseded, unreadable."""
         if self.superseded:
             return "superseded"
+        if self.error is not None:
+            return "unreadable"
         if self.damage is not None:
             return "damaged"
         return "valid" if all(s == "Committed" for s in self.sinks.values()) else "committing"
 
 
-def summaries(store: CheckpointStore, *, unreadable: bool = False) -> dict[int, Summary]:
+def summaries(store: CheckpointStore) -> dict[int, Summary]:
     """Every checkpoint by id, newest first. One that builds on a broken one is damaged too.
 
-    ``unreadable`` is for who looks at each one anyway: those are listed, and nothing is known.
+    One whose manifest cannot be read is listed too, and nothing is known of it.
     """
-    return until_settled(lambda: _summaries(store, unreadable=unreadable), store.url)
+    return until_settled(lambda: _summaries(store), store.url)
 
 
-def _summaries(store: CheckpointStore, *, unreadable: bool) -> dict[int, Summary]:
+def _summaries(store: CheckpointStore) -> dict[int, Summary]:
     """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
-    found = {seen.checkpoint_id: _summary(seen) for seen in store.survey(unreadable=unreadable)}
+    found = {seen.checkpoint_id: _summary(store, seen) for seen in store.survey(unreadable=True)}
+    _measure_sidecars(store, found.values())
     _note_damage(store, found)
     if any(one.damage for one in found.values()):
         owner = store.owner()  # pruned since it was read, with what it builds on?
@@ -83,6 +94,19 @@ def _note_damage(store: CheckpointStore, found: dict[int, Summary]) -> None:
     # parents before children, so that damage reaches all that build on it
     for one in sorted(found.values(), key=lambda s: s.id):
         one.damage = one.damage or broken_link(one, found)
+        one.error = one.error or unread_link(one, found)
+
+
+def _measure_sidecars(store: CheckpointStore, found: Collection[Summary]) -> None:
+    """Add what another system keeps beside its manifests, by one listing."""
+    if not any(one.sidecar for one in found):
+        return
+    sizes = {key: entry.size for key, (_, entry) in store.parts.states.entries().items()}
+    for one in found:
+        if one.sidecar is not None and one.new_bytes is not None:
+            if one.sidecar not in sizes:
+                one.damage = one.damage or f"{one.sidecar.rsplit('/', 1)[-1]} not found"
+            one.new_bytes += sizes.get(one.sidecar, 0)
 
 
 def broken_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
@@ -97,10 +121,21 @@ def broken_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
     return None
 
 
-def _summary(seen: Surveyed) -> Summary:
+def unread_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
+    """Why nothing can be said about a checkpoint that could be read itself."""
+    parent = found.get(one.parent_id) if one.parent_id is not None else None
+    if parent is None or parent.error is None:
+        return None
+    return f"it builds on {parent.id}, which could not be read"
+
+
+def _summary(store: CheckpointStore, seen: Surveyed) -> Summary:
     m = seen.manifest
     if m is None:
-        return Summary(seen.checkpoint_id, damage=seen.damage, superseded=seen.superseded)
+        error = seen.error.what if seen.error is not None else None
+        return Summary(
+            seen.checkpoint_id, damage=seen.damage, superseded=seen.superseded, error=error
+        )
     damage, state = seen.damage, None
     try:
         state = state_id(m) if m.is_ours else None
@@ -115,7 +150,10 @@ def _summary(seen: Surveyed) -> Summary:
         timestamp_ms=m.timestamp_ms,
         parent_id=(m.parent_id or 0) if m.is_incremental else None,
         took=took_seconds(m),
-        new_bytes=m.size_bytes,
+        # what another system writes down as its size is not what it takes
+        new_bytes=m.size_bytes if m.is_ours else seen.manifest_bytes,
+        sidecar=store.parts.states.key_of(m) if not m.is_ours and has_sidecar(m) else None,
+        offsets=positions(m.source_offsets),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
         state=state,
@@ -132,15 +170,11 @@ def took_seconds(manifest: CheckpointManifest) -> float | None:
 
 
 def timings_of(manifest: CheckpointManifest) -> dict[str, float]:
-    """Seconds per phase."""
+    """Seconds per phase; nothing when they make no sense."""
     found = manifest.extra.get("timings")
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or any("timings" in text for text in unshowable(manifest)):
         return {}
-    return {
-        str(name): float(seconds)
-        for name, seconds in found.items()
-        if isinstance(seconds, int | float) and math.isfinite(seconds)
-    }
+    return {str(name): float(seconds) for name, seconds in found.items()}
 
 
 def text_of(value: Any) -> str | None:
@@ -169,13 +203,15 @@ def listing_document(store: CheckpointStore, found: dict[int, Summary]) -> Docum
         "checkpoints": rows,
         "newest_valid": max(usable, default=None),
         "stored_bytes": sum(one.new_bytes or 0 for one in found.values()),
+        "unreadable": sum(one.error is not None for one in found.values()),
         "verified": False,
+        "without_checksum": [],
     }
 
 
 def _row(one: Summary, found: Mapping[int, Summary], pins: list[str]) -> Document:
     sizes = [found[i].new_bytes for i in chain_ids(one.id, found)]
-    whole = one.damage is None and all(size is not None for size in sizes)
+    whole = one.damage is None and one.error is None and all(size is not None for size in sizes)
     return {
         "id": one.id,
         "epoch": one.epoch,
@@ -188,6 +224,7 @@ def _row(one: Summary, found: Mapping[int, Summary], pins: list[str]) -> Documen
         "new_bytes": one.new_bytes,
         "full_bytes": sum(size or 0 for size in sizes) if whole else None,
         "sinks": one.sinks,
+        "offsets": one.offsets,
         "timeline": one.timeline,
         "note": note_of(one, pins),
     }
@@ -195,7 +232,7 @@ def _row(one: Summary, found: Mapping[int, Summary], pins: list[str]) -> Documen
 
 def note_of(one: Summary, pins: list[str]) -> str | None:
     """What is worth saying about a checkpoint beside its status."""
-    told = [one.damage] if one.damage else []
+    told = [text for text in (one.damage, one.error) if text]
     told += [f"sink {name} failed: {why}" for name, why in one.failures.items()]
     told += [f"pinned: {', '.join(pins)}"] if pins else []
     return "; ".join(told) or None

@@ -9,7 +9,13 @@ from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import Summary, summaries
 from seamark.cli.output import Document, age_text, answer, hint, styled
 from seamark.cli.places import PLACE
-from seamark.cli.removing import claim_to_remove, drop_states, removal_options
+from seamark.cli.removing import (
+    claim_to_remove,
+    drop_states,
+    how_to_do_it,
+    options_needed,
+    removal_options,
+)
 from seamark.cli.settings import Command
 from seamark.cli.stores import opened
 from seamark.pipeline.figures import size_text
@@ -42,6 +48,8 @@ def command(
         known = summaries(found)
         verdicts = found.plan_prune(keep, within=keep_within)
         document = _document(found, verdicts, known)
+        if not yes:
+            document["needs"] = options_needed(found, take_over=take_over, force=force)
         if yes and (document["remove"] or take_over):
             claim_to_remove(found, "prune", take_over=take_over, force=force)
             _do(found, document, keep, keep_within)
@@ -70,6 +78,7 @@ def _document(
         "removed": 0,
         "removed_states": 0,
         "warnings": [],
+        "needs": [],
     }
 
 
@@ -116,4 +125,4 @@ def show(document: Document, *, yes: bool) -> None:
     else:
         print_paragraph(f"Would remove {count}, about {freed}, and keep {kept}.")
         if not yes:
-            hint("Nothing was changed. The same with --yes does it.")
+            hint(how_to_do_it(document["needs"]))

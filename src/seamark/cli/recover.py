@@ -6,6 +6,7 @@ import click
 
 from seamark.cli.describing import chain_of, operators_of, sinks
 from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.offsets import gist, positions
 from seamark.cli.output import Document, answer, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
@@ -13,6 +14,7 @@ from seamark.cli.stores import load, opened
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.pipeline.figures import seconds_text, size_text
 from seamark.store import CheckpointStore
+from seamark.store.evidence import Evidence, weakest
 
 
 @click.command("recover", cls=Command)
@@ -80,12 +82,21 @@ def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
         "builds_on": [m.checkpoint_id for m in chain[1:]],
         "files": sum(len(about.files) for about in operators.values()),
         "state_bytes": sum(about.stored_bytes for about in operators.values()),
+        "evidence": weakest(chain).value,
+        "manifest_sealed": manifest.is_ours,
+        "of_pipeline": manifest.is_ours and "attempt" in manifest.extra,
+        "offsets": positions(manifest.source_offsets),
         "sinks": {name: about["status"] for name, about in found.items()},
         "commits_again": [n for n, about in found.items() if about["status"] not in _FINISHED],
     }
 
 
 _FINISHED = ("Committed", None)
+_PROVEN = {
+    Evidence.NO_STATE.value: "no state",
+    Evidence.SHA256.value: "{size}, SHA-256 equal",
+    Evidence.SIZE.value: "{size}, there in full size, without a checksum",
+}
 
 
 def show(document: Document, url: str) -> None:
@@ -114,14 +125,14 @@ def show(document: Document, url: str) -> None:
 
 
 def _why(chosen: Document) -> str:
-    told = [f"epoch {chosen['epoch']}", "manifest valid"]
-    if chosen["state_bytes"]:
-        files = f"{chosen['files']} files, " if chosen["files"] else ""
-        told.append(f"state {files}{size_text(chosen['state_bytes'])}, SHA-256 equal")
-    else:
-        told.append("no state")
+    told = [f"epoch {chosen['epoch']}"]
+    told += [f"at {text}"] if (text := gist(chosen["offsets"])) else []
+    told.append("manifest valid" if chosen["manifest_sealed"] else "manifest readable")
+    files = f"{chosen['files']} files, " if chosen["files"] else ""
+    size = f"state {files}{size_text(chosen['state_bytes'])}"
+    told.append(_PROVEN[chosen["evidence"]].format(size=size))
     if chosen["builds_on"]:
-        told.append(f"builds on {', '.join(map(str, chosen['builds_on']))}, also whole")
+        told.append(f"builds on {', '.join(map(str, chosen['builds_on']))}, also checked")
     if chosen["sinks"]:
         told.append("sinks: " + ", ".join(map(" ".join, _sink_words(chosen))))
     return " · ".join(told)
@@ -138,9 +149,12 @@ def _sink_words(chosen: Document) -> list[tuple[str, ...]]:
 def _consequence(document: Document) -> str:
     chosen, skipped = document["chosen"], document["skipped"]
     took = seconds_text(document["seconds"])
-    told = f"A start goes on with epoch {chosen['epoch'] + 1}. The walk took {took}."
+    goes_on = f"A start goes on with epoch {chosen['epoch'] + 1}."
+    if not chosen["of_pipeline"]:
+        goes_on = "No pipeline of Seamark wrote it."
+    told = f"{goes_on} The walk took {took}."
     damaged = [str(s["id"]) for s in skipped if not s["superseded"]]
-    if damaged:
+    if damaged and chosen["of_pipeline"]:
         told += (
             f" The epochs of {', '.join(damaged)} run again, from the offsets that were planned "
             "for them where these are still there, so that their rows are the same."

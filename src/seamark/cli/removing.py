@@ -82,6 +82,35 @@ def refuse_foreign(store: CheckpointStore, *, force: bool) -> None:
         )
 
 
+def options_needed(
+    store: CheckpointStore, *, take_over: bool = False, force: bool = False
+) -> list[str]:
+    """What has to be added to the command line to have it done, as far as can be told now."""
+    needed = ["--yes"]
+    try:
+        refuse_foreign(store, force=force)
+    except RefusedError:
+        needed.append("--force")
+    try:
+        if not take_over:
+            store.check_claim()
+    except FencedError:
+        needed.append("--take-over")
+    return needed
+
+
+def how_to_do_it(needed: list[str]) -> str:
+    """The last line of a command that has changed nothing."""
+    if needed == ["--yes"]:
+        return "Nothing was changed. The same with --yes does it."
+    why = {
+        "--force": "another system wrote the newest",
+        "--take-over": "a writer may be alive",
+    }
+    reasons = " and ".join(why[option] for option in needed if option in why)
+    return f"Nothing was changed. It takes {' '.join(needed)}: {reasons}."
+
+
 def claim_to_remove(
     store: CheckpointStore, what: str, *, take_over: bool, force: bool = False
 ) -> None:

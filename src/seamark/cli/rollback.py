@@ -9,7 +9,7 @@ import click
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, age_text, answer, hint, time_text
 from seamark.cli.places import PLACE
-from seamark.cli.removing import force_option, refuse_foreign
+from seamark.cli.removing import force_option, options_needed, refuse_foreign
 from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.manifest import CheckpointManifest
@@ -36,6 +36,8 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
             refuse_foreign(found, force=force)
             again = roll_back(found, plan.chosen.checkpoint_id, plan.owner.pipeline)
         document = _document(found.url, plan, again)
+        # a rollback takes the store over by itself
+        document["needs"] = options_needed(found, take_over=True, force=force) if not yes else []
     answer(document, _show)
 
 
@@ -105,7 +107,7 @@ def _show(document: Document) -> None:
         )
     else:
         print_paragraph("Nothing was changed.")
-        hint("To do it, add --yes.")
+        hint(f"To do it, add {' '.join(document['needs'])}.")
 
 
 def _given_up_text(document: Document) -> str:

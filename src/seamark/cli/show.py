@@ -59,12 +59,14 @@ def show(document: Document) -> None:
     if document["configuration"]:
         print_paragraph("Configuration", gap=True)
         print_facts((str(k), _value(v)) for k, v in document["configuration"].items())
-    if document["native"] or document["inflight"]:
+    if document["native"]:
         print_paragraph("Taken from a Spark checkpoint directory", gap=True)
-        native = document["native"] if isinstance(document["native"], dict) else {}
-        print_facts((str(k), _value(v)) for k, v in native.items())
+        print_facts((k, _value(v)) for k, v in document["native"].items())
+    if document["inflight"]:
+        print_paragraph("In flight", gap=True)
+        after = ", replayed first after a restore" if document["native"] else ""
         print_facts(
-            ("in flight", f"{name}: {count} records, replayed first after a restore")
+            (name, f"{count} record{'' if count == 1 else 's'}{after}")
             for name, count in document["inflight"].items()
         )
     for words in document["may_lose"]:
@@ -80,16 +82,14 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
     if document["pins"]:
         yield "pinned", ", ".join(document["pins"])
     if document["full"]:
-        yield "kind", "full: it holds everything itself"
+        yield "kind", "full: it builds on no other"
     else:
         parents = ", ".join(map(str, document["parents"])) or "nothing that is there"
         yield "kind", f"incremental, builds on {parents}"
     if document["broken_chain"]:
         yield "damaged", styled(f"damaged: {document['broken_chain']}")
     yield "size", f"{size_text(document['size_bytes'])} with its manifest"
-    yield "batch", f"{document['batch']} of Spark's offset log"
-    if document["state_partitions"]:
-        yield "partitions", str(document["state_partitions"])
+    yield from _place_in_engine(document)
     if document["took_seconds"] is not None:
         yield "took", seconds_text(document["took_seconds"])
     for label in ("timeline", "attempt", "generation", "writer", "pipeline_hash"):
@@ -99,6 +99,17 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
         yield "writer", "another system: the manifest has no checksum of its own"
     for first, last in document["supersedes"]:
         yield "supersedes", f"{first} to {last}"
+
+
+def _place_in_engine(document: Document) -> Iterator[tuple[str, Cell]]:
+    """Spark's batch and state partitions, or what another system has in their place."""
+    if document["batch"] is not None:
+        yield "batch", f"{document['batch']} of Spark's offset log"
+    elif document["wal_position"]:
+        yield "wal position", str(document["wal_position"])
+    if document["state_partitions"]:
+        label = "partitions" if document["written_by_seamark"] else "vnodes"
+        yield label, str(document["state_partitions"])
 
 
 def _pairs(values: Mapping[str, str]) -> str:

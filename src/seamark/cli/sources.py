@@ -4,59 +4,92 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
 
 from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.offsets import positions
 from seamark.cli.output import Document, answer, hint
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
-from seamark.cli.stores import local_path, require_path
-from seamark.errors import CheckpointNotFoundError, InvalidInputError
+from seamark.cli.stores import load, local_path, opened, require_path, resolve_id
+from seamark.errors import CheckpointNotFoundError
 from seamark.progress.checkpoints import SourceCheckpoint
 from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
+from seamark.store import CheckpointStore
 from seamark.store.os_errors import telling
 
 _REMOTE: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 _IN_STORE: Final = "progress"
+_DEEPEST: Final = 4
 
 
 @click.command("sources", cls=Command)
 @click.argument("url", type=PLACE)
 @click.option("--namespace", help="Of a Redis store, unless it is in the URL.")
 def command(url: str, namespace: str | None) -> None:
-    """Show how far the sources of a progress store are.
+    """Show how far the sources of a pipeline are.
 
-    URL is redis://host/0?namespace=NAME, rocksdb:///path, or the path of a checkpoint store that
-    keeps its progress beside it. It is only read, also while a pipeline writes to it.
+    URL is a progress store (redis://host/0?namespace=NAME, rocksdb:///path) or a store of
+    checkpoints. Of the latter, the progress that is kept beside it is shown; without any, where
+    the newest checkpoint that is whole stands. It is only read, also while a pipeline writes.
     """
-    with _opened(url, namespace) as store:
-        document = _document(store)
+    progress = _progress_url(url)
+    if progress is None:
+        with opened(url) as store:
+            document = _of_checkpoint(store)
+    else:
+        with open_progress(progress, namespace=namespace, read_only=True) as found:
+            document = _document(found)
     answer(document, _show)
 
 
-def _opened(url: str, namespace: str | None) -> SourceCheckpointStore:
-    scheme = urlsplit(url).scheme.lower()
-    if scheme in _REMOTE:
-        raise InvalidInputError(
-            f"a {scheme}:// store has no progress in it",
-            hint="A pipeline records it where its option progress= says: give that URL.",
-        )
+def _progress_url(url: str) -> str | None:
+    """The URL of the progress store that is meant; None for a store that has checkpoints alone."""
+    if urlsplit(url).scheme.lower() in _REMOTE:
+        return None
     path = local_path(url)
     if path is not None:
         require_path(path, "progress store")
-        if _is_rocksdb(f"{path}/{_IN_STORE}"):
-            path = f"{path}/{_IN_STORE}"
-        url = rocksdb_url(path)
+        inside = f"{path}/{_IN_STORE}"
+        if not _is_rocksdb(inside) and not _is_rocksdb(path) and _has_checkpoints(path):
+            return None
+        url = rocksdb_url(inside if _is_rocksdb(inside) else path)
     if url.lower().startswith("rocksdb:"):
         folder = rocksdb_path(url)
         if folder.startswith("/"):
             require_path(folder, "progress store")
             _require_rocksdb(folder)
-    return open_progress(url, namespace=namespace, read_only=True)
+    return url
+
+
+def _has_checkpoints(path: str) -> bool:
+    return any(os.path.exists(f"{path}/{name}") for name in ("owner.json", "checkpoints"))
+
+
+def _of_checkpoint(store: CheckpointStore) -> Document:
+    """Where the newest whole checkpoint stands."""
+    manifest = load(store, resolve_id(store, "latest"))
+    config_hash = manifest.pipeline_hash
+    return {
+        "store": store.url,
+        "checkpoint": manifest.checkpoint_id,
+        "config_hash": None if config_hash is None else f"{config_hash:016x}",
+        "sources": [
+            {
+                "name": name,
+                "sequence": manifest.epoch,
+                "position": offsets,
+                "position_encoding": "json",
+                "position_bytes": None,
+            }
+            for name, offsets in sorted(positions(manifest.source_offsets).items())
+        ],
+    }
 
 
 def _is_rocksdb(folder: str) -> bool:
@@ -80,6 +113,7 @@ def _document(store: SourceCheckpointStore) -> Document:
     config_hash = store.read_config_hash()
     return {
         "store": store.url,
+        "checkpoint": None,
         # as text: few programs that read JSON keep all 64 bits of a number
         "config_hash": None if config_hash is None else f"{config_hash:016x}",
         "sources": [_source(name, found[name]) for name in sorted(found)],
@@ -123,19 +157,38 @@ def _show(document: Document) -> None:
         print_paragraph(f"No source is recorded in {document['store']}.")
     else:
         print_rows(
-            ["SOURCE", "SEQUENCE", "POSITION"],
-            [(row["name"], str(row["sequence"]), _position_text(row)) for row in rows],
+            ["SOURCE", "SEQUENCE", "PARTITION", "POSITION"],
+            [cells for row in rows for cells in _cells(row)],
             right="SEQUENCE",
         )
     print_paragraph(f"configuration hash {document['config_hash'] or 'not written'}")
-    if rows:
+    if rows and document["checkpoint"] is not None:
+        hint(f"As checkpoint {document['checkpoint']} has it; its epoch is the sequence.")
+    elif rows:
         hint("A pipeline records its epoch as the sequence.")
 
 
-def _position_text(row: dict[str, Any]) -> str:
+def _cells(row: Document) -> Iterator[tuple[str, str, str, str]]:
+    """One line for each partition; what is the same as above is left out."""
+    first = (str(row["name"]), str(row["sequence"]))
+    for number, (part, text) in enumerate(_parts(row)):
+        yield (*(first if number == 0 else ("", "")), part, text)
+
+
+def _parts(row: Document) -> list[tuple[str, str]]:
     position, encoding = row["position"], row["position_encoding"]
-    if encoding is None:
-        return "–"
+    if encoding is None or position == {}:
+        return [("–", "–" if encoding is None else "at its beginning")]
     if encoding == "json":
-        return json.dumps(position, ensure_ascii=False)
-    return str(position) if encoding == "text" else f"hex {position}"
+        return list(_flat(position))
+    return [("–", str(position) if encoding == "text" else f"hex {position}")]
+
+
+def _flat(position: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """``{"trades": {"0": 600}}`` as ``trades-0`` with ``600``; values that are no objects whole."""
+    if isinstance(position, dict) and position and name.count("\0") < _DEEPEST:
+        for key, value in position.items():
+            yield from _flat(value, f"{name}\0{key}" if name else str(key))
+        return
+    text = position if isinstance(position, str) else json.dumps(position, ensure_ascii=False)
+    yield name.replace("\0", "-") or "–", text

@@ -18,6 +18,7 @@ from seamark.cli.verifying import Check, check_all
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.pipeline.figures import size_text
 from seamark.store import CheckpointStore
+from seamark.store.evidence import Evidence
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
 
@@ -53,7 +54,7 @@ def command(
     if read_data and read_data_subset is not None:
         raise click.UsageError("--read-data and --read-data-subset exclude each other")
     with opened(store) as found:
-        known = summaries(found, unreadable=True)
+        known = summaries(found)
         ids = _wanted(found, checkpoint, known)
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         share = 1.0 if read_data else read_data_subset or 0.0
@@ -116,6 +117,7 @@ def _document(url: str, checks: list[Check], share: float) -> Document:
                 "warnings": check.warnings,
                 "error": check.error.what if check.error is not None else None,
                 "data_read": check.data_read,
+                "evidence": check.evidence.value if check.evidence is not None else None,
             }
             for check in checks
         ],
@@ -126,6 +128,7 @@ def _document(url: str, checks: list[Check], share: float) -> Document:
         "read_data": share,
         "bytes_read": sum(check.bytes_read for check in checks),
         "data_read": sum(check.data_read for check in checks),
+        "without_checksum": sum(check.evidence is Evidence.SIZE for check in checks),
         "exit_code": code,
     }
 
@@ -174,10 +177,13 @@ def _why_gone(row: Document) -> str:
 
 def _depth(document: Document) -> str:
     if not document["data_read"]:
-        return "manifests read, state present in full size"
+        return "manifests read, sizes of state compared"
     size = size_text(document["bytes_read"])
-    if document["read_data"] >= 1 and document["unreadable"]:
-        return f"state of {document['data_read']} read ({size})"
+    if unproven := document["without_checksum"]:
+        whose = "its" if unproven == 1 else "their"
+        return f"{size} of state verified, {unproven} without a checksum of {whose} state"
+    if document["read_data"] >= 1 and (document["unreadable"] or document["damaged"]):
+        return f"state of {document['ok']} read ({size})"
     if document["read_data"] >= 1:
         return f"all bytes read ({size} of state)"
     return (

@@ -11,6 +11,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.spark.placement import state_id, states_beside
 from seamark.state import StateStore
 from seamark.store import CheckpointStore
+from seamark.store.evidence import Evidence, state_evidence
 from seamark.store.inspection import Examined, Kind
 from seamark.store.owner import Standing, standing
 
@@ -27,6 +28,8 @@ class Check:
     parent_id: int | None = None
     bytes_read: int = 0
     data_read: bool = False
+    evidence: Evidence | None = None
+    """What reading its state has proven; None when it was not read."""
     error: StoreUnavailableError | None = None
 
 
@@ -67,14 +70,17 @@ def _check(store: CheckpointStore, states: StateStore, checkpoint_id: int, read:
     m = seen.manifest
     if seen.kind in (Kind.TOMBSTONE, Kind.TOO_LATE):
         return Check(checkpoint_id, "gone", warnings=seen.result.damage)
+    is_ok = seen.kind is Kind.CHECKPOINT
+    evidence = state_evidence(m) if read and is_ok and m is not None else None
     return Check(
         checkpoint_id,
-        "ok" if seen.kind is Kind.CHECKPOINT else "damaged",
+        "ok" if is_ok else "damaged",
         damage=seen.result.damage,
         warnings=warnings,
         parent_id=m.parent_id if m is not None and m.is_incremental else None,
-        bytes_read=data_bytes(states, m) if read and m is not None else 0,
+        bytes_read=data_bytes(states, m) if evidence is Evidence.SHA256 and m is not None else 0,
         data_read=read,
+        evidence=evidence,
     )
 
 
@@ -123,14 +129,15 @@ def _look_at_parent(store: CheckpointStore, checks: dict[int, Check], checkpoint
 
 
 def data_bytes(states: StateStore, manifest: CheckpointManifest) -> int:
-    """How many bytes of state a checkpoint has outside of its manifest."""
+    """How many bytes of state a checkpoint has, inside and outside of its manifest."""
     try:
         found = state_id(manifest) if manifest.is_ours else None
     except DamageError:
         found = None
     beside = sum(states.sizes([found]).values()) if found is not None else 0
+    inline = sum(len(op.decode_inline() or b"") for op in manifest.operator_states.values())
     sidecar = manifest.state_bytes
     if sidecar is None:
         ends = [o.external_offset + o.external_length for o in manifest.operator_states.values()]
         sidecar = max(ends, default=0)
-    return sidecar + beside
+    return inline + sidecar + beside

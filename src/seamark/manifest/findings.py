@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from seamark.errors import DamageError
 from seamark.manifest.bounds import unsafe_name, unsafe_path
+from seamark.manifest.extras import senseless, unshowable
 
 if TYPE_CHECKING:
     from seamark.manifest import CheckpointManifest
@@ -21,6 +22,8 @@ def manifest_findings(manifest: CheckpointManifest, expected_vnode_count: int | 
         *_lineage(manifest),
         *_ranges(manifest),
         *unsafe_names(manifest),
+        *senseless(manifest),
+        *unshowable(manifest),
     ]
 
 
@@ -74,6 +77,7 @@ def _ranges(m: CheckpointManifest) -> Iterator[str]:
 
 def unrestorable(m: CheckpointManifest, state_bytes: int | None) -> Iterator[str]:
     """Why nothing can be restored from a manifest whose sidecar has that many bytes."""
+    yield from senseless(m)
     if m.epoch == 0 or m.checkpoint_id == 0:
         yield "epoch or checkpoint_id is 0 - likely corrupted"
     if m.is_incremental and not 0 < (m.parent_id or 0) < m.checkpoint_id:

@@ -116,6 +116,8 @@ class Recovery:
         self._notes += [
             w for w in recorded_losses(self._identity.structure) if w not in verdict.changes
         ]
+        if verdict.changes and verdict.fit is Fit.GOES_ON and self._policy == "warn":
+            log.warning("the pipeline was changed: %s", "; ".join(verdict.changes))
         is_reset = verdict.fit is Fit.RESET
         if is_reset:
             self._refuse_reset_after_damage(walk)

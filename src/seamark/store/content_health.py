@@ -6,6 +6,7 @@ import time
 
 from seamark.errors import DamageError
 from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.evidence import Evidence, weakest
 from seamark.store.health import Check, failed, ok, tried, warning
 from seamark.store.owner import Standing, standing
 from seamark.store.ownership import claim_mark
@@ -93,7 +94,25 @@ def _newest(store: CheckpointStore) -> Check:
         return ok(name, "all are superseded: a start begins anew")
     if broken:
         return failed(name, _damage(walk, broken))
+    evidence = _evidence(store, walk.chosen_id)
+    if evidence is Evidence.SIZE:
+        return warning(
+            name,
+            f"{walk.chosen_id} is there in full size; its state has no checksum",
+            "Whether its bytes are right cannot be told: whoever wrote it wrote no checksum.",
+        )
+    if evidence is Evidence.NO_STATE:
+        return ok(name, f"{walk.chosen_id} is whole, and has no state")
     return ok(name, f"{walk.chosen_id} is whole, every byte was read")
+
+
+def _evidence(store: CheckpointStore, checkpoint_id: int | None) -> Evidence:
+    """What the walk has proven of the chosen checkpoint and of those that it builds on."""
+    chain = []
+    while checkpoint_id and (manifest := store.load_by_id(checkpoint_id)) is not None:
+        chain.append(manifest)
+        checkpoint_id = manifest.parent_id if manifest.is_incremental else None
+    return weakest(chain)
 
 
 def _damage(walk: RecoveryReport, broken: list[tuple[int, str]]) -> DamageError:

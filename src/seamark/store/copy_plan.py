@@ -12,6 +12,7 @@ import msgspec
 
 from seamark.errors import RefusedError
 from seamark.manifest import NAMED_FIELDS, CheckpointManifest
+from seamark.store.evidence import Evidence, state_evidence
 from seamark.store.owner import Owner, Pin, Standing, live_pins, standing, superseded_by
 
 _NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
@@ -43,6 +44,8 @@ class Item:
     """Sinks that are recorded as having committed."""
     supersedes: tuple[tuple[int, int], ...] = ()
     """Ranges that had been rolled back when it was saved."""
+    has_checksum: bool = True
+    """Whether there is something to verify its state by, if it has any."""
 
     @classmethod
     def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> Item:
@@ -61,6 +64,7 @@ class Item:
             content,
             frozenset(sink for sink, status in statuses if status.is_committed),
             superseded_by(manifest),
+            state_evidence(manifest) is not Evidence.SIZE,
         )
 
 

@@ -27,6 +27,7 @@ from seamark.store.copy_plan import (
     with_chains,
 )
 from seamark.store.copy_transfer import translated
+from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Found
 from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
@@ -122,7 +123,8 @@ def plan_copy(
 
 def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:
     here, there = source.backend.address, target.backend.address
-    if source.backend is target.backend or (here and here == there):
+    same = source.backend is target.backend or (here and here == there)
+    if same or _is_one_object(source, target, here, there):
         raise InvalidInputError("source and target are the same store", where=source.url)
     if here and there and (here[: len(there)] == there or there[: len(here)] == here):
         inner, outer = ("source", "target") if len(here) > len(there) else ("target", "source")
@@ -132,6 +134,25 @@ def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None
             hint="Nothing was copied. Each store needs a place of its own: what tidies the one "
             "could remove parts of the other.",
         )
+
+
+def _is_one_object(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    here: tuple[str, ...],
+    there: tuple[str, ...],
+) -> bool:
+    """Whether two services with the same bucket and folder show one and the same object.
+
+    Then they are two names of one service, which only its operator could tell apart.
+    """
+    if len(here) < 3 or here[:1] != there[:1] or here[2:] != there[2:]:
+        return False
+    for key in (OWNER_KEY, source.parts.layout.pointer):
+        one, other = source.backend.stat(key), target.backend.stat(key)
+        if one is not None or other is not None:
+            return one is not None and one == other
+    return False
 
 
 def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.evidence import Evidence, state_evidence
 from seamark.store.manifests import Manifests, Tombstone
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
@@ -162,6 +163,8 @@ class Inspector:
         found = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]
         if not manifest.is_ours:
             found.append("written by another system: the manifest has no checksum of its own")
+        if state_evidence(manifest) is Evidence.SIZE:
+            found.append("its state has no checksum: whether its bytes are right cannot be told")
         return found
 
 

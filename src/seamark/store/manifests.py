@@ -14,6 +14,7 @@ from seamark._logs import logger_named
 from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.documents import UNREADABLE
+from seamark.manifest.extras import odd_generation
 from seamark.store.blobs import Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.store.layout import Layout
 from seamark.store.sealed import is_sealed, seal, unseal
@@ -65,6 +66,8 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
     manifest = CheckpointManifest.from_json(data)
     if manifest.is_ours and not sealed:
         raise DamageError("corrupt manifest: its own checksum is missing")
+    if problem := odd_generation(manifest):
+        raise DamageError(f"corrupt manifest: {problem}")
     if manifest.checkpoint_id != checkpoint_id:
         raise DamageError(
             f"corrupt manifest: it says checkpoint {manifest.checkpoint_id}, "

@@ -28,6 +28,7 @@ from seamark.errors import (
     RefusedError,
     StoreUnavailableError,
 )
+from seamark.store.addresses import address_of
 from seamark.store.blobs import (
     Blob,
     Blobs,
@@ -83,13 +84,8 @@ class ObjectBlobs(Blobs):
     @property
     def address(self) -> tuple[str, ...]:
         config: Mapping[str, Any] = getattr(self._store, "config", None) or {}
-        bucket = config.get("bucket") or config.get("container_name")
-        if not bucket:
-            return ()
-        service = str(config.get("endpoint") or config.get("account_name") or "").rstrip("/")
-        prefix = str(getattr(self._store, "prefix", None) or "").strip("/")
-        folders = prefix.split("/") if prefix else []
-        return (type(self._store).__name__, service, str(bucket), *folders)
+        prefix = str(getattr(self._store, "prefix", None) or "")
+        return address_of(type(self._store).__name__, config, prefix)
 
     @classmethod
     def open(cls, url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectBlobs:

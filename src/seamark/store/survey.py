@@ -37,6 +37,7 @@ class Surveyed(NamedTuple):
     superseded: bool
     error: StoreUnavailableError | None = None
     """Why its manifest could not be read, which proves nothing; or None."""
+    manifest_bytes: int = 0
 
 
 def survey(
@@ -89,7 +90,8 @@ def _surveyed(
 ) -> Surveyed:
     if isinstance(found, Found):
         damage = damage_in(found.manifest, layout)
-        return Surveyed(checkpoint_id, found.manifest, damage, superseded)
+        size = len(found.data)
+        return Surveyed(checkpoint_id, found.manifest, damage, superseded, manifest_bytes=size)
     if isinstance(found, StoreUnavailableError):
         return Surveyed(checkpoint_id, None, None, superseded, found)
     why = found.what if found is not None else _gone(checkpoint_id, named)

@@ -1,0 +1,103 @@
+"""One manifest that makes no sense is one row that says so: all others are told as ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seamark.cli.app import run
+from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, SELF_CHECKSUM
+from seamark.store.sealed import seal
+from tests.cli.stores import fill, stored_manifest
+
+ODD: list[Any] = [
+    None, True, 0, -1, 2**63, 2**64, 1.5, 1e308, -1e308, "", "x", "²", "\x00\x1b[2J\n", "../x", "/",
+    [], [[]], [1], [[2, 1]], [[1, 2**70]], [None], ["x"], {}, {"": 1}, {"x": "y"}, {"x": None},
+    {"²": {"offsets": {"²": "²", "a٣": "1"}}}, {"sinks": 1}, {"sinks": {"bars": [1]}},
+    {"bars": {"kind": []}}, {"offsets": {}}, {"x": 1e308, "y": 1e308}, {"x": [{}]},
+]  # fmt: skip
+RAW = ["1" + "0" * 400, "-1" + "0" * 400, "1e400", "9" * 5000, '{"x": 1' + "0" * 400 + "}"]
+"""JSON that Python could not have written."""
+
+FIELDS = sorted((SEAMARK_FIELDS | NAMED_FIELDS) - {SELF_CHECKSUM})
+
+COMMANDS = [
+    ["list", "STORE"],
+    ["list", "STORE", "--verify"],
+    ["show", "STORE", "4"],
+    ["show", "STORE", "3"],
+    ["diff", "STORE", "3", "4"],
+    ["verify", "STORE", "--read-data"],
+    ["recover", "STORE", "--explain"],
+    ["prune", "STORE", "--keep", "1"],
+    ["rollback", "STORE", "2"],
+    ["gc", "STORE"],
+    ["sources", "STORE"],
+]
+
+
+def odd_values() -> Iterator[str]:
+    yield from map(json.dumps, ODD)
+    yield from RAW
+
+
+def replaced(document: bytes, field: str, value: str) -> bytes:
+    """The document with one field changed, and the checksum that goes with it."""
+    members = json.loads(document)
+    members.pop(SELF_CHECKSUM)
+    members[field] = "@@@"
+    return seal(json.dumps(members).replace('"@@@"', value).encode())
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_an_odd_value_in_any_field_is_an_answer_or_a_damaged_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str
+) -> None:
+    fill(tmp_path / "store")
+    newest = stored_manifest(tmp_path / "store", 4)
+    whole = newest.read_bytes()
+    # all pairs of values and commands would take minutes
+    for number, value in enumerate(odd_values()):
+        newest.write_bytes(replaced(whole, field, value))
+        chosen = [COMMANDS[0]]
+        if number % 3 == len(field) % 3:
+            chosen.append(COMMANDS[1 + (number // 3 + len(field)) % (len(COMMANDS) - 1)])
+        for words in chosen:
+            given = [str(tmp_path / "store") if word == "STORE" else word for word in words]
+            code = run([*given, *(["--json"] if number % 2 else [])])
+            out, err = capsys.readouterr()
+            assert code in (0, 3, 4, 6), (words, value, code, err)
+            assert "should not have happened" not in err, (words, value, err)
+            if words[0] == "list" and not number % 2:
+                told = [line.split()[:1] for line in out.splitlines()]
+                assert ["3"] in told, (value, out, err)
+                assert ["1"] in told, (value, out, err)
+
+
+@pytest.mark.parametrize("value", [5, "x", [1]])
+def test_a_structure_that_is_none_is_a_damaged_row_and_no_start_goes_by_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: object
+) -> None:
+    fill(tmp_path / "store")
+    newest = stored_manifest(tmp_path / "store", 4)
+    newest.write_bytes(replaced(newest.read_bytes(), "structure", json.dumps(value)))
+    run(["list", str(tmp_path / "store")])
+    assert "its field 'structure' is not an object" in capsys.readouterr().out
+    run(["recover", str(tmp_path / "store"), "--explain", "--json"])
+    assert json.loads(capsys.readouterr().out)["chosen"]["id"] == 3
+
+
+def test_timings_that_make_no_sense_cost_nothing_but_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "store")
+    newest = stored_manifest(tmp_path / "store", 4)
+    newest.write_bytes(replaced(newest.read_bytes(), "timings", '{"save": 1e300}'))
+    run(["list", str(tmp_path / "store"), "--json"])
+    assert json.loads(capsys.readouterr().out)["newest_valid"] == 4
+    run(["show", str(tmp_path / "store"), "4"])
+    assert "its field 'timings' is not an object of seconds" in capsys.readouterr().out
