@@ -148,7 +148,7 @@ def test_a_query_does_not_notice_that_its_protection_fails(
 
 
 @pytest.mark.warm
-def test_events_of_a_query_wake_its_protection_and_end_it(
+def test_the_progress_of_a_query_wakes_its_protection_and_ends_it(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -163,7 +163,8 @@ def test_events_of_a_query_wake_its_protection_and_end_it(
     before = len(listeners())
     try:
         protection = seamark.protect(query, tmp_path / "store")
-        assert len(listeners()) == before + 1
+        # Spark calls listeners also while a program ends, and logs that it could not
+        assert len(listeners()) == before
         time.sleep(0.2)
         assert protection.status().newest_batch is None
         put_file(tmp_path / "orders", 1, [{"id": 1}])

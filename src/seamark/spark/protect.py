@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -115,14 +115,12 @@ def _protect_query(
         )
     options = None if _LOCAL.match(location) else storage_options
     directory = open_directory(location, options, spark=_session(wrapper))
-    ending: list[Callable[[], None]] = [directory.close]
 
     def end() -> None:
-        for step in ending:
-            try:
-                step()
-            except Exception as error:  # noqa: BLE001 - the session may be gone; nothing is lost
-                log.debug("ending the protection of %s: %s", location, error)
+        try:
+            directory.close()
+        except Exception as error:  # noqa: BLE001 - the session may be gone; nothing is lost
+            log.debug("ending the protection of %s: %s", location, error)
 
     try:
         watcher = Watcher(
@@ -132,15 +130,12 @@ def _protect_query(
             keep=keep,
             storage_options=storage_options,
             is_alive=lambda: _is_active(query),
+            glance=lambda: _progress(query),
             on_end=end,
         )
     except BaseException:
         directory.close()
         raise
-    try:
-        ending.append(_listen(wrapper, str(query.runId), watcher))
-    except Exception as error:  # noqa: BLE001 - only hints are lost
-        log.warning("no listener could be added, so the directory is polled: %s", error)
     watcher.start()
     return Protection(watcher, location)
 
@@ -179,31 +174,12 @@ def _is_active(query: StreamingQuery) -> bool:
         return False
 
 
-def _listen(wrapper: Any, run_id: str, watcher: Watcher) -> Callable[[], None]:
-    """Have a query's events wake the watcher; what takes the listener away again."""
-    from pyspark.sql.streaming.listener import (
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryListener,
-    )
-    from pyspark.sql.streaming.query import StreamingQueryManager
+def _progress(query: StreamingQuery) -> tuple[int | None, bool]:
+    """The batch that a query has told of last, and whether it runs.
 
-    class Wakes(StreamingQueryListener):
-        """Sets a flag and returns: Spark's other listeners wait for this one."""
-
-        def onQueryStarted(self, event: QueryStartedEvent) -> None:
-            pass
-
-        def onQueryProgress(self, event: QueryProgressEvent) -> None:
-            if str(event.progress.runId) == run_id:
-                watcher.hint()
-
-        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-            if str(event.runId) == run_id:
-                watcher.finish()
-
-    listener = Wakes()
-    manager = StreamingQueryManager(wrapper.sparkSession().streams())
-    manager.addListener(listener)
-    return lambda: manager.removeListener(listener)
+    Asked from here instead of told by a listener: Spark calls a listener of Python at any moment,
+    also while the program ends, and then logs a stack trace.
+    """
+    wrapper = _java_query(query)
+    told = wrapper.lastProgress()
+    return None if told is None else int(told.batchId()), bool(wrapper.isActive())

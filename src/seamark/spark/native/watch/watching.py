@@ -42,6 +42,7 @@ log = logger_named("seamark.spark")
 KEEP: Final = 20
 STOP_SECONDS: Final = 60.0
 _POLL: Final = 1.0
+_GLANCE: Final = 0.2
 _POLL_REMOTE: Final = 5.0
 _LONGEST_PAUSE: Final = 60.0
 _WARN_AGAIN: Final = 600.0
@@ -71,6 +72,7 @@ class Watcher:
         longest_chain: int = LONGEST_CHAIN,
         storage_options: Mapping[str, Any] | None = None,
         is_alive: Callable[[], bool] | None = None,
+        glance: Callable[[], object] | None = None,
         on_taken: Callable[[Snapshot], None] | None = None,
         on_end: Callable[[], None] | None = None,
         poll: float | None = None,
@@ -95,6 +97,8 @@ class Watcher:
         with open_store(self._store, storage_options=self._store_options or None) as opened:
             require_apart(directory.url, opened.url)
         self._is_alive = is_alive
+        self._glance = glance
+        self._seen: object = None
         self._on_taken = on_taken
         self._on_end = on_end
         local = isinstance(directory, LocalDirectory)
@@ -187,11 +191,26 @@ class Watcher:
             growth: float = 2.0 ** min(status.failures_in_a_row - 1, 10)
             # not in step with whoever has taken the store away
             pause = min(self._backoff * growth, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+        until = time.monotonic() + pause
+        woken = False
+        while not woken and (left := until - time.monotonic()) > 0:
+            with self._changed:
+                woken = self._changed.wait_for(
+                    lambda: self._ending or (went_well and self._hinted),
+                    timeout=left if self._glance is None else min(left, _GLANCE),
+                )
+            woken = woken or (went_well and self._is_news())
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._ending or (went_well and self._hinted), timeout=pause
-            )
             self._hinted = False
+
+    def _is_news(self) -> bool:
+        """Whether a glance shows something else than the one before; an error is nothing new."""
+        if self._glance is None:
+            return False
+        before = self._seen
+        with suppress(Exception):
+            self._seen = self._glance()
+        return self._seen != before
 
     def _attempt(self, action: Callable[[], None]) -> bool:
         """Do something that may fail; whether it went well."""
