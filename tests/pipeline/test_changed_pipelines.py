@@ -101,7 +101,7 @@ def epochs_of(folder: Path) -> set[int]:
 
 
 def test_a_sink_that_is_gone_is_refused_by_name_and_warn_goes_on_without_it(
-    shop: Shop, in_two_goes: Shown, tmp_path: Path
+    shop: Shop, in_two_goes: Shown, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.declare().run()
     shop.deliver(EPOCHS + 1)
@@ -111,6 +111,8 @@ def test_a_sink_that_is_gone_is_refused_by_name_and_warn_goes_on_without_it(
     assert "policy='warn'" in str(refused.value)
     finished = shop.declare(without="large", policy="warn").run()
     assert "sink 'large' was removed" in " ".join(finished.report.notes)
+    warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "the pipeline was changed: sink 'large' was removed" in warned
     assert rows_in(tmp_path / "main") == in_two_goes["main"]
     assert rows_in(tmp_path / "large") == before
 

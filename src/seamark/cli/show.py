@@ -70,7 +70,7 @@ def show(document: Document) -> None:
             for name, count in document["inflight"].items()
         )
     for words in document["may_lose"]:
-        print_paragraph(f"\nwarning: {words}")
+        print_paragraph(f"warning: {words}", gap=True)
     for warning in document["warnings"]:
         print_paragraph(f"warning: {warning}", gap=True)
 
