@@ -6,7 +6,9 @@ import pytest
 
 from seamark.store.addresses import address_of
 
-SAME = [
+Place = tuple[dict[str, str], dict[str, str]]
+
+SAME: list[Place] = [
     ({"endpoint": "http://localhost:9000"}, {}),
     ({"endpoint": "http://127.0.0.1:9000/"}, {}),
     ({"endpoint": "http://[::1]:9000"}, {}),
@@ -18,13 +20,13 @@ SAME = [
     ({}, {"AWS_ENDPOINT": "http://127.0.0.1:9000/"}),
     ({"endpoint": "http://localhost:9000"}, {"AWS_ENDPOINT_URL": "http://elsewhere:1"}),
 ]
-AMAZON = [
+AMAZON: list[Place] = [
     ({}, {}),
     ({"endpoint": "https://s3.amazonaws.com"}, {}),
     ({"endpoint": "https://s3.eu-central-1.amazonaws.com/"}, {}),
     ({"endpoint": "https://b.s3.eu-central-1.amazonaws.com:443"}, {}),
 ]
-OTHERS = [
+OTHERS: list[Place] = [
     ({"endpoint": "http://localhost:9001"}, {}),
     ({"endpoint": "https://localhost"}, {}),
     ({"endpoint": "http://localhost"}, {}),
