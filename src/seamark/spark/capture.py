@@ -12,13 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seamark.errors import DamageError
-from seamark.spark.checkpoint_files import (
-    ROOT_MARK,
-    StatefulOperator,
-    StoreFolder,
-    rooted_at,
-)
+from seamark.spark.checkpoint_files import ROOT_MARK, rooted_at
 from seamark.spark.logs import StateIds
+from seamark.spark.operators import StatefulOperator, StoreFolder
 from seamark.spark.readers import Contents, DriverReader, Reader, read_all
 from seamark.spark.state_files import MissingVersion, closure, needed_ssts, parse_state_file
 from seamark.spark.working_copy import WorkingCopy

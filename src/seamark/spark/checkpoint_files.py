@@ -12,57 +12,29 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from seamark import limits
 from seamark.errors import DamageError
-from seamark.manifest.bounds import check_name
+from seamark.spark.operators import (
+    DEFAULT_STORE,
+    MOST_PARTITIONS,
+    StatefulOperator,
+    StoreFolder,
+    name_of,
+    parse_description,
+    stores_among,
+)
 from seamark.spark.state_files import SST_FOLDER
 
 ROOT_MARK: Final = "{seamark:root}"
 """Stands for the directory's own URI in files that hold absolute paths."""
 
-DEFAULT_STORE: Final = "default"
-
 _NUMBER: Final = re.compile(r"[0-9]+")  # \d and isdigit() also take digits of other scripts
 _SOURCE_ENTRY: Final = re.compile(r"[0-9]+(\.compact)?")
 _STATE_PATH: Final = re.compile(r"/state/[0-9]+/_stateSchema/")
-
-
-class StoreFolder(NamedTuple):
-    """One state store: the files of one partition of one operator."""
-
-    operator: int
-    partition: int
-    store: str
-    path: str
-    """Relative to the directory."""
-
-
-class StatefulOperator(NamedTuple):
-    """What Spark writes down about one stateful operator."""
-
-    number: int
-    name: str
-    stores: list[str]
-    partitions: int
-
-    @property
-    def label(self) -> str:
-        """The name under which its state is kept."""
-        return f"{self.number}-{self.name}"
-
-    def folders(self, partitions: Iterable[int] | None = None) -> Iterator[StoreFolder]:
-        """Every store of every partition, or of some."""
-        for partition in range(self.partitions) if partitions is None else partitions:
-            for store in self.stores:
-                below = "" if store == DEFAULT_STORE else f"/{store}"
-                path = f"state/{self.number}/{partition}{below}"
-                yield StoreFolder(self.number, partition, store, path)
 
 
 class CheckpointFiles(ABC):
@@ -121,35 +93,73 @@ class CheckpointFiles(ABC):
         """Numbers of the stateful operators that have state here."""
         return _numbers(self.names("state"))
 
+    def partition_numbers(self, operator: int) -> list[int]:
+        """The partitions of an operator that have a folder, ascending."""
+        found = _numbers(self.names(f"state/{operator}"))
+        return [number for number in found if number < MOST_PARTITIONS]
+
     def operators(self) -> list[StatefulOperator]:
         """Every stateful operator that has state here, by its number."""
         return [self.operator(number) for number in self.operator_numbers()]
 
     def operator(self, number: int) -> StatefulOperator:
-        """What one stateful operator is; :class:`DamageError` when that cannot be read."""
-        folder = f"state/{number}/_metadata"
-        # one file for each start with a new schema; the newest tells
-        versions = self.batches(f"{folder}/v2")
-        file = f"{folder}/v2/{versions[-1]}" if versions else f"{folder}/metadata"
-        text = self.read_text(file)
-        try:
-            fields = json.loads((text or "").partition("\n")[2])
-            stores = fields["stateStoreInfo"]
-            if len(stores) > limits.MOST_STORE_NAMES:
-                raise ValueError(f"it names {len(stores)} stores")
-            for store in stores:
-                check_name(str(store["storeName"]), "the store's name")
-            return StatefulOperator(
-                number,
-                str(fields["operatorInfo"]["operatorName"]),
-                [str(store["storeName"]) for store in stores],
-                int(stores[0]["numPartitions"]),
-            )
-        except (LookupError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        """One stateful operator, by Spark's description of it or else by its folders.
+
+        :class:`DamageError` when a description cannot be read, or is missing and Spark itself
+        needs it to start the query.
+        """
+        described = self.described_operator(number)
+        if described is not None:
+            return described
+        if self.has_folder(f"state/{number}/_stateSchema"):
             raise DamageError(
-                f"what Spark says about stateful operator {number} cannot be read: {error!r}",
-                where=f"{self.uri}/{file}",
-            ) from None
+                f"Spark's description of stateful operator {number} is not there",
+                where=f"{self.uri}/state/{number}/_metadata/v2",
+                hint="Put it back from a copy of the directory: the query cannot start without it.",
+            )
+        return self.operator_by_folders(number)
+
+    def description_path(self, number: int) -> str:
+        """Where Spark describes an operator. One file for each start with a new schema."""
+        folder = f"state/{number}/_metadata"
+        versions = self.batches(f"{folder}/v2")
+        return f"{folder}/v2/{versions[-1]}" if versions else f"{folder}/metadata"
+
+    def described_operator(self, number: int) -> StatefulOperator | None:
+        """What Spark wrote about an operator; None when there is no such file.
+
+        :class:`DamageError` when it cannot be read.
+        """
+        path = self.description_path(number)
+        try:
+            text = self.read(path).decode(errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return parse_description(number, text)
+        except DamageError as error:
+            raise DamageError(error.what, where=f"{self.uri}/{path}") from None
+
+    def operator_by_folders(self, number: int) -> StatefulOperator:
+        """An operator as its folders show it; it has as many partitions as the last one tells."""
+        here = f"state/{number}"
+        there = self.partition_numbers(number)
+        stores = stores_among(
+            name
+            for partition in there
+            for name in self.names(f"{here}/{partition}")
+            if self.has_folder(f"{here}/{partition}/{name}")
+        )
+        name = name_of(stores, self.schema_beside(number, stores[0]))
+        return StatefulOperator(number, name, stores, max(there, default=0) + 1)
+
+    def schema_beside(self, number: int, store: str = DEFAULT_STORE) -> bytes | None:
+        """The schema that Spark (3.1 or newer) keeps in an operator's first partition."""
+        below = "" if store == DEFAULT_STORE else f"/{store}"
+        try:
+            return self.read(f"state/{number}/0{below}/_metadata/schema")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def store_folders(self) -> Iterator[StoreFolder]:
         """Every state store that is there, whatever number of partitions Spark has noted."""

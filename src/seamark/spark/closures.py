@@ -9,17 +9,24 @@ from typing import Final
 
 from seamark import limits
 from seamark.errors import DamageError, SeamarkError
-from seamark.spark.checkpoint_files import CheckpointFiles, StatefulOperator, StoreFolder
+from seamark.spark.checkpoint_files import CheckpointFiles
 from seamark.spark.logs import CommitIds, parse_commit, parse_offsets
-from seamark.spark.native.state.data import lineage_of
+from seamark.spark.native.state.data import lineage_of, read_changes
+from seamark.spark.native.state.lz4_blocks import NotDecodable
 from seamark.spark.native.state.rocksdb_zip import sst_sizes
-from seamark.spark.state_files import SST_FOLDER, MissingVersion, closure
+from seamark.spark.operators import (
+    LIMIT,
+    MOST_PARTITIONS,
+    StatefulOperator,
+    StoreFolder,
+    are_of_one_partition,
+    has_no_key,
+)
+from seamark.spark.state_files import SST_FOLDER, MissingVersion, closure, parse_state_file
 
 _AT_A_TIME: Final = 8
-_SCHEMA: Final = b'{"type":"struct"'
-_NO_KEY: Final = _SCHEMA + b',"fields":[]}'
-_OF_ONE_PARTITION: Final = frozenset({"globalLimit"})
-_MOST_PARTITIONS: Final = 1_000_000
+_MOST_KEYS_READ: Final = 1 << 20
+"""A state file of more bytes than this is not that of an operator with one key."""
 
 
 @dataclass(frozen=True)
@@ -40,30 +47,50 @@ def needs_of(files: CheckpointFiles, batch: int) -> Iterator[Need]:
     """
     ids = ids_by_version(files, batch)
     require_operators(files, ids.get(batch + 1))
-    stores = list(stores_of(files, ids.get(batch + 1), _pinned_partitions(files, batch)))
+    stores = list(stores_of(files, ids.get(batch + 1), pinned_partitions(files, batch)))
     with ThreadPoolExecutor(_AT_A_TIME, "seamark-closure") as pool:
         yield from pool.map(lambda store: _need(files, store[0], store[1], batch + 1, ids), stores)
 
 
-def _pinned_partitions(files: CheckpointFiles, batch: int) -> int:
+def pinned_partitions(files: CheckpointFiles, batch: int) -> int:
     """How many partitions the batch ran with; 0 when its offsets do not tell."""
     try:
         told = parse_offsets(files.read_text(f"offsets/{batch}") or "").state_partitions
     except (DamageError, ValueError):
         return 0
-    return told if 0 <= told <= _MOST_PARTITIONS else 0
+    return told if 0 <= told <= MOST_PARTITIONS else 0
 
 
 def has_one_partition(files: CheckpointFiles, operator: StatefulOperator) -> bool:
     """Whether all rows of an operator go to one partition, whatever number Spark has noted."""
-    if operator.name in _OF_ONE_PARTITION:
+    if operator.name == LIMIT:
         return True
-    try:
-        schema = files.read(f"state/{operator.number}/0/_metadata/schema")
-    except FileNotFoundError:
+    schema = files.schema_beside(operator.number)
+    if schema is not None:
+        return has_no_key(schema)
+    # Spark 3.0 and older keep no schema, so the keys have to tell
+    if files.partition_numbers(operator.number) != [0]:
         return False
-    # the key's schema stands before the value's
-    return schema.find(_SCHEMA) == schema.find(_NO_KEY) >= 0
+    return are_of_one_partition(_keys_of_first(files, operator), operator.partitions)
+
+
+def _keys_of_first(files: CheckpointFiles, operator: StatefulOperator) -> set[bytes]:
+    """The keys in the changes of an operator's first partition; none when one cannot be read."""
+    folder = f"state/{operator.number}/0"
+    keys: set[bytes] = set()
+    for name in files.names(folder):
+        file = parse_state_file(name)
+        if file is None or file.extension == "zip":
+            continue
+        if (files.size(f"{folder}/{name}") or 0) > _MOST_KEYS_READ:
+            return set()
+        try:
+            keys.update(change.key for change in read_changes(files.read(f"{folder}/{name}")))
+        except (NotDecodable, DamageError, FileNotFoundError):
+            return set()
+        if len(keys) > 1:
+            return set()
+    return keys
 
 
 def require_operators(files: CheckpointFiles, ids: CommitIds | None) -> None:
@@ -80,10 +107,13 @@ def stores_of(
 ) -> Iterator[tuple[StatefulOperator, StoreFolder]]:
     """Every state store that there must be, when the batch ran with ``pinned`` partitions.
 
-    What an operator's own note says is not changed by a repartition.
+    What an operator's own note says is not changed by a repartition. Spark 2.2 and older pin
+    nothing: there the operator with the most partitions tells for all of them.
     """
-    for described in files.operators():
-        operator = described._replace(partitions=pinned or described.partitions)
+    operators = files.operators()
+    most = pinned or max((operator.partitions for operator in operators), default=0)
+    for noted in operators:
+        operator = noted._replace(partitions=most)
         partitions = len(ids[operator.number]) if ids and operator.number in ids else None
         if partitions is None:
             partitions = 1 if has_one_partition(files, operator) else operator.partitions
@@ -98,21 +128,22 @@ def stores_of(
 
 def ids_by_version(files: CheckpointFiles, up_to_batch: int) -> dict[int, CommitIds]:
     """State version → ids of its files, as far as the commit log reaches; empty for format 1."""
+    if not _ids_in(files, up_to_batch):
+        return {}  # the commit of the batch itself tells which format its state has
     found: dict[int, CommitIds] = {}
     for batch in files.batches("commits"):
         if batch > up_to_batch:
             break
-        text = files.read_text(f"commits/{batch}")
-        try:
-            ids = parse_commit(text or "")[1]
-        except DamageError:
-            continue  # told by whoever reads that batch
-        if ids is None:
-            if not found:
-                return {}  # the first tells for all
-            continue
-        found[batch + 1] = ids
+        if ids := _ids_in(files, batch):
+            found[batch + 1] = ids
     return found
+
+
+def _ids_in(files: CheckpointFiles, batch: int) -> CommitIds | None:
+    try:
+        return parse_commit(files.read_text(f"commits/{batch}") or "")[1]
+    except DamageError:
+        return None  # told by whoever reads that batch
 
 
 def _need(

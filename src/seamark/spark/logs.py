@@ -8,6 +8,7 @@ settings that a restart keeps), then one line for each source in the order of th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,7 @@ from seamark.errors import DamageError, RefusedError
 
 NO_OFFSET: Final = "-"
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,24 @@ def _whole(value: object, what: str) -> int:
         raise DamageError(f"the offset log's {what} is no number") from None
 
 
+def log_lines(text: str) -> list[str]:
+    """The lines of a log entry as Spark reads them: a line end at the end begins no line.
+
+    >>> log_lines("v1\\n{}\\n"), log_lines("v1\\r\\n{}\\n\\n")
+    (['v1', '{}'], ['v1', '{}', ''])
+    """
+    lines = _LINE_END.split(text)
+    return lines if lines[-1] else lines[:-1]
+
+
 def parse_offsets(text: str) -> OffsetLogEntry:
     """An entry of the offset log; :class:`DamageError` when it is none."""
-    head, *rest = text.split("\n")
+    head, *rest = log_lines(text) or [""]
     if head not in ("v1", "v2") or not rest:
         raise DamageError(f"not an entry of Spark's offset log: it begins with {head[:20]!r}")
     try:
-        metadata = json.loads(rest[0])
+        # the first versions of Spark had nothing to say here
+        metadata = json.loads(rest[0]) if rest[0].strip() or head != "v1" else {}
     except (ValueError, RecursionError) as error:
         raise DamageError(f"the offset log's metadata cannot be read: {error}") from None
     if not isinstance(metadata, dict):
@@ -161,14 +174,20 @@ CommitIds = dict[int, list[list[str]]]
 
 
 def parse_commit(text: str) -> tuple[int, CommitIds | None]:
-    """(next watermark, state ids or None) of an entry of the commit log."""
-    head, _, body = text.partition("\n")
+    """(next watermark, state ids) of an entry of the commit log.
+
+    The ids are None when it names none: an empty map says that no state file carries an id.
+
+    >>> parse_commit('v2\\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{}}')
+    (5, None)
+    """
+    head, body, *_ = [*log_lines(text), "", ""]  # Spark reads no third line
     try:
-        fields = json.loads(body or "null")
-        if head not in ("v1", "v2", "v3") or not isinstance(fields, dict):
+        fields = json.loads(body)
+        if head.strip() not in ("v1", "v2", "v3") or not isinstance(fields, dict):
             raise ValueError(f"it begins with {head[:20]!r}")
         ids = fields.get("stateUniqueIds")
         parsed = None if ids is None else {int(op): parts for op, parts in ids.items()}
-        return int(fields.get("nextBatchWatermarkMs", 0)), parsed
+        return int(fields.get("nextBatchWatermarkMs", 0)), parsed or None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamageError(f"not an entry of Spark's commit log: {error}") from None

@@ -19,7 +19,7 @@ from seamark.errors import DamageError
 from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Plan
 from seamark.spark.checkpoint_files import rooted_at
-from seamark.spark.logs import log_offset, parse_offsets
+from seamark.spark.logs import log_lines, log_offset, parse_offsets
 from seamark.spark.readers import Contents
 from seamark.spark.state_files import SST_FOLDER, MissingVersion, closure
 from seamark.spark.working_copy import WorkingCopy
@@ -239,7 +239,7 @@ def own_lines(path: str, entry: str) -> str:
     if not path.endswith(".compact"):
         return entry
     number = path.rsplit("/", 1)[1].removesuffix(".compact")
-    head, *lines = entry.split("\n")
+    head, *lines = log_lines(entry)
     return "\n".join([head, *(line for line in lines if f'"batchId":{number}}}' in line)])
 
 
@@ -247,7 +247,7 @@ def _compacted(copy: WorkingCopy, path: str, entry: str) -> str:
     """A compaction made again: all earlier entries of the log, then its own lines."""
     folder, name = path.rsplit("/", 1)
     number = int(name.removesuffix(".compact"))
-    head, *own = entry.split("\n")
+    head, *own = log_lines(entry)
     lines: dict[str, None] = {}
     entries = sorted(
         (int(other.rsplit("/", 1)[1].partition(".")[0]), other)
@@ -256,5 +256,5 @@ def _compacted(copy: WorkingCopy, path: str, entry: str) -> str:
     )
     for at, other in entries:
         if at < number:
-            lines |= dict.fromkeys((copy.read_text(other) or "").split("\n")[1:])
+            lines |= dict.fromkeys(log_lines(copy.read_text(other) or "")[1:])
     return "\n".join([head, *lines, *own])

@@ -74,13 +74,14 @@ def write(root: Path, path: str, data: bytes | str) -> Path:
     return file
 
 
-def make_logs(root: Path, batches: int, *, first: int = 0) -> Path:
+def make_logs(root: Path, batches: int, *, first: int = 0, partitions: int = 2) -> Path:
     """A stateless query over one file source."""
+    conf = CONF | {"spark.sql.shuffle.partitions": str(partitions)}
     write(root, "metadata", '{"id":"6f1c0000-0000-4000-8000-000000000000"}')
     for batch in range(batches):
         write(root, f"sources/0/{batch}", source_entry(batch))
     for batch in range(first, batches):
-        write(root, f"offsets/{batch}", offsets(batch))
+        write(root, f"offsets/{batch}", offsets(batch, conf=conf))
         write(root, f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
     return root
 
@@ -115,7 +116,7 @@ def make_hdfs(root: Path, batches: int = 8, *, first: int = 0, snapshot: int | N
 
 def make_rocksdb(root: Path) -> Path:
     """One partition with a snapshot of RocksDB; its SST files have the right size only."""
-    make_logs(root, 3)
+    make_logs(root, 3, partitions=1)
     describe(root, 0, 1)
     zipped = sample("rocksdb/3.zip")
     write(root, "state/0/0/3.zip", zipped)
@@ -127,7 +128,7 @@ def make_rocksdb(root: Path) -> Path:
 def make_format_2(root: Path) -> Path:
     """Changelogs of checkpoint format 2 in one partition, with Spark's checksums."""
     found = sorted((SAMPLES / "changelog-3").glob("*.changelog"))
-    make_logs(root, len(found))
+    make_logs(root, len(found), partitions=1)
     describe(root, 0, 1)
     for file in found:
         version, _, uid = file.stem.partition("_")

@@ -100,7 +100,7 @@ def test_a_batch_that_wrote_no_file_is_an_entry_all_the_same() -> None:
     assert rewound(log.keys(), reader_of(log), 2).remove == ("3",)
 
 
-@pytest.mark.parametrize("torn", ["", "v1\n", "v1\n{", "v2", 'v1\n{"path":"file:///x"}'])
+@pytest.mark.parametrize("torn", ["", "v1\n\n", "v1\n{", "v2", 'v1\n{"path":"file:///x"}'])
 def test_a_torn_entry_is_told(torn: str) -> None:
     log = log_of(8, 10) | {"4": torn}
     with pytest.raises(DamageError):

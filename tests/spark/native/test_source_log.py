@@ -168,7 +168,7 @@ def test_going_on_from_beyond_the_end_is_refused() -> None:
         ("v1", "no line of entry 3"),
         ("v2\n" + line(3), "begins with 'v2'"),
         ("v1\n" + line(3)[:-4], "line 2"),
-        ("v1\n" + line(3) + "\n", "line 3"),
+        ("v1\n" + line(3) + "\n\n", "line 3"),
         ("v1\n" + line(4), "no line of entry 3"),
         ("v1\n" + line(3) + "\n" + line(4), "not its own"),
         ('v1\n{"path":3,"timestamp":0,"batchId":3}', "line 2"),

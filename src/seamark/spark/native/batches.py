@@ -19,8 +19,16 @@ from seamark.spark.restore import own_lines
 from seamark.spark.state_files import MissingVersion
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
+SWITCH_OFF: Final = (
+    "To have all batches in the logs, run the query with asyncProgressTrackingCheckpointIntervalMs "
+    "set to 0 for at least two batches."
+)
 _MOST_LINES: Final = 12
 """More leaves than this are not told apart; whole logs are taken then."""
+
+
+class SkippedBatch(MissingVersion):
+    """A batch was left out of the logs, as asynchronous progress tracking does."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,25 @@ def newest_committed(files: CheckpointFiles) -> int:
     return commits[-1]
 
 
+def newest_done(files: CheckpointFiles) -> int:
+    """The same where there may be no commit log at all, as up to Spark 2.1.
+
+    Then a batch is known to be done when the next one was planned: Spark, too, takes it so.
+    """
+    planned = files.batches("offsets")
+    if len(planned) > 1 and not files.batches("commits"):
+        return planned[-2]
+    return newest_committed(files)
+
+
+def is_skipped(batch: int, commits: Sequence[int], *, stateful: bool) -> bool:
+    """Whether a batch that the offset log lacks may have been left out on purpose.
+
+    Asynchronous progress tracking writes both logs for some batches only, and keeps no state.
+    """
+    return not stateful and batch not in commits
+
+
 def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
     """Everything about one batch that was committed.
 
@@ -80,13 +107,17 @@ def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
     """
     query_id = read_query_id(files)
     entry = _offsets(files, batch)
-    commit = _required(files, f"commits/{batch}")
-    watermark, _ = parse_commit(commit)
     logs: Contents = {"metadata": files.read("metadata")}
     logs[f"offsets/{batch}"] = entry.text.encode()
-    logs[f"commits/{batch}"] = commit.encode()
+    is_committed = bool(files.batches("commits"))
+    if is_committed:
+        commit = _required(files, f"commits/{batch}")
+        watermark, _ = parse_commit(commit)
+        logs[f"commits/{batch}"] = commit.encode()
+    else:
+        watermark = _offsets(files, batch + 1).watermark_ms
     if batch > 0:
-        logs[f"offsets/{batch - 1}"] = _offsets(files, batch - 1).text.encode()
+        logs[f"offsets/{batch - 1}"] = _previous_offsets(files, batch).text.encode()
         if (before := files.read_text(f"commits/{batch - 1}")) is not None:
             logs[f"commits/{batch - 1}"] = before.encode()
     newest = _newest_entries(files)
@@ -101,6 +132,12 @@ def batch_at(files: CheckpointFiles, batch: int) -> BatchAt:
                 where=f"{files.uri}/{need.folder.path}",
             )
     plan = planned_after(files, batch, entry, newest)
+    if plan is None and not is_committed:
+        raise MissingVersion(
+            f"batch {batch} counts as done because {batch + 1} was planned, and what that was to "
+            "read is not known as a whole",
+            where=files.uri,
+        )
     return BatchAt(batch, query_id, entry, watermark, logs, needs, plan, files)
 
 
@@ -123,6 +160,19 @@ def _offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
         return parse_offsets(text)
     except DamageError as error:
         raise DamageError(f"offsets/{batch}: {error.what}", where=files.uri) from None
+
+
+def _previous_offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
+    """What the batch before was to read: Spark does not start without it."""
+    commits, stateful = files.batches("commits"), bool(files.operator_numbers())
+    is_there = files.read_text(f"offsets/{batch - 1}") is not None
+    if not is_there and is_skipped(batch - 1, commits, stateful=stateful):
+        raise SkippedBatch(
+            f"batch {batch - 1} is in neither log, as asynchronous progress tracking leaves out "
+            "batches, and a restored query would not start without it",
+            where=files.uri,
+        )
+    return _offsets(files, batch - 1)
 
 
 def _required(files: CheckpointFiles, path: str) -> str:

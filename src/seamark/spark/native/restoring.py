@@ -130,7 +130,16 @@ def _restored(
 
 def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: Wishes) -> int | None:
     """Make the copy what was wished; the batch that is replayed first, if any."""
-    plan = None if wishes.without_plan else planned(manifest)
+    plan = planned(manifest)
+    if wishes.without_plan and plan is not None:
+        if not copy.batches("commits"):
+            raise RefusedError(
+                f"batch {manifest.wal_position} was done only because the next one was planned, so "
+                "that cannot be left out",
+                where=f"checkpoint {manifest.checkpoint_id}",
+                hint="The directory has no commit log, as those of Spark 2.1.",
+            )
+        plan = None
     if plan is not None:
         install_plan(copy, manifest.wal_position + 1, plan)
     if wishes.moved_inputs:

@@ -7,7 +7,8 @@ metadata-missing             damage    the file with the query's id is not there
 metadata-unreadable          damage    it is there and cannot be read
 offsets-unreadable           damage    an entry of the offset log is empty, torn or something else
 offsets-gap                  damage    an entry between others is not there
-offsets-previous-missing     damage    the entry before the newest one is not there
+offsets-previous-missing     damage,   the entry before the newest one is not there; a warning
+                             warning   where asynchronous progress tracking may leave it out
 offsets-backwards            warning   a source stands before where an earlier batch had it
 commit-unreadable            damage    an entry of the commit log is empty, torn or something else
 commits-gap                  warning   an entry between others is not there
@@ -17,8 +18,8 @@ source-log-gap               damage    an entry that a restart reads is not ther
 source-log-damaged           damage    an entry of a source's log cannot be read
 source-log-disagrees         warning   an entry says something else than a later compaction
 source-log-interval          damage    a restart looks for entries under other names
-operator-metadata-missing    damage,   nothing says what a stateful operator is; a warning where
-                             warning   Spark writes it anew
+operator-metadata-missing    damage,   Spark's description of a stateful operator is not there; a
+                             warning   warning where Spark writes it anew
 operator-metadata-unreadable damage    it is there and cannot be read
 schema-elsewhere             warning   a schema is named by a path into another directory
 schema-missing               damage    a schema file that is named is not there
@@ -40,7 +41,8 @@ state-newer-than-log         damage,   state of batches that were never planned:
                              info      changes, only info in checkpoint format 2
 snapshot-disagrees           damage    a snapshot is not what its own deltas make
 snapshot-stale               warning   a snapshot is older than the batch that it is of
-hadoop-checksum              damage    a file differs from the hidden checksum beside it
+hadoop-checksum              warning   a file differs from the hidden checksum beside it, which
+                                       only Spark's FileSystem-based file manager looks at
 spark-checksum               damage    a file differs from the checksum that Spark put beside it
 repartition-unfinished       damage    a change of the number of partitions was not finished
 rollback-unfinished          damage    a rollback by Seamark was begun and not finished

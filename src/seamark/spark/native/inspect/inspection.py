@@ -120,8 +120,6 @@ def _looked_at(seen: Seen, read_data: bool, advance: Advance | None) -> Inspecti
     logs = read_logs(seen)
     entry = logs.newest
     conf = _plain(entry.conf) if entry is not None else {}
-    seen.version = logs.restart
-    seen.pinned_partitions = entry.state_partitions if entry is not None else 0
     state = state_of(seen, logs)
     learned = read_state(seen, state, conf, read_data=read_data, advance=advance)
     # half-way through a rollback, all else that looks wrong is what it has not come to yet
@@ -132,7 +130,7 @@ def _looked_at(seen: Seen, read_data: bool, advance: Advance | None) -> Inspecti
     inspection = Inspection(
         url=shown(seen.directory.url),
         query_id=None if logs.query_id is None else shown(logs.query_id),
-        spark=spark_version(conf),
+        spark=spark_version(seen, conf),
         offset_log=entry.version if entry is not None else None,
         checkpoint_format=logs.checkpoint_format,
         offsets=logs.offsets,

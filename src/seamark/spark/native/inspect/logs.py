@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from seamark.errors import DamageError
 from seamark.spark.logs import CommitIds, OffsetLogEntry, log_offset, parse_commit, parse_offsets
+from seamark.spark.native.batches import SWITCH_OFF, is_skipped
 from seamark.spark.native.inspect.findings import Code, Finding, damage, info, numbers_text, warning
 from seamark.spark.native.inspect.seen import TROUBLE, Seen
 
@@ -202,14 +203,7 @@ def _offset_gaps(logs: Logs, stateful: bool) -> Iterator[Finding]:
         path = f"offsets/{first}"
         where = f"{_span(first, last)} of the offset log: not there, though later ones are"
         if last == newest - 1:
-            yield damage(
-                Code.OFFSETS_PREVIOUS_MISSING,
-                f"offsets/{last}",
-                f"batch {last} is not in the offset log: a restart needs it to run {newest}",
-                f"Restore the file, or roll back: seamark spark rollback PATH --to-batch "
-                f"{max(first - 1, 0)}",
-                f'"batch {last} doesn\'t exist"',
-            )
+            yield _previous_missing(logs, stateful, max(first - 1, 0))
         elif stateful or first in committed or last in committed:
             advice = "A restart works as long as it goes on; rolling back to those is not possible."
             yield damage(Code.OFFSETS_GAP, path, where, advice)
@@ -217,13 +211,30 @@ def _offset_gaps(logs: Logs, stateful: bool) -> Iterator[Finding]:
             # asynchronous progress tracking writes some batches only
             yield info(Code.OFFSETS_GAP, path, f"{where} (asynchronous progress tracking?)")
     if len(logs.offsets) == 1 and newest > 0:
-        yield damage(
+        yield _previous_missing(logs, stateful, None)
+
+
+def _previous_missing(logs: Logs, stateful: bool, earlier: int | None) -> Finding:
+    """The entry before the newest one is not there; ``earlier`` is the last one before it."""
+    newest = logs.offsets[-1]
+    lost = newest - 1
+    error = f'"batch {lost} doesn\'t exist"'
+    if logs.commits and logs.commits[-1] < newest:
+        error = f'"Previous batch {lost} not found in offset log" (before Spark 4.2: {error})'
+    path = f"offsets/{lost}"
+    if is_skipped(lost, logs.commits, stateful=stateful):
+        return warning(
             Code.OFFSETS_PREVIOUS_MISSING,
-            f"offsets/{newest - 1}",
-            f"batch {newest - 1} is not in the offset log: a restart needs it to run {newest}",
-            "Restore the file from a copy of the directory.",
-            f'"batch {newest - 1} doesn\'t exist"',
+            path,
+            f"batch {lost} is in neither log, as asynchronous progress tracking leaves out "
+            f"batches: without that option a restart fails with {error}",
+            SWITCH_OFF,
         )
+    advice = "Restore the file from a copy of the directory."
+    if earlier is not None:
+        advice = f"Restore the file, or roll back: seamark spark rollback PATH --to-batch {earlier}"
+    what = f"batch {lost} is not in the offset log: a restart needs it to run {newest}"
+    return damage(Code.OFFSETS_PREVIOUS_MISSING, path, what, advice, error)
 
 
 def _commit_gaps(logs: Logs) -> Iterator[Finding]:

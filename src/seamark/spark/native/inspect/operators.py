@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from seamark.errors import DamageError
 from seamark.spark.checkpoint_files import schema_paths
 from seamark.spark.native.inspect.findings import Code, Finding, damage, info, warning
 from seamark.spark.native.inspect.logs import Logs
@@ -14,6 +15,8 @@ from seamark.spark.native.inspect.seen import Seen
 
 _PLACE: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)")
 _OLD_TEMPORARY: Final = 3600.0
+_PUT_BACK: Final = "Put the file back from a copy of the directory."
+_NO_DESCRIPTION: Final = "STDS_FAILED_TO_READ_OPERATOR_METADATA"
 
 # the settings that came with a version of Spark, newest first; each writes all that it knows
 _SIGNS: Final = (
@@ -21,49 +24,63 @@ _SIGNS: Final = (
     ("4.2", "spark.sql.streaming.stateStore.rowChecksum.enabled"),
     ("4.0 or 4.1", "spark.sql.streaming.stateStore.encodingFormat"),
     ("3.3 to 3.5", "spark.sql.streaming.statefulOperator.useStrictDistribution"),
+    ("3.2", "spark.sql.streaming.stateStore.rocksdb.formatVersion"),
+    ("3.1", "spark.sql.streaming.stateStore.compression.codec"),
+    ("3.0", "spark.sql.streaming.join.stateFormatVersion"),
+    ("2.4", "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"),
+    ("2.3", "spark.sql.streaming.stateStore.providerClass"),
+    ("2.2", "spark.sql.shuffle.partitions"),
 )
 
 
-def spark_version(conf: Mapping[str, str]) -> str | None:
-    """Which Spark wrote the newest offsets, by the settings that it pins."""
-    return next((version for version, sign in _SIGNS if sign in conf), None)
+def spark_version(seen: Seen, conf: Mapping[str, str]) -> str | None:
+    """Which Spark wrote the newest offsets, by the settings that it pins; None for no settings.
+
+    Operators are described from 4.0 on, also by builds before its release, which pin less.
+    """
+    pinned = next((version for version, sign in _SIGNS if sign in conf), None)
+    is_described = any(
+        seen.description_path(number) in seen.entries for number in seen.operator_numbers()
+    )
+    return "4.0" if is_described and not (pinned or "").startswith("4") else pinned
 
 
 def operator_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
     """Operators whose description is missing or leads somewhere else."""
     newest = logs.newest
-    since_4 = newest is not None and (spark_version(newest.conf) or "").startswith("4")
+    since_4 = newest is not None and (spark_version(seen, newest.conf) or "").startswith("4")
     for number in seen.operator_numbers():
         yield from _description(seen, number, since_4)
         yield from _schemas(seen, number)
 
 
 def _description(seen: Seen, number: int, since_4: bool) -> Iterator[Finding]:
-    found = seen.described(number)
-    if not isinstance(found, str):
-        return
-    folder = f"state/{number}/_metadata"
-    versions = seen.batches(f"{folder}/v2")
-    path = f"{folder}/v2/{versions[-1]}" if versions else f"{folder}/metadata"
-    if path in seen.entries:
-        advice = "Put the file back from a copy of the directory."
-        error = "STDS_FAILED_TO_READ_OPERATOR_METADATA"
-        yield damage(Code.OPERATOR_METADATA_UNREADABLE, path, found, advice, error)
-    elif seen.has_folder(f"state/{number}/_stateSchema"):
-        yield damage(
-            Code.OPERATOR_METADATA_MISSING,
-            f"{folder}/v2",
-            f"nothing says what stateful operator {number} is",
-            "Put the file back from a copy of the directory.",
-            "STDS_FAILED_TO_READ_OPERATOR_METADATA",
+    path = seen.description_path(number)
+    try:
+        is_there = seen.described_operator(number) is not None
+    except DamageError as unreadable:
+        # Spark itself reads only descriptions of the second version
+        needed = "/v2/" in path
+        advice = (
+            _PUT_BACK
+            if needed
+            else "The query starts without it, but its state cannot be stored or looked into. "
+            "Remove the file: Spark writes it anew at the next start."
         )
-    elif since_4:  # before, Spark wrote none
+        error = _NO_DESCRIPTION if needed else None
+        yield damage(Code.OPERATOR_METADATA_UNREADABLE, path, unreadable.what, advice, error)
+        return
+    what = f"Spark's description of stateful operator {number} is not there"
+    if not is_there and not seen.is_understood(number):
+        path = f"state/{number}/_metadata/v2"
+        yield damage(Code.OPERATOR_METADATA_MISSING, path, what, _PUT_BACK, _NO_DESCRIPTION)
+    elif not is_there and since_4:  # before, Spark wrote none
         yield warning(
             Code.OPERATOR_METADATA_MISSING,
             path,
-            f"nothing says what stateful operator {number} is",
-            "Spark writes it anew at the next start; until then the number of partitions is a "
-            "guess from the folders.",
+            what,
+            "Spark writes it anew at the next start. Until then the folders tell which stores it "
+            "has, and the offset log how many partitions.",
         )
 
 

@@ -69,6 +69,8 @@ def outlook(logs: Logs, findings: Sequence[Finding]) -> Outlook:
 
 def restorable(seen: Seen, logs: Logs, state: State) -> list[int]:
     """Committed batches that one could roll back to, as far as names and the logs tell."""
+    if not state.is_understood:
+        return []
     loadable = [store.loadable() for store in state.stores]
     complete = len(state.needed) == len(state.stores)
     sources = {

@@ -8,16 +8,13 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.checkpoint_files import DEFAULT_STORE, StatefulOperator
 from seamark.spark.native.places.directory import Directory, FileEntry, Tree
-from seamark.spark.state_files import SST_FOLDER
+from seamark.spark.operators import MOST_PARTITIONS, StatefulOperator
 
 Told = TypeVar("Told")
 
 _AT_A_TIME: Final = 8
 _LARGEST_LONG: Final = 1 << 63
-_MOST_PARTITIONS: Final = 1 << 20
-_NO_STORES: Final = frozenset({"_metadata", SST_FOLDER, "logs"})
 
 TROUBLE: Final = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
 """What reading numbers and JSON out of garbage may raise."""
@@ -27,10 +24,6 @@ class Seen(Tree):
     """One listing. What is read is kept, so that everything is judged by the same bytes."""
 
     is_local: bool
-    pinned_partitions = 0
-    """How many state partitions the newest offsets pin; 0 when they do not say."""
-    version = 0
-    """The state version that a restart loads."""
 
     def __init__(self, directory: Directory, entries: Mapping[str, FileEntry]) -> None:
         super().__init__(directory, entries, directory.folders())
@@ -98,51 +91,24 @@ class Seen(Tree):
                 if f"state/{number}" not in self.entries]  # fmt: skip
 
     def partition_numbers(self, operator: int) -> list[int]:
-        """The partitions of an operator that have a folder."""
-        return numbers_in(self.names(f"state/{operator}"))
+        """See :class:`CheckpointFiles`."""
+        found = numbers_in(self.names(f"state/{operator}"))
+        return [number for number in found if number < MOST_PARTITIONS]
 
     def operator(self, number: int) -> StatefulOperator:
-        """See :class:`CheckpointFiles`; what cannot be read is guessed from the folders."""
-        found = self.described(number)
-        if isinstance(found, str):
-            folders = self.partition_numbers(number)
-            names = self.names(f"state/{number}/{folders[0]}") if folders else ()
-            here = f"state/{number}/{folders[0]}/" if folders else ""
-            stores = [n for n in names if n not in _NO_STORES and f"{here}{n}" not in self.entries]
-            last = min(folders[-1] + 1, _MOST_PARTITIONS) if folders else 1
-            return StatefulOperator(number, "unknown", sorted(stores) or [DEFAULT_STORE], last)
-        return found._replace(partitions=self._partitions_now(found))
-
-    def described(self, number: int) -> StatefulOperator | str:
-        """What Spark wrote down about an operator, or why that cannot be read."""
+        """See :class:`CheckpointFiles`; the folders tell where a description cannot be read."""
         try:
-            found = super().operator(number)
-        except DamageError as error:
-            return error.what
-        except (RecursionError, OverflowError) as error:
-            return f"what Spark says about operator {number} cannot be read: {error!r}"
-        if not 0 < found.partitions <= _MOST_PARTITIONS or not found.stores:
-            return f"operator {number} cannot have {found.partitions} partitions"
-        return found
+            return super().operator(number)
+        except DamageError:
+            return self.operator_by_folders(number)
 
-    def _partitions_now(self, operator: StatefulOperator) -> int:
-        """Spark's offline repartitioning leaves the old number in what describes an operator."""
-        pinned, noted = self.pinned_partitions, operator.partitions
-        if not 0 < pinned <= _MOST_PARTITIONS or pinned == noted:
-            return noted
-        has = self.partition_numbers(operator.number)
-        if pinned > noted:
-            return pinned if set(has).issuperset(range(pinned)) else noted
-        above = [number for number in has if number >= pinned]
-        abandoned = not any(self._has_version(operator, number) for number in above)
-        return pinned if above and abandoned and self._has_version(operator, 0) else noted
-
-    def _has_version(self, operator: StatefulOperator, partition: int) -> bool:
-        store = operator.stores[0]
-        below = "" if store == DEFAULT_STORE else f"/{store}"
-        names = self.names(f"state/{operator.number}/{partition}{below}")
-        start = (f"{self.version}.", f"{self.version}_")
-        return any(name.startswith(start) for name in names)
+    def is_understood(self, number: int) -> bool:
+        """Whether the operator is known well enough to store its state."""
+        try:
+            super().operator(number)
+        except DamageError:
+            return False
+        return True
 
 
 def numbers_in(names: Iterable[str]) -> list[int]:

@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from seamark.errors import DamageError
-from seamark.spark.checkpoint_files import StatefulOperator, StoreFolder
-from seamark.spark.closures import stores_of
+from seamark.spark.closures import pinned_partitions, stores_of
 from seamark.spark.native.inspect.findings import (
     Code,
     Finding,
@@ -21,6 +20,7 @@ from seamark.spark.native.inspect.findings import (
 from seamark.spark.native.inspect.logs import Logs
 from seamark.spark.native.inspect.seen import Seen
 from seamark.spark.native.inspect.zips import zip_findings
+from seamark.spark.operators import StatefulOperator, StoreFolder
 from seamark.spark.state_files import StateFile, closure, parse_state_file
 
 CANNOT_LOAD: Final = "CANNOT_LOAD_STATE_STORE"
@@ -68,6 +68,8 @@ class State:
     needed: dict[str, tuple[str, ...]]
     """A store's folder → the files that a restart loads; absent for one that cannot be loaded."""
     findings: list[Finding]
+    is_understood: bool
+    """Whether every operator is there and known well enough to store its state."""
 
 
 def state_of(seen: Seen, logs: Logs) -> State:
@@ -100,15 +102,18 @@ def state_of(seen: Seen, logs: Logs) -> State:
                     findings.append(_missing(store, missing, version))
         findings += _not_consumed(lost, stores, version - 1)
         findings += _gone(gone, stores)
-    findings += _operators_lost(seen, logs)
+    lost_operators = list(_operators_lost(seen, logs))
+    findings += lost_operators
     planned = max(-1 if each is None else each for each in (logs.planned, logs.committed))
     findings += _holes(stores, set(logs.commits), version)
     findings += _newer(stores, planned, logs.checkpoint_format)
-    return State(stores, needed, findings)
+    understood = all(map(seen.is_understood, seen.operator_numbers()))
+    return State(stores, needed, findings, understood and not lost_operators)
 
 
 def _stores(seen: Seen, logs: Logs) -> Iterator[Store]:
-    for operator, folder in stores_of(seen, logs.ids.get(logs.restart)):
+    pinned = pinned_partitions(seen, logs.restart - 1)
+    for operator, folder in stores_of(seen, logs.ids.get(logs.restart), pinned):
         ids = _ids(logs, operator, folder) if logs.checkpoint_format == 2 else None
         files: dict[int, list[StateFile]] = {}
         empty: dict[int, list[StateFile]] = {}

@@ -7,10 +7,10 @@ from typing import Final
 
 from seamark import limits
 from seamark.errors import DamageError
-from seamark.spark.checkpoint_files import StoreFolder
 from seamark.spark.native.inspect.findings import Code, Finding, damage
 from seamark.spark.native.inspect.seen import Seen
 from seamark.spark.native.state.rocksdb_zip import sst_sizes, zip_problems
+from seamark.spark.operators import StoreFolder
 from seamark.spark.state_files import SST_FOLDER, needed_ssts
 
 _LARGEST_ZIP: Final = 64 << 20

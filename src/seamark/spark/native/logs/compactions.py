@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from seamark import limits
 from seamark.errors import DamageError
+from seamark.spark.logs import log_lines
 
 DEFAULT_INTERVAL: Final = 10
 """``spark.sql.streaming.fileSource.log.compactInterval``, and the same of the sink."""
@@ -75,7 +76,7 @@ def lines_of(name: str, text: str) -> list[str]:
     """The lines of an entry after its version; :class:`DamageError` when it is not whole."""
     if not text:
         raise DamageError(f"the log entry {name} is empty")
-    head, *lines = text.split("\n")
+    head, *lines = log_lines(text)
     if head != VERSION_LINE:
         raise DamageError(f"the log entry {name} begins with {head[:20]!r} and not with 'v1'")
     return lines

@@ -17,7 +17,14 @@ from seamark._logs import logger_named
 from seamark.errors import DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.spark.native.apart import require_apart
-from seamark.spark.native.batches import BatchAt, batch_at, newest_committed, read_query_id
+from seamark.spark.native.batches import (
+    SWITCH_OFF,
+    BatchAt,
+    SkippedBatch,
+    batch_at,
+    newest_done,
+    read_query_id,
+)
 from seamark.spark.native.places.directory import Directory, Tree
 from seamark.spark.native.snapshot.increments import Held, held_by, nothing_held
 from seamark.spark.native.snapshot.manifests import native_manifest
@@ -94,7 +101,7 @@ def take_snapshot(
     seen: Tree | None = None
     for tries in range(1, _TRIES + 1):
         try:
-            chosen = newest_committed(tree) if batch is None else _require_committed(tree, batch)
+            chosen = newest_done(tree) if batch is None else _require_committed(tree, batch)
             snapshot = taking.run(tree, chosen, tries)
         except (MissingVersion, FileNotFoundError, _Changed) as error:
             stands_still = seen is not None and seen.entries == tree.entries
@@ -203,7 +210,8 @@ class _Taking:
 
 
 def _require_committed(tree: Tree, batch: int) -> int:
-    if batch not in tree.batches("commits"):
+    commits = tree.batches("commits") or [newest_done(tree)]
+    if batch not in commits:
         raise MissingVersion(f"commits/{batch} is not there", where=tree.directory.url)
     return batch
 
@@ -212,12 +220,18 @@ def _require_unchanged(tree: Tree, at: BatchAt) -> None:
     """See that nobody has rolled the directory back and run the batch again meanwhile."""
     for path in (f"offsets/{at.batch}", f"commits/{at.batch}", "metadata"):
         found = tree.read_text(path)
-        if found is not None and found.encode() != at.logs[path]:
+        if found is not None and found.encode() != at.logs.get(path):
             raise _Changed(f"{path} was written again")
 
 
 def _told(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
     what = error.what if isinstance(error, SeamarkError) else f"{error} is not there"
+    if isinstance(error, SkippedBatch):
+        return RefusedError(
+            "no batch is in the logs together with the one before it, so nothing was stored",
+            where=f"{tree.directory.url}: {what}",
+            hint=SWITCH_OFF,
+        )
     if asked is None:
         return DamageError(
             "no whole batch could be taken, so nothing was stored",

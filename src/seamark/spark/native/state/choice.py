@@ -12,9 +12,10 @@ from seamark.errors import (
     InvalidInputError,
     RefusedError,
 )
-from seamark.spark.checkpoint_files import CheckpointFiles, StatefulOperator
+from seamark.spark.checkpoint_files import CheckpointFiles
 from seamark.spark.logs import OffsetLogEntry, parse_commit, parse_offsets
 from seamark.spark.native.batches import newest_committed
+from seamark.spark.operators import JOIN, StatefulOperator
 from seamark.spark.state_files import parse_state_file
 
 Side = Literal["left", "right"]
@@ -23,7 +24,6 @@ FORMAT_VERSION: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG: Final = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _JOIN_FORMAT: Final = "spark.sql.streaming.join.stateFormatVersion"
-_JOIN: Final = "symmetricHashJoin"
 
 
 class Variable(NamedTuple):
@@ -43,7 +43,7 @@ class Keeper:
     @property
     def is_join(self) -> bool:
         """Whether it keeps the rows of two sides."""
-        return self.operator.name.startswith(_JOIN)
+        return self.operator.name.startswith(JOIN)
 
 
 @dataclass(frozen=True)

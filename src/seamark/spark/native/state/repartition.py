@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
-from seamark.spark.checkpoint_files import StatefulOperator
 from seamark.spark.closures import Need, has_one_partition, needs_of
 from seamark.spark.failures import is_of_spark
 from seamark.spark.logs import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit, parse_offsets
@@ -21,6 +20,7 @@ from seamark.spark.native.batches import newest_committed, read_query_id
 from seamark.spark.native.places.directory import Directory, Tree
 from seamark.spark.native.state.choice import FORMAT_VERSION, PROVIDER, format_version
 from seamark.spark.native.state.spark_errors import said_by
+from seamark.spark.operators import StatefulOperator
 from seamark.spark.state_files import ReadFile, closure
 
 if TYPE_CHECKING:
