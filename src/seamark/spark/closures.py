@@ -17,6 +17,7 @@ from seamark.spark.native.state.rocksdb_zip import sst_sizes
 from seamark.spark.operators import (
     LIMIT,
     MOST_PARTITIONS,
+    UNKNOWN,
     StatefulOperator,
     StoreFolder,
     are_of_one_partition,
@@ -69,7 +70,8 @@ def has_one_partition(files: CheckpointFiles, operator: StatefulOperator) -> boo
     if schema is not None:
         return has_no_key(schema)
     # Spark 3.0 and older keep no schema, so the keys have to tell
-    if files.partition_numbers(operator.number) != [0]:
+    is_open = operator.name == UNKNOWN and operator.partitions > 1
+    if not is_open or files.partition_numbers(operator.number) != [0]:
         return False
     return are_of_one_partition(_keys_of_first(files, operator), operator.partitions)
 

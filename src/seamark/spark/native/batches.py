@@ -164,15 +164,17 @@ def _offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
 
 def _previous_offsets(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
     """What the batch before was to read: Spark does not start without it."""
-    commits, stateful = files.batches("commits"), bool(files.operator_numbers())
-    is_there = files.read_text(f"offsets/{batch - 1}") is not None
-    if not is_there and is_skipped(batch - 1, commits, stateful=stateful):
-        raise SkippedBatch(
-            f"batch {batch - 1} is in neither log, as asynchronous progress tracking leaves out "
-            "batches, and a restored query would not start without it",
-            where=files.uri,
-        )
-    return _offsets(files, batch - 1)
+    try:
+        return _offsets(files, batch - 1)
+    except MissingVersion:
+        stateful = bool(files.operator_numbers())
+        if not is_skipped(batch - 1, files.batches("commits"), stateful=stateful):
+            raise
+    raise SkippedBatch(
+        f"batch {batch - 1} is in neither log, as asynchronous progress tracking leaves out "
+        "batches, and a restored query would not start without it",
+        where=files.uri,
+    )
 
 
 def _required(files: CheckpointFiles, path: str) -> str:
