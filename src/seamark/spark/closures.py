@@ -12,7 +12,6 @@ from seamark.errors import DamageError, SeamarkError
 from seamark.spark.checkpoint_files import CheckpointFiles
 from seamark.spark.logs import CommitIds, parse_commit, parse_offsets
 from seamark.spark.native.state.data import lineage_of, read_changes
-from seamark.spark.native.state.lz4_blocks import NotDecodable
 from seamark.spark.native.state.rocksdb_zip import sst_sizes
 from seamark.spark.operators import (
     LIMIT,
@@ -88,7 +87,7 @@ def _keys_of_first(files: CheckpointFiles, operator: StatefulOperator) -> set[by
             return set()
         try:
             keys.update(change.key for change in read_changes(files.read(f"{folder}/{name}")))
-        except (NotDecodable, DamageError, FileNotFoundError):
+        except (SeamarkError, FileNotFoundError):
             return set()
         if len(keys) > 1:
             return set()
