@@ -23,7 +23,7 @@ import xxhash
 
 from seamark import limits
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.checkpoint_files import StatefulOperator, rooted_at, schema_paths
+from seamark.spark.checkpoint_files import rooted_at, schema_paths
 from seamark.spark.closures import needs_of
 from seamark.spark.native.batches import batch_at
 from seamark.spark.native.inspect.contents import Bytes
@@ -39,6 +39,7 @@ from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.state.data import lineage_of, read_changes
 from seamark.spark.native.state.lz4_blocks import NotDecodable
 from seamark.spark.native.state.rocksdb_zip import zip_problems
+from seamark.spark.operators import StatefulOperator
 from seamark.spark.state_files import MissingVersion, StateFile, needed_ssts
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack
@@ -165,7 +166,7 @@ def test_very_many_equal_files_are_compared_in_one_pass(tmp_path: Path) -> None:
     paths = [store.path(file) for (file,) in files.values()]
     seen = Seen(LocalDirectory(tmp_path), dict.fromkeys(paths, FileEntry(9, 0.0, "")))
     learned = Bytes(digests=dict.fromkeys(paths, b"the same"))
-    state = State([store], {}, [])
+    state = State([store], {}, [], is_understood=True)
     assert list(copy_findings(seen, state, learned, {})) == []
     strange = dict.fromkeys(paths, Strange.EARLY)
     assert len(list(copy_findings(seen, state, learned, strange))) == len(paths)
