@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seamark.errors import DamageError
+from seamark.spark.native.state.rocksdb_zip import sst_names
 from seamark.spark.state_files import (
     MissingVersion,
     closure,
@@ -110,3 +111,13 @@ def test_the_version_of_a_file_and_of_the_checksums_beside_it() -> None:
     assert version_of("state/0/1/.12.delta.crc") == 12
     assert version_of("state/0/1/12_ab-cd.zip.crc") == 12
     assert version_of("state/0/1/_metadata/schema") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../secret", "/etc/passwd", "a/b.sst", "..", "", "a\\b", "\0"]
+)
+def test_a_snapshot_names_no_file_outside_of_its_store(name: str) -> None:
+    with pytest.raises(DamageError, match="not a RocksDB snapshot"):
+        needed_ssts(snapshot(name))
+    with pytest.raises(DamageError):
+        sst_names(snapshot(name))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from seamark import CheckpointManifest
+from seamark.cli.describing import describe
 from seamark.cli.listing import summaries
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.spark.chain import chain_of
@@ -84,7 +85,17 @@ def pruning_plan(store: CheckpointStore) -> object:
     return [(each.checkpoint_id, each.keep) for each in store.plan_prune(2)]
 
 
+def described(store: CheckpointStore) -> object:
+    newest = store.load_latest()
+    assert newest is not None
+    try:
+        return describe(store, newest)["broken_chain"]
+    except CheckpointNotFoundError:
+        return None
+
+
 EXACT: list[Read] = [
+    described,
     latest,
     by_id,
     state,

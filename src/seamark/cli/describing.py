@@ -73,7 +73,11 @@ def chain_of(
         except DamageError as error:
             return chain, error.what
         if parent is None or parent_id >= chain[-1].checkpoint_id:
-            return chain, f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone"
+            gone = f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone"
+            why = store.missing(newest.checkpoint_id, DamageError(gone))
+            if not isinstance(why, DamageError):
+                raise why  # all of it was pruned meanwhile
+            return chain, gone
         chain.append(parent)
     return chain, None
 

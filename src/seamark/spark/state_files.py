@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from seamark import limits
 from seamark.errors import DamageError
+from seamark.manifest.bounds import unsafe_name
 
 SST_FOLDER: Final = "SSTs"
 
@@ -106,11 +107,17 @@ def needed_ssts(zipped: bytes) -> list[str]:
     text = zip_metadata(zipped)
     try:
         fields = json.loads(text.decode().partition("\n")[2])
-        ssts = [f"{SST_FOLDER}/{sst['dfsSstFileName']}" for sst in fields.get("sstFiles", ())]
-        logs = [f"logs/{log['dfsLogFileName']}" for log in fields.get("logFiles", ())]
+        ssts = [_named(SST_FOLDER, sst["dfsSstFileName"]) for sst in fields.get("sstFiles", ())]
+        logs = [_named("logs", log["dfsLogFileName"]) for log in fields.get("logFiles", ())]
         return ssts + logs
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
+
+
+def _named(folder: str, name: str) -> str:
+    if problem := unsafe_name(name):
+        raise DamageError(f"not a RocksDB snapshot: the file name {name!r} {problem}")
+    return f"{folder}/{name}"
 
 
 ReadFile = Callable[[str], bytes]

@@ -99,11 +99,20 @@ def a_link(path: str) -> StoreUnavailableError:
 
 
 def require_inside(root: str, path: str) -> None:
-    """:class:`StoreUnavailableError` when a folder on the way from ``root`` to a file is a link."""
+    """:class:`StoreUnavailableError` when a folder on the way from ``root`` to a file is a link.
+
+    :class:`DamageError` when the path climbs: no file of ours has such a name.
+    """
+    _refuse_climbing(root, path)
     folder = os.path.dirname(path)
     while len(folder) > len(root):
         require_no_link(folder)
         folder = os.path.dirname(folder)
+
+
+def _refuse_climbing(root: str, path: str) -> None:
+    if ".." in path[len(root) :].split("/"):
+        raise DamageError(f"{path} leads out of {root}")
 
 
 def require_no_link(path: str) -> None:
@@ -217,6 +226,7 @@ def read_file(root: str, relative: str) -> bytes:
     :class:`RefusedError` for one that is too large, be it that most of it is a hole.
     """
     path = f"{root}/{relative}"
+    _refuse_climbing(root, path)
     fd = open_to_read(path)
     if fd is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import open_store
-from seamark.errors import InvalidInputError, RefusedError, StoreUnavailableError
+from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.spark.native.places.directory import Tree
 from seamark.spark.native.places.hadoop import HadoopDirectory
 from seamark.spark.native.places.local import LocalDirectory
@@ -316,3 +316,17 @@ def test_a_file_that_is_replaced_through_hadoop_is_never_away(
     assert list(directory.listing()) == ["offsets/0"]
     assert not [each for each in (tmp_path / "ck").rglob("*") if ".tmp" in each.name]
     directory.close()
+
+
+def test_no_path_climbs_out_of_a_local_directory(tmp_path: Path) -> None:
+    (tmp_path / "ck").mkdir()
+    (tmp_path / "secret").write_text("of somebody else")
+    directory = LocalDirectory(tmp_path / "ck")
+    for path in ("../secret", "state/../../secret", "state/0/../../../secret"):
+        with pytest.raises(DamageError, match="leads out"):
+            directory.read(path)
+        with pytest.raises(DamageError, match="leads out"):
+            directory.write(path, b"mine")
+        with pytest.raises(DamageError, match="leads out"):
+            directory.remove([path])
+    assert (tmp_path / "secret").read_text() == "of somebody else"

@@ -23,6 +23,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.spark.native.places.directory import Directory, FileEntry, newest_of
+from seamark.store.blobs import check_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,6 +190,7 @@ class HadoopDirectory(Directory):
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _path(self, relative: str) -> Any:
+        check_key(relative)  # Hadoop resolves '..' by itself
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{relative}")
 
 

@@ -16,7 +16,7 @@ import msgspec
 from seamark import limits
 from seamark.errors import DamageError
 from seamark.spark.native.state.lz4_blocks import EMPTY
-from seamark.spark.state_files import ZIP_TROUBLE, opened_zip, zip_metadata
+from seamark.spark.state_files import ZIP_TROUBLE, needed_ssts, opened_zip, zip_metadata
 
 NOT_ZIP: Final = "it is not a RocksDB snapshot"
 
@@ -68,6 +68,7 @@ def sst_sizes(data: bytes) -> dict[str, int]:
 
 def sst_names(data: bytes) -> dict[str, str]:
     """The same files with the names that the database itself knows them by."""
+    needed_ssts(data)  # sees that none of their names leads elsewhere
     return {sst.dfs_name: sst.local_name for sst in _metadata(data).sst_files}
 
 
