@@ -52,8 +52,6 @@ def test_the_classes_of_all_causes_are_found() -> None:
             "cannot use its options",
             "kafka.bootstrap.servers",
         ),
-        ("java.net.UnknownHostException: db.example", "does not answer", "address"),
-        ("java.net.ConnectException: Connection refused", "does not answer", "address"),
     ],
 )
 def test_a_source_that_cannot_be_read_is_told_by_its_class_and_its_address(
@@ -67,6 +65,15 @@ def test_a_source_that_cannot_be_read_is_told_by_its_class_and_its_address(
     assert "source 'trades': kafka.bootstrap.servers=broker:9092" in (found.where or "")
     assert hint in (found.hint or "")
     assert found.__cause__ is failure
+
+
+@pytest.mark.parametrize("cause", ["UnknownHostException: db.example", "ConnectException: refused"])
+def test_another_server_that_does_not_answer_is_not_taken_for_kafka(cause: str) -> None:
+    failure = Failure(f"[STREAM_FAILED] {cause}", trace(f"java.net.{cause}"))
+    found = explained(failure, {"trades": "kafka.bootstrap.servers=broker:9092"})
+    assert "a server that the query reads from or writes to does not answer" in found.what
+    assert cause in (found.where or "")
+    assert "broker" not in str(found)
 
 
 def test_lost_rows_and_other_failures_are_told_as_before() -> None:

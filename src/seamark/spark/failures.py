@@ -143,7 +143,9 @@ def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> Se
         return data_lost.error(data_lost.what, where=_short(text), hint=data_lost.hint)
     for known in _BY_CLASS:
         if any(known.pattern.match(name) for name in classes):
-            places = "; ".join(f"source {name!r}: {at}" for name, at in addresses.items())
+            # any other server is named by Spark's own text
+            at = addresses if "kafka" in known.pattern.pattern else {}
+            places = "; ".join(f"source {name!r}: {place}" for name, place in at.items())
             where = f"{places}. {_short(text)}" if places else _short(text)
             return known.error(known.what, where=where, hint=known.hint)
     for known in others:
