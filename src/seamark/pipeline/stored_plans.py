@@ -6,12 +6,12 @@ more rows. A target that knows the epoch already would then drop the new ones, w
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from seamark._logs import logger_named
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.compile import Output
@@ -23,7 +23,7 @@ from seamark.spark.logs import parse_offsets
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
 
-log = logging.getLogger("seamark.pipeline")
+log = logger_named("seamark.pipeline")
 
 _SOURCE_ENTRY: Final = re.compile(r"sources/(?!\.)[^/\\\x00]{1,255}/[0-9]{1,18}(\.compact)?")
 _NEW_TIMELINE: Final = (
