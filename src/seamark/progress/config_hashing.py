@@ -79,6 +79,8 @@ def _parsed(structure: Any) -> Any:
         raise InvalidInputError("the JSON text is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise InvalidInputError(f"not a JSON text: {error.msg} (character {error.pos})") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidInputError(f"not a JSON text of a structure: {error}") from None
     return parsed
 
 

@@ -57,7 +57,7 @@ def offset_from(found: object) -> Offset:
     if more := sorted(found.keys() - _KEYS):
         raise FormatTooNewError(
             f"an offset has a field {more[0]!r} that this Seamark does not know",
-            where=repr(dict(found)),
+            where=f"{dict(found)!r:.200}",
             hint="Use the version of Seamark that wrote the checkpoint, or a newer one.",
         )
     if missing := sorted(_KEYS - found.keys()):
@@ -82,6 +82,8 @@ def checked_position(found: object) -> Position:
         text = json.dumps(found, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"{found!r} is no position: {error}", hint=_POSITIONS) from None
+    except RecursionError:
+        raise InvalidInputError("a position is nested too deeply", hint=_POSITIONS) from None
     if len(text) > LARGEST_POSITION:
         raise InvalidInputError(
             f"a position takes {len(text):,} bytes, and {LARGEST_POSITION:,} is the most",

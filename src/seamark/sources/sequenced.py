@@ -22,6 +22,7 @@ MAX_ROWS: Final = 20_000
 process and the driver, and 20 000 rows of 1 KB are 20 MB."""
 POLL_SECONDS: Final = 0.5
 """Spark asks an idle source about a hundred times a second, which few origins deserve."""
+_LONGEST_NUMBER: Final = 20
 
 
 class SequencedSource(DataSource):
@@ -111,6 +112,7 @@ def _count(options: MutableMapping[str, str], name: str, default: int) -> int:
     text = options.get(name)
     if text is None:
         return default
-    if not text.strip().isdecimal() or int(text) == 0:
-        raise InvalidInputError(f"{name} must be a number of rows above 0, not {text!r}")
+    if not text.strip().isdecimal() or len(text) > _LONGEST_NUMBER or int(text) == 0:
+        shown = repr(text) if len(text) <= _LONGEST_NUMBER else f"{len(text)} characters"
+        raise InvalidInputError(f"{name} must be a number of rows above 0, not {shown}")
     return int(text)

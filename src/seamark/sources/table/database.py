@@ -149,7 +149,7 @@ class Database:
 def _keywords(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidInputError(f"{where} must be a JSON object of arguments for connect()")

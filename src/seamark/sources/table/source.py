@@ -18,7 +18,13 @@ from seamark.sources.table.database import Database
 from seamark.sources.table.dialects import MARK, POSTGRES, SQLITE, split_names
 from seamark.sources.table.postgres import PostgresTable
 from seamark.sources.table.settling import Delay, Horizon, Serial, Settling
-from seamark.sources.table.types import Converter, converter_to, from_postgres, from_sqlite
+from seamark.sources.table.types import (
+    Converter,
+    converter_to,
+    from_postgres,
+    from_sqlite,
+    is_whole,
+)
 
 SETTLE_SECONDS: Final = 5.0
 """Longer than most transactions take, and short enough for a dashboard."""
@@ -213,7 +219,7 @@ class TableSource(SequencedSource):
 
     def _checked_key(self, found: Any) -> int:
         if isinstance(found, Decimal):
-            whole, shown = found.is_finite() and found == int(found), str(found)  # NaN is none
+            whole, shown = is_whole(found), str(found)
         else:
             whole = isinstance(found, int) and not isinstance(found, bool)
             shown = f"a {type(found).__name__}"

@@ -30,7 +30,7 @@ from seamark.errors import InvalidInputError
 
 Converter = Callable[[Any], Any]
 
-_DECIMAL: Final = re.compile(r"(?:numeric|decimal)\((\d+)(?:, *(\d+))?\)")
+_DECIMAL: Final = re.compile(r"(?:numeric|decimal)\((\d{1,9})(?:, *(\d{1,9}))?\)")
 _WIDEST: Final = 38
 
 _POSTGRES: Final[Mapping[str, DataType]] = {
@@ -114,7 +114,17 @@ def _decimal(declared: str) -> DataType | None:
     return DecimalType(int(found[1]), int(found[2] or 0))
 
 
+def is_whole(value: Decimal) -> bool:
+    """Whether it is a whole number of a size that a column can have; NaN is none.
+
+    ``int()`` writes all digits out, and ten bytes can ask for a billion of them.
+    """
+    return value.is_finite() and value.adjusted() < _WIDEST and value == int(value)
+
+
 def _whole(value: Any) -> int:
+    if isinstance(value, Decimal) and not is_whole(value):
+        raise ValueError
     whole = int(value)
     if isinstance(value, str | bytes) or whole != value:
         raise ValueError
