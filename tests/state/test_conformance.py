@@ -50,6 +50,7 @@ class TestStateOnDiskByPath(StateConformance):
     test_the_manifest_is_written_after_all_states_and_before_the_pointer = None  # type: ignore[assignment]
 
 
+@pytest.mark.spark  # takes long; what it asks of S3 is asked by TestS3Blobs and TestStoreOnS3
 class TestStateOnS3(StateConformance):
     @pytest.fixture
     def blobs(self, s3: ObjectServer) -> Blobs:

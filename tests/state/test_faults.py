@@ -49,6 +49,17 @@ class Bucket:
     def open(self) -> Blobs:
         return ObjectBlobs(self._bucket, "test")
 
+    def contents(self) -> dict[str, bytes]:
+        found = (entry for page in obstore.list(self._bucket) for entry in page)
+        return {each["path"]: bytes(self._bucket.get(each["path"]).bytes()) for each in found}
+
+    def copied(self) -> Bucket:
+        """Another one with the same objects."""
+        other = Bucket(self._monkeypatch)
+        for path, data in self.contents().items():
+            other._bucket.put(path, data)
+        return other
+
     @contextmanager
     def failing(self, *faults: Fault) -> Iterator[Recording]:
         recording = Recording(faults=faults)
@@ -104,16 +115,22 @@ def test_state_is_whole_when_any_request(
 ) -> None:
     fault = WAYS[way]
     total = requests_of(scenario, monkeypatch)
+    prepared, before = Bucket(monkeypatch), Facts()
+    scenario.prepare(prepared.open, before)
+    looked_at: list[tuple[dict[str, bytes], Facts]] = []
     for number in range(total):
-        fresh, facts = Bucket(monkeypatch), Facts()
-        scenario.prepare(fresh.open, facts)
+        fresh, facts = prepared.copied(), before.copied()
         spoiled = Fault(fault.kind, count=fault.count, skip=number, error=fault.error)
         with fresh.failing(spoiled):
             told = told_by(scenario, fresh.open, facts)
         what = f"request {number + 1} of {total} {way} ({told})"
+        assert not told.startswith("Damage"), f"{what}: an I/O error proves no damage"
+        left = fresh.contents(), facts.copied()
+        if left in looked_at:
+            continue  # as most reads that fail leave it: to the last byte what was looked at before
+        looked_at.append(left)
         found = list(violations(fresh.open, facts, go_on=False))
         assert not found, f"{what}: {found}"
-        assert not told.startswith("Damage"), f"{what}: an I/O error proves no damage"
         scenario.act(fresh.open, facts)  # trying again works
         found = list(violations(fresh.open, facts))
         assert not found, f"{what}, then it was tried again: {found}"
@@ -138,6 +155,7 @@ def test_state_is_whole_when_any_io_of_a_disk(
 
     calls = run()[0].calls
     full = way != "fails"
+    looked_at: list[tuple[str, dict[str, bytes], Facts]] = []
     for number in range(sum(call.needs_space for call in calls) if full else len(calls)):
         if full:
             fault = Fault("disk_full", count=None, skip=number)
@@ -149,6 +167,10 @@ def test_state_is_whole_when_any_io_of_a_disk(
         what = f"I/O {number + 1} ({calls[number]}) {way}, told {told}"
         assert recording.fired(fault)
         assert not told.startswith("Damage"), what
+        left = disk.tree(), disk.files(), facts.copied()
+        if left in looked_at:
+            continue  # as most reads that fail leave it: to the last byte what was looked at before
+        looked_at.append(left)
         found = list(violations(open_local, facts, go_on=False))
         assert not found, f"{what}: {found}\n{disk.tree()}"
         scenario.act(open_local, facts)

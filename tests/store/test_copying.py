@@ -396,7 +396,7 @@ def die(act: Callable[[], object]) -> None:
         act()
 
 
-@pytest.mark.parametrize("when", ["before", "torn"])
+@pytest.mark.parametrize("when", ["after", "torn"])
 def test_a_copy_that_died_at_any_io_of_its_target_is_finished_by_the_next(
     when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +416,8 @@ def test_a_copy_that_died_at_any_io_of_its_target_is_finished_by_the_next(
             continue
         recording, disk = run(crash_at)
         assert recording.crashed
+        if recording.calls[-1].only_reads:
+            continue  # the disk is as the death before has left it
         for what, after in images(disk, crash_at):
             mount(monkeypatch, after, after.fcntl)
             seen = open_local()

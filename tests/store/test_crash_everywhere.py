@@ -40,7 +40,8 @@ def open_local(root: str = "/store") -> CheckpointStore:
     return CheckpointStore(FilesystemBlobs(root), FilesystemLayout())
 
 
-@pytest.mark.parametrize("when", ["before", "after", "torn"])
+# a death before an I/O leaves what a death after the one before it has left
+@pytest.mark.parametrize("when", ["after", "torn"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
 def test_I1_to_I8_hold_after_a_death_at_any_io_on_a_disk(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch
@@ -59,21 +60,22 @@ def test_I1_to_I8_hold_after_a_death_at_any_io_on_a_disk(
         mount(monkeypatch, after, after.fcntl)
         found = list(violations(open_local, facts))
         assert not found, f"finished, then {what}: {found}\n{after.tree()}"
-    total = len(recording.calls)
-    assert total >= 5
-    deaths = 0
-    calls = recording.calls
+    calls, total, looked_at = recording.calls, len(recording.calls), 0
+    told: Facts | None = None
     for crash_at in range(1, total + 1):
-        deaths += 1
         if when == "torn" and not calls[crash_at - 1].writes:
             continue  # the same as dying before it
         recording, disk, facts = run(crash_at)
         assert recording.crashed, f"{scenario.name}: no crash at I/O {crash_at} of {total}"
+        if recording.calls[-1].only_reads and facts == told:
+            continue  # the disk is as the death before has left it, and nobody was told more
+        told, looked_at = facts, looked_at + 1
         for what, after in images(disk, crash_at):
             mount(monkeypatch, after, after.fcntl)
             found = list(violations(open_local, facts))
             assert not found, f"died {when} {recording.calls[-1]}, {what}: {found}\n{after.tree()}"
-    assert deaths == total
+    assert total >= 5
+    assert looked_at or when == "torn"
 
 
 def images(disk: SimulatedDisk, seed: int) -> Iterator[tuple[str, SimulatedDisk]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from seamark._logs import logger_named
 from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
 from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state.side_by_side import side_by_side
 from seamark.store.blobs import Blobs, KeyExists, TagMismatch
 from seamark.store.overtaking import TRIES, too_fast
 from seamark.store.sealed import is_sealed, seal, unseal
@@ -115,9 +115,9 @@ class Catalog:
                 return error
 
         wanted = list(ids)
-        with ThreadPoolExecutor(max(1, self._blobs.parallel_reads), "seamark-read") as pool:
-            found = zip(wanted, pool.map(one, wanted), strict=True)
-            return {checkpoint_id: m for checkpoint_id, m in found if m is not None}
+        threads = max(1, self._blobs.parallel_reads)
+        found = zip(wanted, side_by_side(one, wanted, threads, "seamark-read"), strict=True)
+        return {checkpoint_id: m for checkpoint_id, m in found if m is not None}
 
     def publish(self, manifest: CheckpointManifestV2, writer: str) -> None:
         """Make a checkpoint exist: its manifest once, then the pointer."""

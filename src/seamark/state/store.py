@@ -211,6 +211,10 @@ class StateStore:
         """Every partition of every operator, read side by side, in order, verified."""
         chains = sorted(self.partitions(checkpoint_id).items())
         blobs, paths, _ = self._place
+        if self._parallelism == 1:
+            for (operator, partition), chain in chains:
+                yield operator, partition, read_chain(blobs, paths, chain)
+            return
         waiting: deque[tuple[Place, int, Future[PartitionState]]] = deque()
         held = 0
         with (

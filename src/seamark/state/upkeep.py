@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from seamark.state.chains import Chain, Link, Place, newest_first, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
 from seamark.state.reading import key_of, read_link, stream_link, unpack_link
+from seamark.state.side_by_side import side_by_side
 from seamark.store.blobs import Blobs, Entry, KeyExists
 from seamark.store.housekeeping import unfinished
 from seamark.store.settle import create_once
@@ -99,8 +99,8 @@ def _verified(
             return [f"operator '{o}' partition {p}: {error.what}" for (o, p), _ in links]
         return []
 
-    with ThreadPoolExecutor(parallelism, "seamark-verify") as pool:
-        issues = [issue for found in pool.map(problems, by_key.items()) for issue in found]
+    found = side_by_side(problems, by_key.items(), parallelism, "seamark-verify")
+    issues = [issue for each in found for issue in each]
     size = sum(link.entry.size_bytes for links in by_key.values() for _, link in links)
     return StateVerification(checkpoint_id, issues, len(by_key), size)
 
@@ -259,8 +259,7 @@ def copy(
         key, links = item
         return _copy_object(source, target, key, links)
 
-    with ThreadPoolExecutor(parallelism, "seamark-copy") as pool:
-        written = sum(pool.map(one, by_key.items()))
+    written = sum(side_by_side(one, by_key.items(), parallelism, "seamark-copy"))
     for manifest in reversed(line):
         data = catalog.raw(manifest.checkpoint_id)
         if data is None:

@@ -76,7 +76,11 @@ def hashed_while_read(pieces: Iterable[Buffer], hasher: hashlib._Hash) -> Iterat
         for piece in pieces:
             if running is not None:
                 running.result()
-            running = pool.submit(hasher.update, piece)
+            if len(piece) < _WORTH_A_THREAD:
+                hasher.update(piece)
+                running = None
+            else:
+                running = pool.submit(hasher.update, piece)
             yield piece
         if running is not None:
             running.result()

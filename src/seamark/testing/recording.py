@@ -34,6 +34,10 @@ _HANDLES = frozenset({"get", "list", "open_reader", "open_writer", "get.stream"}
 _NEED_SPACE = frozenset(
     {*PAYLOADS, "copy", "fdatasync", "fsync", "ftruncate", "link", "makedirs", "mkdir"}
 )
+_READS = frozenset(
+    {"access", "close", "flock", "fstat", "listdir", "lseek", "path.exists", "path.isdir", "pread"}
+    | {"preadv", "read", "readv", "scandir", "scandir.stat", "stat"}
+)
 _FLAGS = ("WRONLY", "RDWR", "CREAT", "EXCL", "TRUNC", "APPEND", "DIRECTORY")
 
 
@@ -54,6 +58,13 @@ class Call:
     summary: str
     writes: bool = field(default=False, compare=False)
     needs_space: bool = field(default=False, compare=False)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether a death after this call leaves the disk as a death before it does."""
+        if self.name == "open":
+            return "O_CREAT" not in self.summary and "O_TRUNC" not in self.summary
+        return self.name in _READS
 
     def __str__(self) -> str:
         return f"{self.name} {self.summary}".rstrip()
