@@ -6,6 +6,8 @@ PYTHON ?= python3
 ARGS ?=
 RUN := .venv/bin/python -m
 SOURCES := src tests tools benchmarks
+# Collecting all tests to find those few takes longer than some of them do.
+WARM = $(if $(findstring tests,$(ARGS)),,$(shell grep -rl 'mark\.warm' tests --include='test_*.py'))
 
 # An environment that came along with a copied folder would run the code it was copied from.
 ifneq ($(shell cat .venv/root 2>/dev/null),$(CURDIR))
@@ -33,7 +35,7 @@ demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the
 
 test: .venv/servers.stamp ## run the tests, also those in one warm Spark
 	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not chaos and not integration" $(ARGS)
-	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(ARGS)
+	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(WARM) $(ARGS)
 
 test-spark: .venv/servers.stamp ## run the long tests with Spark: real kills, a cluster, the demo
 	@$(RUN) pytest -n 2 --dist worksteal -m "spark and not chaos" $(ARGS)
@@ -42,8 +44,8 @@ integration: .venv/kafka.stamp ## run the tests against a real Kafka; needs Mave
 	@$(RUN) pytest -m integration $(ARGS)
 
 matrix: .venv-oldest/test.stamp .venv/servers.stamp ## run the tests in Spark on the oldest and newest
-	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(ARGS)
-	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(ARGS)
+	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(WARM) $(ARGS)
+	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(WARM) $(ARGS)
 
 chaos: .venv/servers.stamp ## run random histories and kills, with a new seed each time
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -rP \

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,7 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = "SEAMARK_SEED"
+MEMORY = "/dev/shm"
+MEMORY_WANTED = 8 << 30
 Started = TypeVar("Started")
+
+
+def _keep_temporary_files_in_memory() -> None:
+    """A test waits for a disk at each fsync, and learns nothing from it: the machine stays on."""
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(MEMORY).free >= MEMORY_WANTED:
+        os.environ["TMPDIR"] = MEMORY
+        tempfile.tempdir = None  # to be found anew
+
+
+_keep_temporary_files_in_memory()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"seamark seed: {SEED}={os.environ[SEED]} (or {SEED}=random for another one)"
+    seed = f"seamark seed: {SEED}={os.environ[SEED]} (or {SEED}=random for another one)"
+    return f"{seed}, temporary files in {tempfile.gettempdir()}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

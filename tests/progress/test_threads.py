@@ -20,7 +20,7 @@ from seamark.progress.session import Session
 from tests.databases import RedisServer
 
 T = TypeVar("T")
-SECONDS = 10
+SECONDS = 100
 
 
 @pytest.fixture(params=["memory", "rocksdb", "redis"])

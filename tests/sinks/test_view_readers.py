@@ -20,7 +20,7 @@ import pytest
 from seamark.sinks import Committable
 from tests.conftest import SEED
 from tests.databases import RedisServer
-from tests.progress.children import _CONTEXT, Child, running
+from tests.progress.children import _CONTEXT, PATIENCE, Child, running
 from tests.sinks.view_children import read_epochs, write_epochs
 from tests.sinks.views import World
 
@@ -107,13 +107,13 @@ def test_I2_a_reader_sees_whole_epochs_while_the_writer_is_killed_at_any_moment(
     attacked: Attacked, chance: random.Random
 ) -> None:
     def after_a_while(writer: Child) -> None:
-        writer.reports.poll(10)  # its first epoch is decided
+        writer.reports.poll(PATIENCE)  # its first epoch is decided
         time.sleep(chance.random() * 0.1)
         writer.kill()
 
     with running(read_epochs, attacked.world.url) as reader:
         assert reader.hear() == "ready"
-        for _ in range(22):
+        for _ in range(12):
             attacked.next_writer(after_a_while)
         shown = attacked.finish()
         reader.tell("stop")
@@ -121,8 +121,8 @@ def test_I2_a_reader_sees_whole_epochs_while_the_writer_is_killed_at_any_moment(
     assert not isinstance(saw, str), saw
     looks, epochs = saw
     print(f"{shown} epochs, {looks} looks that saw {epochs} of them")  # noqa: T201 - by -rP
-    assert shown > 10
-    assert looks > epochs > 5
+    assert shown >= 12  # each writer is killed after its first epoch is decided
+    assert looks > epochs > 3
 
 
 def test_I2_killed_between_any_two_lines_the_next_one_finds_all_of_an_epoch_or_nothing(
@@ -131,7 +131,7 @@ def test_I2_killed_between_any_two_lines_the_next_one_finds_all_of_an_epoch_or_n
     def it_dies_by_itself(_: Child) -> None:
         pass
 
-    last, kills = 3000, 40
+    last, kills = 3000, 25
     with running(read_epochs, attacked.world.url) as reader:
         assert reader.hear() == "ready"
         for number in range(kills):

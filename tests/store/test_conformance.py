@@ -108,5 +108,6 @@ class TestStoreOnS3(OnS3, StoreConformance):
     pass
 
 
+@pytest.mark.spark  # what the store asks of Azure is asked by TestAzureBlobs in a tenth of the time
 class TestStoreOnAzure(OnAzure, StoreConformance):
     pass

@@ -18,7 +18,7 @@ from seamark.store import CheckpointStore
 from seamark.store.owner import Standing, standing
 from tests.store.interleaving import Kind, Place, Seat
 
-WAIT = 20.0
+WAIT = 100.0
 A_MOMENT = 0.05
 KINDS: list[Kind] = ["object", "locked", "filesystem"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,13 +81,16 @@ class GrowingDirectory:
                     (folder / name).unlink(missing_ok=True)
 
     @contextmanager
-    def running(self, pause: float = 0.01) -> Iterator[None]:
-        """Run batches on one thread and maintenance on another one."""
+    def running(
+        self, pause: float = 0.01, may_go_on: Callable[[], bool] = lambda: True
+    ) -> Iterator[None]:
+        """Run batches on one thread, as long as they may go on, and maintenance on another one."""
         over = threading.Event()
 
         def write() -> None:
             while not over.wait(pause):
-                self.run_batch()
+                if may_go_on():
+                    self.run_batch()
 
         def clean() -> None:
             while not over.wait(pause / 4):

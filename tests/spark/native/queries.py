@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -146,6 +147,7 @@ def started(
     pause: float = 0.0,
     actions: int = 1,
     available_now: bool = True,
+    before_commit: Callable[[int], None] = lambda _: None,
 ) -> Iterator[StreamingQuery]:
     """The query while it runs; what each batch puts out is kept in ``out``.
 
@@ -158,8 +160,11 @@ def started(
         for _ in range(actions):
             found = [row.asDict(recursive=True) for row in rows.collect()]
         text = json.dumps(found, default=str, sort_keys=True)
-        (out / f"{batch}.json").write_text(text, encoding="utf-8")
+        hidden = out / f".{batch}.tmp"
+        hidden.write_text(text, encoding="utf-8")
+        os.replace(hidden, out / f"{batch}.json")  # somebody may be reading them
         time.sleep(pause)
+        before_commit(batch)
 
     quick = {FILE_MANAGER: fast_file_manager(spark)}
     with provider_of(spark, chosen.provider), settings_of(spark, {**quick, **chosen.settings}):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.native.growing import GrowingDirectory, batches_restored_from
 
-PATIENCE = 30.0
+PATIENCE = 100.0
 
 
 @pytest.fixture
