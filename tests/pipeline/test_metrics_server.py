@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def test_an_answer_that_nobody_reads_is_dropped_and_others_are_served() -> None:
     server = HttpServer(endless, "127.0.0.1", 0, patience=0.5)
     with connect(server.port) as client:
         client.sendall(SCRAPE)
-        wait_for(lambda: len(server._connections) == 1)
+        assert select.select([client], [], [], PATIENCE)[0]  # the answer has begun
         wait_for(lambda: not server._connections)
     server.close()
 

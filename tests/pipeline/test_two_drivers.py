@@ -41,7 +41,7 @@ def test_a_driver_that_was_stopped_across_the_takeover_is_told_and_adds_nothing(
         for pid in pids:
             if loser.poll() is None:
                 os.kill(pid, signal.SIGKILL)
-        loser.wait(30)
+        loser.wait(120)
     assert loser.returncode == FencedError.exit_code, told
     assert "belongs to another writer" in told
     assert visible(base / "all") == expected == before["all"]

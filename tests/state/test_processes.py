@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from seamark.state import CheckpointId, PartitionState, StateStore, TaskReceipt
 
 SPAWN = multiprocessing.get_context("spawn")
 WORKERS = 4
+PATIENCE = 120.0
 LARGE = 200_000
 
 
@@ -62,9 +63,9 @@ def start(target: object, root: Path, checkpoint_id: CheckpointId, worker: int) 
 
 def receipt_of(worker: Worker) -> TaskReceipt:
     process, told = worker
-    assert told.poll(60)
+    assert told.poll(PATIENCE)
     receipt = TaskReceipt.from_json(told.recv_bytes())
-    process.join(60)
+    process.join(PATIENCE)
     assert process.exitcode == 0
     return receipt
 
@@ -111,7 +112,7 @@ def test_a_killed_process_changes_nothing_and_its_task_can_be_tried_again(tmp_pa
         victim = start(work_and_hang, root, writer.checkpoint_id, 0)
         others = [start(work, root, writer.checkpoint_id, n) for n in range(1, WORKERS)]
         receipts = [receipt_of(worker) for worker in others]
-        kill_in_the_middle(victim)
+        kill_in_the_middle(victim, lambda: any("op-0/" in f for f in files_below(root)))
         reader = StateStore(root)
         assert reader.list() == [old]
         assert (root / "checkpoints/_latest").read_bytes() == pointer
@@ -135,18 +136,20 @@ def test_what_killed_processes_left_can_be_cleaned_up(tmp_path: Path) -> None:
         writer.commit()
     before = files_below(root)
     victim = start(work_and_hang, root, CheckpointId.now(), 0)
-    kill_in_the_middle(victim)
-    assert len(files_below(root)) > len(before)
+    kill_in_the_middle(victim, lambda: len(files_below(root)) > len(before))
     assert StateStore(root).cleanup_orphans() == 0  # it is young
     StateStore(root).cleanup_orphans(min_age=0)
     assert files_below(root) == before
 
 
-def kill_in_the_middle(worker: Worker) -> None:
+def kill_in_the_middle(worker: Worker, has_written: Callable[[], bool]) -> None:
     process, told = worker
-    assert told.poll(60)
+    assert told.poll(PATIENCE)
     assert told.recv_bytes() == b"in the middle"
-    time.sleep(0.1)  # what it has put before is on its way
+    deadline = time.monotonic() + PATIENCE
+    while not has_written():  # what it has put before is on its way
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()

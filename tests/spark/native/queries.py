@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Outputs = dict[int, Counter[str]]
 """Batch → every row that it put out."""
 
-PATIENCE: Final = 120
+PATIENCE: Final = 280
 
 
 class Kind(NamedTuple):
