@@ -107,8 +107,10 @@ def _require_own_blocks(chains: Mapping[Place, Chain]) -> None:
     for (operator, partition), chain in chains.items():
         for origin, entry in chain:
             at, length, _ = (-1, 1, 0) if entry.pack is msgspec.UNSET else entry.pack
+            if not length:
+                continue  # an empty one begins where the next one does
             block = origin, entry.path, at
-            if length and block in seen:
+            if block in seen:
                 raise DamageError(
                     f"operator '{operator}' partition {partition}: {entry.path} of {origin} is "
                     "named twice"
