@@ -62,7 +62,7 @@ def start(root: Path) -> tuple[multiprocessing.process.BaseProcess, Connection]:
 
 def first_save(told: Connection) -> list[tuple[str, int]]:
     """Wait until a process has saved something; all that it has told."""
-    messages = []
+    messages: list[tuple[str, int]] = []
     while not messages or messages[-1][0] == "claimed":
         assert told.poll(PATIENCE)
         messages.append(told.recv())
