@@ -13,6 +13,7 @@ import pytest
 from seamark import CheckpointManifest
 from seamark.cli.describing import describe
 from seamark.cli.listing import summaries
+from seamark.cli.recover import explain_walk
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.spark.chain import chain_of
 from seamark.store import CheckpointStore
@@ -94,7 +95,13 @@ def described(store: CheckpointStore) -> object:
         return None
 
 
+def explained(store: CheckpointStore) -> object:
+    document = explain_walk(store)
+    return document["outcome"], document["chosen"] and document["chosen"]["id"]
+
+
 EXACT: list[Read] = [
+    explained,
     described,
     latest,
     by_id,

@@ -11,10 +11,11 @@ from seamark.cli.output import Document, answer, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened
-from seamark.errors import DamageError, StoreUnavailableError
+from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.pipeline.figures import seconds_text, size_text
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence, weakest
+from seamark.store.overtaking import Overtaken, until_settled
 
 
 @click.command("recover", cls=Command)
@@ -48,6 +49,11 @@ def command(store: str, explain: bool) -> None:
 
 def explain_walk(store: CheckpointStore) -> Document:
     """What ``seamark recover --explain --json`` prints."""
+    return until_settled(lambda: _explained(store), store.url)
+
+
+def _explained(store: CheckpointStore) -> Document:
+    """:class:`Overtaken` when the chosen checkpoint is pruned before all was told of it."""
     walk = store.recover_latest_validated()
     outcome = "chosen" if walk.chosen_id is not None else "nothing usable"
     if walk.begins_anew:
@@ -66,7 +72,10 @@ def explain_walk(store: CheckpointStore) -> Document:
         "exit_code": DamageError.exit_code if outcome == "nothing usable" else 0,
     }
     if walk.chosen_id is not None:
-        document["chosen"] = _chosen(store, walk.chosen_id)
+        try:
+            document["chosen"] = _chosen(store, walk.chosen_id)
+        except CheckpointNotFoundError:
+            raise Overtaken from None
     return document
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from seamark import limits
 from seamark._logs import logger_named
 from seamark.errors import (
+    CheckpointNotFoundError,
     DamageError,
     FencedError,
     LineageError,
@@ -142,7 +143,15 @@ class Recovery:
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:
-            return self._store.load_by_id(walk.chosen_id)
+            found = self._store.load_by_id(walk.chosen_id)
+            if found is None:  # never taken for a fresh start
+                self._store.check_claim()
+                raise CheckpointNotFoundError(
+                    f"checkpoint {walk.chosen_id} is gone since it was chosen",
+                    where=self._store.url,
+                    hint="Did another process prune the store? Start again.",
+                )
+            return found
         if walk.begins_anew:
             return None
         told = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.skipped)
