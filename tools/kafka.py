@@ -29,7 +29,7 @@ _JARS = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.12.0",
 )
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM = """<project>
 <modelVersion>4.0.0</modelVersion>
 <groupId>seamark</groupId><artifactId>kafka-broker</artifactId><version>1</version>
 <dependencies><dependency>
