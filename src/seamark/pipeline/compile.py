@@ -1,8 +1,9 @@
 """Many outputs, one streaming query: so that one offset log, one watermark and one state version
 cover every sink of a pipeline.
 
-Each output is packed into a struct column of its own beside a tag, all are united, and inside the
-batch each sink gets its rows back by the tag. A pipeline with one output runs it as it is.
+The query has a branch for each output, or for several that share a stateful plan. Each branch is
+packed into a struct column of its own beside a tag, all are united, and inside the batch each sink
+gets its rows back by the tag. A single branch runs as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
 from seamark.spark.computation import Operator, operators_of, python_functions
-from seamark.spark.plan import Sources, WatermarkInfo, analyzed, stateful_operators
+from seamark.spark.executed_plan import PlanOperator
+from seamark.spark.expected_operators import AGGREGATION, operators_to_run, optimized
+from seamark.spark.plan import (
+    Sources,
+    WatermarkInfo,
+    analyzed,
+    stateful_operators,
+)
+from seamark.spark.shared_plan import SharedPlan, shared_plans
 from seamark.spark.tables import table_versions
 
 if TYPE_CHECKING:
@@ -38,11 +47,26 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """What the query computes for one output, or for several at once."""
+
+    df: DataFrame
+    outputs: tuple[int, ...]
+    """By their numbers."""
+    shared: SharedPlan | None = None
+
+    def rows_of(self, rows: DataFrame, output: int) -> DataFrame:
+        """The rows of one output out of those of the branch."""
+        return rows if self.shared is None else self.shared.rows_of(rows, output)
+
+
+@dataclass(frozen=True)
 class Compiled:
     """The one query of a pipeline, and what is known about it before it runs."""
 
     df: DataFrame
     outputs: tuple[Output, ...]
+    branches: tuple[Branch, ...]
     leaves: tuple[str, ...]
     """The source of each line of the offset log."""
     watermarks: tuple[WatermarkInfo, ...]
@@ -53,7 +77,7 @@ class Compiled:
     """Which sources each output reads."""
     warnings: tuple[str, ...]
     computes: dict[str, list[Operator]] = field(default_factory=dict)
-    """What the operators and watermarks of each output compute."""
+    """What the operators and watermarks of each branch compute, by its first output."""
     python_functions: tuple[str, ...] = ()
     """Functions in Python, of which only the names are known."""
 
@@ -62,15 +86,40 @@ class Compiled:
         """Whether anything keeps state."""
         return bool(self.operators)
 
+    @property
+    def mixes_state(self) -> bool:
+        """Whether there is an aggregation, and state of another kind beside it."""
+        kinds = {kind for each in self.branches for kind in stateful_operators(analyzed(each.df))}
+        return AGGREGATION in kinds and len(kinds) > 1
+
+    def operators_to_run(self, output_mode: str) -> list[PlanOperator]:
+        """The stateful operators that every plan of the query must have."""
+        plans = [optimized(branch.df) for branch in self.branches]
+        return [operator for plan in plans for operator in operators_to_run(plan, output_mode)]
+
+    def reads_every_row(self, number: int) -> bool:
+        """Whether reading one output in full is reading the batch in full."""
+        _, branch = self._branch_of(number)
+        return branch.shared is None or branch.shared.reads_every_row(number)
+
     def rows_of(self, batch: DataFrame, number: int) -> DataFrame:
         """The rows of one output out of the rows of all."""
-        if len(self.outputs) == 1:
-            return batch
-        return batch.where(f"{_TAG} = {number}").select(f"o{number}.*")
+        where, branch = self._branch_of(number)
+        if len(self.branches) > 1:
+            batch = batch.where(f"{_TAG} = {where}").select(f"o{where}.*")
+        return branch.rows_of(batch, number)
+
+    def _branch_of(self, number: int) -> tuple[int, Branch]:
+        return next(pair for pair in enumerate(self.branches) if number in pair[1].outputs)
 
 
-def compile_outputs(outputs: Sequence[Output], sources: Sources) -> Compiled:
-    """Unite the outputs; :class:`RefusedError` for what one query cannot carry."""
+def compile_outputs(
+    outputs: Sequence[Output], sources: Sources, *, share_state: bool = True
+) -> Compiled:
+    """Unite the outputs; :class:`RefusedError` for what one query cannot carry.
+
+    With ``share_state`` outputs that are built on one stateful DataFrame share its state.
+    """
     if not outputs:
         raise InvalidInputError(
             "the pipeline has no sink", hint='Declare one: p.sink("name", df, FileSink(path)).'
@@ -79,7 +128,10 @@ def compile_outputs(outputs: Sequence[Output], sources: Sources) -> Compiled:
         _check_output(output)
     plans = {output.name: analyzed(output.df) for output in outputs}
     leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
-    united = _united([output.df for output in outputs])
+    branches = _branches([output.df for output in outputs], share_state=share_state)
+    # named after the first output, so that another one may join it later
+    computed = {outputs[branch.outputs[0]].name: analyzed(branch.df) for branch in branches}
+    united = _united([branch.df for branch in branches])
     plan = analyzed(united)
     watermarks = tuple(sources.watermarks(plan))
     warnings = _shared_watermark({n: set(found) for n, found in leaves.items()}, watermarks)
@@ -88,19 +140,20 @@ def compile_outputs(outputs: Sequence[Output], sources: Sources) -> Compiled:
     return Compiled(
         united,
         tuple(outputs),
+        branches,
         tuple(sources.of(plan)),
         watermarks,
         tuple(
-            f"{output.name}: {kind}"
-            for output in outputs
-            for kind in stateful_operators(plans[output.name])
+            f"{name}: {kind}"
+            for name, each in computed.items()
+            for kind in stateful_operators(each)
         ),
         table_versions(plan),
         {name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
         tuple(warnings),
         {
             name: found
-            for name, each in plans.items()
+            for name, each in computed.items()
             if (found := operators_of(each, sources.name_of))
         },
         tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
@@ -120,6 +173,17 @@ def _check_output(output: Output) -> None:
             f"output {output.name!r} has two columns named {twice[0]!r}",
             hint="Rename one of them with withColumnRenamed() or alias().",
         )
+
+
+def _branches(outputs: Sequence[DataFrame], *, share_state: bool) -> tuple[Branch, ...]:
+    """The branches of the query, in the order of their first outputs."""
+    groups = list(shared_plans(outputs)) if share_state and len(outputs) > 1 else []
+    sharing = {number for group in groups for number in group}
+    branches = [Branch(df, (n,)) for n, df in enumerate(outputs) if n not in sharing]
+    for group in groups:
+        shared = SharedPlan(outputs[0].sparkSession, group)
+        branches.append(Branch(shared.df, tuple(group), shared))
+    return tuple(sorted(branches, key=lambda branch: branch.outputs[0]))
 
 
 def _united(outputs: list[DataFrame]) -> DataFrame:

@@ -136,6 +136,7 @@ class Coordinator:
         on_step = self._settings.on_step
         epoch = self._begin(batch_id)
         with epoch.step(Step.BEGIN, on_step):
+            self._running().require_declared_plan(epoch.number, epoch.entry.watermark_ms)
             if is_replay(epoch, self.lineage, self._copy):
                 self._replay(batch, epoch)
                 return

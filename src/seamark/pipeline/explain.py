@@ -29,6 +29,10 @@ def explanation(compiled: Compiled, identity: Identity, sources: Mapping[str, So
         lines += [" " * 17 + info.begins] if info.begins else []
     lines += ["", "State"]
     lines += list(_state(compiled)) or ["  none: nothing is kept"]
+    for branch in compiled.branches:
+        first, *others = [compiled.outputs[number].name for number in branch.outputs]
+        if others:
+            lines.append(f"  {first} shares its state with {', '.join(others)}")
     if compiled.operators:
         lines.append(f"  in {structure['state_partitions']} partitions")
     lines += ["", "Watermark"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -24,13 +25,14 @@ from seamark.pipeline.sink_crew import SinkCrew
 from seamark.pipeline.timings import Timings
 from seamark.sources.recognition import refuse_endings
 from seamark.spark.capture import Capture
+from seamark.spark.executed_plan import PlanOperator
 from seamark.spark.failures import refused
 from seamark.spark.logs import parse_commit
 from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.spark.query import RunningQuery
 from seamark.spark.readers import DriverReader, ExecutorReader, Reader
 from seamark.spark.restore import install_plan
-from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
+from seamark.spark.versions import EXCHANGE_REUSE, FILE_MANAGER, fast_file_manager, is_local
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_one_start: Final = threading.Lock()
 _FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
@@ -75,6 +78,7 @@ class Launcher:
         self._crew = SinkCrew(compiled, settings, self._metrics)
         self._held.callback(self._crew.close)
         self._given_copy = working_copy
+        self._operators: list[PlanOperator] = []
         self._progress = ProgressRecord(progress_url(progress, store), identity.name)
         self._held.callback(self._progress.close)
 
@@ -98,6 +102,7 @@ class Launcher:
         try:
             self._refuse_a_second_run()
             refuse_endings(self._spark, self._compiled.df, trigger)
+            self._operators = self._compiled.operators_to_run(self._output_mode)
             root = working_root(
                 self._store,
                 self._identity.name,
@@ -185,13 +190,15 @@ class Launcher:
             .foreachBatch(coordinator.run_batch)
         )
         coordinator.attach(None)
-        with self._good_defaults():
+        with self._query_settings():
             try:
                 query = writer.start()
             except AnalysisException as error:
                 raise refused(error) from error
         format_2 = self._is_format_2(recovered)
-        coordinator.attach(RunningQuery(self._spark, query, format_2=format_2))
+        coordinator.attach(
+            RunningQuery(self._spark, query, format_2=format_2, operators=self._operators)
+        )
         return query
 
     def _reader(self, recovered: Recovered) -> Reader:
@@ -209,19 +216,31 @@ class Launcher:
         return str(self._spark.conf.get(_FORMAT, "1")) == "2"
 
     @contextmanager
-    def _good_defaults(self) -> Iterator[None]:
-        """Settings that Spark's own defaults are slow in, unless the user has chosen; a query
-        keeps a copy of what is set when it starts."""
+    def _query_settings(self) -> Iterator[None]:
+        """What the query is to run with; it keeps a copy of what is set when it starts.
+
+        The file manager is the user's when there is a choice. Exchanges are never reused below
+        state, whatever is chosen: Spark forgets the watermark of the second reader.
+        """
         conf = self._spark.conf
-        wanted = self._settings.fast_file_manager and is_local(self._spark)
-        if not wanted or conf.get(FILE_MANAGER, None) is not None:
-            yield
-            return
-        conf.set(FILE_MANAGER, fast_file_manager(self._spark))
-        try:
-            yield
-        finally:
-            conf.unset(FILE_MANAGER)
+        with _one_start:  # another one would take what is set for a moment for the user's choice
+            wanted: dict[str, str] = {}
+            if self._operators:
+                wanted[EXCHANGE_REUSE] = "false"
+            fast = self._settings.fast_file_manager and is_local(self._spark)
+            if fast and conf.get(FILE_MANAGER, None) is None:
+                wanted[FILE_MANAGER] = fast_file_manager(self._spark)
+            before = {name: conf.get(name, None) for name in wanted}
+            for name, value in wanted.items():
+                conf.set(name, value)
+            try:
+                yield
+            finally:
+                for name, old in before.items():
+                    if old is None:
+                        conf.unset(name)
+                    else:
+                        conf.set(name, old)
 
     def _epoch_done(self, figures: EpochFigures) -> None:
         self._timings.add({**figures.phases, "total": figures.seconds})

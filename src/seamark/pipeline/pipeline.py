@@ -145,7 +145,9 @@ class Pipeline:
         return text
 
     def _compiled(self) -> tuple[Compiled, Identity]:
-        compiled = compile_outputs(list(self._outputs.values()), self._sources)
+        compiled = compile_outputs(
+            list(self._outputs.values()), self._sources, share_state=self.settings.share_state
+        )
         conf = self._session().conf
         partitions = int(conf.get(SHUFFLE_PARTITIONS) or 0)
         structure = structure_of(

@@ -59,6 +59,8 @@ class Settings:
     """Partitions of the rows before they are staged; 'auto' is the cores, in local mode only."""
     fast_file_manager: bool = True
     """Spark's FileSystem-based checkpoint files on a local working copy."""
+    share_state: bool = True
+    """Whether outputs that are built on one stateful DataFrame share its state."""
     capture: Literal["auto", "driver", "executors"] = "auto"
     on_step: OnStep | None = None
 

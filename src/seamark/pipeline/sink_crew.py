@@ -80,6 +80,7 @@ class SinkCrew:
         self._compiled = compiled
         self._settings = settings
         self._metrics = metrics
+        self._mixes_state = compiled.mixes_state
         self._pool = ThreadPoolExecutor(max(4, len(compiled.outputs)), "seamark-sink")
 
     @property
@@ -112,7 +113,10 @@ class SinkCrew:
             return
         batch = batch.persist()
         try:
-            if not any(output.sink.consumes_all for _, output in wanted):
+            if not any(
+                output.sink.consumes_all and self._compiled.reads_every_row(number)
+                for number, output in wanted
+            ):
                 batch.count()  # Spark cannot load a state of which it has not seen every partition
             for number, output in wanted:
                 rows = self._compiled.rows_of(batch, number)
@@ -129,11 +133,12 @@ class SinkCrew:
             output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
 
     def _narrowed(self, batch: DataFrame) -> DataFrame:
-        wanted = self._settings.coalesce
-        if wanted == "auto":
-            from seamark.spark.versions import is_local
+        from seamark.spark.versions import is_local, may_mix_state_in_a_task
 
-            spark = batch.sparkSession
+        spark, wanted = batch.sparkSession, self._settings.coalesce
+        if self._mixes_state and not may_mix_state_in_a_task(spark):
+            return batch
+        if wanted == "auto":
             # on a cluster a task that holds many state partitions would have to redo them all
             wanted = spark.sparkContext.defaultParallelism if is_local(spark) else None
         return batch if wanted is None else batch.coalesce(wanted)

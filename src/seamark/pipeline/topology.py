@@ -211,7 +211,7 @@ def _impossible(before: _Described, after: _Described) -> str:
     if old["operators"] != new["operators"]:
         return (
             "State belongs to the operators that made it, and Spark tells them apart by the order "
-            "in which their sinks are declared."
+            "in which their sinks are declared." + _as_it_was_shared(old, new)
         )
     if old["state_partitions"] != new["state_partitions"]:
         return (
@@ -222,6 +222,21 @@ def _impossible(before: _Described, after: _Described) -> str:
         return "The output mode decides what the state holds."
     if before.form == after.form and (shape := shape_change(before.computes, after.computes)):
         return f"Spark cannot load state of another shape ({shape})."
+    return ""
+
+
+def _as_it_was_shared(old: Structure, new: Structure) -> str:
+    """The way out when only the sharing of state differs, or the empty text."""
+    if set(new["operators"]) < set(old["operators"]):
+        return (
+            " If this checkpoint was made with a copy of the state for each sink, go on with "
+            "Pipeline(share_state=False)."
+        )
+    if set(new["operators"]) > set(old["operators"]):
+        return (
+            " If this checkpoint was made with one state for several sinks, go on with "
+            "Pipeline(share_state=True), the default."
+        )
     return ""
 
 

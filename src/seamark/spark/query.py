@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from seamark.errors import SeamarkError
+from seamark.errors import RefusedError, SeamarkError
+from seamark.spark.executed_plan import (
+    REUSED,
+    PlanNode,
+    PlanOperator,
+    lowest_marked,
+    require_declared,
+)
 from seamark.spark.logs import StateIds, commit_text
 
 if TYPE_CHECKING:
@@ -23,21 +30,95 @@ INTERRUPTED_BY_STOP: Final = (
 )
 """What a batch raises when it is not to begin: by these words Spark knows that it is no failure."""
 
+_HIDDEN: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "ReusedExchangeExec": lambda node: node.child(),
+    "AdaptiveSparkPlanExec": lambda node: node.executedPlan(),
+    "ShuffleQueryStageExec": lambda node: node.plan(),
+    "BroadcastQueryStageExec": lambda node: node.plan(),
+    "TableCacheQueryStageExec": lambda node: node.plan(),
+    "InMemoryTableScanExec": lambda node: node.relation().cachedPlan(),
+}
+"""Leaves that hold a plan of their own."""
+
+_HIDING: Final = (REUSED, "AdaptiveSparkPlan", "QueryStage")
+"""What such leaves are called in a plan's text. A cached table is always one: it is static."""
+
 _MARK: Final = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
 
 
 class RunningQuery:
     """The micro-batch execution behind a query. To be used on the thread of its batch."""
 
-    def __init__(self, spark: SparkSession, query: StreamingQuery, *, format_2: bool) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        query: StreamingQuery,
+        *,
+        format_2: bool,
+        operators: Sequence[PlanOperator],
+    ) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         wrapper: Any = query._jsq
         self._execution = wrapper.streamingQuery()
         self._run_id = str(query.runId)
         self._context = spark.sparkContext
         self._format_2 = format_2
+        self._operators = operators
+        self._leaves = 0
+        self._marked: frozenset[int] = frozenset()
         self._writer: Any = None
         self._ways: list[Way] = []
+
+    def require_declared_plan(self, epoch: int, watermark: int) -> None:
+        """:class:`RefusedError` when Spark's plan of this batch would lose rows.
+
+        The whole plan is looked at in the first batch, and again when it may have another shape:
+        it has other leaves, one of them is reused or hides a plan, or an operator has moved.
+        """
+        if self._leaves and not self._operators:
+            return  # a plan without state has nothing to lose, in whatever shape
+        plan = self._execution.lastExecution().executedPlan()
+        leaves = plan.collectLeaves()
+        text = str(leaves.toString())
+        same = int(leaves.size()) == self._leaves and not any(name in text for name in _HIDING)
+        if not same or not self._still_there(plan):
+            shape = self._shape(plan)
+            require_declared(shape, self._operators, epoch)
+            self._leaves = int(leaves.size())
+            self._marked = lowest_marked(shape)
+        if self._marked:
+            self._require_watermark(plan, epoch, watermark)
+
+    def _require_watermark(self, plan: Any, epoch: int, watermark: int) -> None:
+        for node in self._state_writers(plan):
+            number = int(node.getStateInfo().operatorId())
+            if number not in self._marked:
+                continue
+            given = node.eventTimeWatermarkForEviction()
+            if not given.isDefined() or int(given.get()) != watermark:
+                raise RefusedError(
+                    f"epoch {epoch}: an operator would run with another watermark than the epoch",
+                    where=f"operator {number} ({node.nodeName()}) has {given.toString()}, the "
+                    f"epoch {watermark}",
+                    hint="Nothing was written. Please report this with the output of explain().",
+                )
+
+    def _still_there(self, plan: Any) -> bool:
+        ways = self._ways
+        return len(self._state_writers(plan)) == len(self._operators) and self._ways == ways
+
+    def _shape(self, plan: Any) -> PlanNode:
+        """A plan and what is hidden in its nodes."""
+        if self._writer is None:
+            self._writer = self._writer_class()
+        children = plan.children()
+        below = [self._shape(children.apply(n)) for n in range(children.size())]
+        if not below:
+            inner = _HIDDEN.get(str(plan.getClass().getSimpleName()))
+            below = [] if inner is None else [self._shape(inner(plan))]
+        writes = bool(self._writer.isInstance(plan))
+        number = int(plan.getStateInfo().operatorId()) if writes else None
+        return PlanNode(str(plan.nodeName()), tuple(below), number)
 
     def next_commit(self) -> tuple[str, int, StateIds | None]:
         """(text of ``commits/N``, next watermark, state ids), after the batch's last action.

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 OLDEST: Final = (4, 0)
 FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+STATE_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
 IGNORE_MISSING_FILES: Final = "spark.sql.files.ignoreMissingFiles"
 
 
@@ -49,3 +51,12 @@ def fast_file_manager(spark: SparkSession) -> str:
     if spark_version(spark) >= (4, 1):
         package += ".checkpointing"
     return f"{package}.FileSystemBasedCheckpointFileManager"
+
+
+def may_mix_state_in_a_task(spark: SparkSession) -> bool:
+    """Whether a task may write state of an aggregation and then of something else.
+
+    RocksDB's provider hands the store that an aggregation has read to whoever in the task writes
+    next, and fails when that is another operator (seen in 4.3).
+    """
+    return "HDFSBacked" in str(spark.conf.get(STATE_PROVIDER))

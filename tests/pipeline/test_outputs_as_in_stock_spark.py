@@ -1,0 +1,169 @@
+"""Every output of a pipeline shows what it shows alone in stock Spark, whatever runs beside it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import pytest
+
+from seamark import Pipeline
+from seamark.pipeline.pipeline import OutputMode
+from seamark.sinks import FileSink
+from tests.conftest import SEED
+from tests.pipeline.random_plans import (
+    Part,
+    StockSpark,
+    needs_rocksdb,
+    random_part,
+    relative,
+    streams_of,
+    visible,
+    write_rows,
+)
+from tests.pipeline.workloads import PROVIDERS, settings_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+_MODES: Final[tuple[OutputMode, ...]] = ("append", "append", "update", "complete")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Outputs of one pipeline, and how it runs."""
+
+    mode: OutputMode
+    outputs: tuple[Part, ...]
+    shared: bool
+    """Whether equal parts are one DataFrame, or made anew for each output."""
+    share_state: bool
+    provider: str
+    adaptive: bool
+    coalesce: Literal["auto"] | None
+
+    def __str__(self) -> str:
+        how = [name for name in ("shared", "share_state", "adaptive") if getattr(self, name)]
+        outputs = " | ".join(map(str, self.outputs))
+        return f"{self.mode} {self.provider} {self.coalesce} {' '.join(how)}: {outputs}"
+
+
+def random_case(dice: random.Random) -> Case:
+    mode = dice.choice(_MODES)
+    outputs = [random_part(dice, mode)]
+    while len(outputs) < dice.choice((2, 2, 3, 4)):
+        near = dice.random() < 0.7
+        new = relative(dice, dice.choice(outputs), mode) if near else random_part(dice, mode)
+        outputs.append(new)
+    providers = set(PROVIDERS) - ({"hdfs"} if any(map(needs_rocksdb, outputs)) else set())
+    return Case(
+        mode,
+        tuple(outputs),
+        dice.random() < 0.8,
+        dice.random() < 0.6,
+        dice.choice(sorted(providers)),
+        dice.random() < 0.5,
+        dice.choice(("auto", None)),
+    )
+
+
+def wrong(spark: SparkSession, folder: Path, root: Path, case: Case, stock: StockSpark) -> str:
+    """Which outputs differ from stock Spark's, in words; empty when none does."""
+    streams = streams_of(spark, folder)
+    if case.adaptive:
+        streams.table.cache()
+    p = Pipeline(
+        "as-stock",
+        root / "store",
+        output_mode=case.mode,
+        coalesce=case.coalesce,
+        share_state=case.share_state,
+        progress=None,
+    )
+    p.source("orders", streams.orders)
+    p.source("payments", streams.payments)
+    for number, part in enumerate(case.outputs):
+        p.sink(f"o{number}", streams.build(part, shared=case.shared), FileSink(root / f"o{number}"))
+    with settings_of(
+        spark, {**PROVIDERS[case.provider], _ADAPTIVE: "true" if case.adaptive else "false"}
+    ):
+        p.run()
+    streams.table.unpersist()
+    found = []
+    for number, part in enumerate(case.outputs):
+        rows, wanted = visible(root / f"o{number}", case.mode), stock(part, case.mode)
+        if rows != wanted:
+            found.append(
+                f"{part} has {rows.total()} rows and alone {wanted.total()}; "
+                f"only here {list(rows - wanted)[:2]}, only alone {list(wanted - rows)[:2]}"
+            )
+    return "; ".join(found)
+
+
+def failures(spark: SparkSession, base: Path, cases: list[Case]) -> list[str]:
+    folder = write_rows(base / "in")
+    stock = StockSpark(spark, folder, base / "stock")
+    found = []
+    for case in cases:
+        try:
+            why = wrong(spark, folder, base / "case", case, stock)
+        except Exception as error:  # noqa: BLE001 - the next case goes on
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        if why:
+            found.append(f"{case}: {why}")
+            print(found[-1], flush=True)  # noqa: T201 - shown by -rP
+        shutil.rmtree(base / "case", ignore_errors=True)
+    return found
+
+
+def part(text: str) -> Part:
+    """An output, written as it is printed."""
+    made: Part | None = None
+    for name in text.split("."):
+        made = Part(name, made)
+    assert made is not None
+    return made
+
+
+def case(mode: OutputMode, provider: str, *outputs: str, share_state: bool = True) -> Case:
+    parts = tuple(map(part, outputs))
+    return Case(mode, parts, True, share_state, provider, share_state, "auto")
+
+
+SAMPLE: Final = (
+    case("append", "hdfs", "marked.windowed", "marked.windowed", "marked", share_state=False),
+    case("append", "rocksdb", "marked.once_within", "marked.once_within.by_id", "marked.sessions"),
+    case("append", "format2", "marked.inner.picked", "marked.outer", "marked.inner.some.table"),
+    case("append", "rocksdb-changelog", "marked.windowed.again", "marked.windowed.made"),
+    case("append", "format2-changelog", "marked.running", "marked.running.some", "filtered.self"),
+    case("append", "rocksdb", "marked.transformed", "marked.transformed.table", "marked.limited"),
+    case("append", "hdfs", "united.by_id", "united.by_id.picked.named", "united.once.by_id"),
+    case("update", "rocksdb", "marked.totals", "marked.totals", "marked.once", share_state=False),
+    case("complete", "hdfs", "marked.by_id.some", "marked.by_id.made", "filtered.windowed"),
+)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(0)
+def test_outputs_that_share_parts_show_what_they_show_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert failures(spark, tmp_path, list(SAMPLE)) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.warm
+@pytest.mark.timeout(0)
+def test_any_outputs_together_show_what_they_show_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    seed = os.environ[SEED]
+    number = int(os.environ.get("SEAMARK_CHAOS_PLANS", "60"))
+    dice = random.Random(seed)
+    print(f"{SEED}={seed}: {number} pipelines")  # noqa: T201 - shown by -rP
+    assert failures(spark, tmp_path, [random_case(dice) for _ in range(number)]) == []

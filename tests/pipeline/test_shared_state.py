@@ -1,0 +1,208 @@
+"""Outputs of one pipeline that have a stateful part in common."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seamark import Pipeline
+from seamark.errors import RefusedError
+from seamark.pipeline.launching import Launcher
+from seamark.sinks import FileSink, ForeachBatchSink
+from seamark.spark.versions import EXCHANGE_REUSE
+from seamark.store import open_store
+from tests.pipeline import workloads
+from tests.pipeline.workloads import deduplicated, orders, rows_in, windowed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.warm
+
+Outputs = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return workloads.write_input(tmp_path_factory.mktemp("shared"), epochs=2)
+
+
+def pipeline(
+    spark: SparkSession, folder: Path, root: Path, outputs: Outputs, **options: Any
+) -> Pipeline:
+    p = Pipeline("shared", root / "store", **options)
+    for name, df in outputs(p.source("orders", orders(spark, folder))).items():
+        p.sink(name, df, FileSink(root / name))
+    return p
+
+
+def one_bar(source: DataFrame) -> Mapping[str, DataFrame]:
+    return {"a": windowed(source)}
+
+
+def bars_twice(source: DataFrame) -> Mapping[str, DataFrame]:
+    bars = windowed(source)
+    return {"a": bars, "b": bars}
+
+
+def bars_four_ways(source: DataFrame) -> Mapping[str, DataFrame]:
+    bars = windowed(source)
+    named = bars.selectExpr("k AS `a key`", "n * 2 AS twice", "sum", "window.start AS start")
+    return {
+        "a": bars,
+        "all": source.where("v > 50"),
+        "b": named.where("sum > 100 AND twice > 2").select("a key", "start"),
+        "c": bars.where("k = 3").alias("x").selectExpr("x.sum / x.n AS mean"),
+    }
+
+
+def counted_after_deduplication(source: DataFrame) -> Mapping[str, DataFrame]:
+    from pyspark.sql import functions as f
+
+    single = deduplicated(source)
+    sums = single.groupBy(f.window("t", "20 seconds"), "k", "id").agg(f.sum("v").alias("sum"))
+    return {"a": single, "b": sums}
+
+
+def operators_in(root: Path) -> list[str]:
+    """The operators that keep state in the working copy."""
+    return sorted(path.name for path in root.glob("store/working/*/state/*"))
+
+
+def test_outputs_of_one_aggregation_share_its_state_and_each_gets_its_rows(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    pipeline(spark, folder, tmp_path, bars_four_ways).run()
+    bars = [json.loads(row) for row in rows_in(tmp_path / "a").elements()]
+    assert len(bars) > 20
+    expected = Counter(
+        json.dumps({"a key": bar["k"], "start": bar["window"]["start"]}, sort_keys=True)
+        for bar in bars
+        if bar["sum"] > 100 and bar["n"] * 2 > 2
+    )
+    assert 0 < expected.total() < len(bars)
+    assert rows_in(tmp_path / "b") == expected
+    means = Counter(json.dumps({"mean": b["sum"] / b["n"]}) for b in bars if b["k"] == 3)
+    assert means.total() > 0
+    assert rows_in(tmp_path / "c") == means
+    assert rows_in(tmp_path / "all").total() > 0
+    assert operators_in(tmp_path) == ["0"]
+
+
+def test_outputs_with_a_state_of_their_own_have_the_same_rows_whatever_the_session_says(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    with workloads.settings_of(spark, {EXCHANGE_REUSE: "true"}):
+        pipeline(spark, folder, tmp_path, bars_twice, share_state=False).run()
+        assert spark.conf.get(EXCHANGE_REUSE) == "true", "the session is the user's"
+    assert rows_in(tmp_path / "a").total() > 20
+    assert rows_in(tmp_path / "a") == rows_in(tmp_path / "b")
+    assert operators_in(tmp_path) == ["0", "1"]
+
+    with pytest.raises(RefusedError, match="share_state=False"):
+        pipeline(spark, folder, tmp_path, bars_twice).run()
+    again = pipeline(spark, folder, tmp_path, bars_twice, share_state=False).run()
+    assert again.report.chosen_id is not None
+
+
+def test_an_output_and_an_aggregation_of_it_are_both_complete(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    pipeline(spark, folder, tmp_path, counted_after_deduplication).run()
+    assert rows_in(tmp_path / "a").total() == 121
+    assert rows_in(tmp_path / "b").total() == 120, "the last row's window is still open"
+
+
+def test_an_epoch_whose_plan_reuses_a_stateful_input_is_refused_before_anything_is_written(
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Launcher, "_query_settings", lambda _: nullcontext())
+    with (
+        workloads.settings_of(spark, {EXCHANGE_REUSE: "true"}),
+        pytest.raises(RefusedError, match=r"epoch 1: Spark's plan is not the one") as refused,
+    ):
+        pipeline(spark, folder, tmp_path, counted_after_deduplication).run()
+    assert "the aggregation (operator 1) reads an exchange that belongs" in str(refused.value)
+    assert not any(rows_in(tmp_path / sink) for sink in "ab")
+
+
+def test_a_function_that_makes_spark_reuse_exchanges_stops_the_next_epoch(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    def meddle(batch: DataFrame, _: int) -> None:
+        batch.sparkSession.conf.set(EXCHANGE_REUSE, "true")
+        batch.count()
+
+    p = Pipeline("shared", tmp_path / "store", share_state=False)
+    bars = windowed(p.source("orders", orders(spark, folder)))
+    p.sink("a", bars, FileSink(tmp_path / "a"))
+    p.sink("b", bars, ForeachBatchSink(meddle))
+    with pytest.raises(RefusedError, match=r"epoch 2: Spark's plan is not the one"):
+        p.run()
+    with open_store(tmp_path / "store") as store:
+        assert [epoch for _, epoch in store.list()] == [1]
+
+
+def test_a_sink_that_is_added_to_state_that_is_there_gets_all_that_comes_out_of_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = workloads.write_input(tmp_path / "in", epochs=1)
+    pipeline(spark, folder, tmp_path, one_bar).run()
+    before = rows_in(tmp_path / "a")
+    late = [{"id": n, "k": 1, "v": n, "t": workloads.clock(9000 + n)} for n in range(50)]
+    workloads.put_file(folder / "orders", 2, late)
+    workloads.put_file(
+        folder / "orders", 3, [{"id": 0, "k": 0, "v": 0, "t": workloads.clock(18000)}]
+    )
+    pipeline(spark, folder, tmp_path, bars_twice).run()
+    assert rows_in(tmp_path / "b") == rows_in(tmp_path / "a") - before
+    assert rows_in(tmp_path / "b").total() == 4, "three windows, and the row that was waiting"
+
+
+def shared_by(spark: SparkSession, folder: Path, outputs: Outputs) -> list[tuple[int, ...]]:
+    """Which outputs have a state together, by their numbers."""
+    from seamark.pipeline.compile import Output, compile_outputs
+    from seamark.sinks import MemorySink
+    from seamark.spark.plan import Sources
+
+    sources = Sources()
+    source = orders(spark, folder)
+    sources.add("orders", source)
+    made = [Output(name, df, MemorySink()) for name, df in outputs(source).items()]
+    return [branch.outputs for branch in compile_outputs(made, sources).branches]
+
+
+def test_only_what_looks_at_one_row_at_a_time_is_left_to_the_batch(
+    spark: SparkSession, folder: Path
+) -> None:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import LongType
+
+    plus_one = f.udf(lambda n: n + 1, LongType())
+    table = spark.range(5).withColumnRenamed("id", "k")
+
+    def outputs(source: DataFrame) -> Mapping[str, DataFrame]:
+        bars = windowed(source)
+        timed = bars.withColumn("at", f.current_timestamp())
+        return {
+            "0 shared": bars,
+            "1 stateless": source,
+            "2 shared": bars.where("n > 3").select("k"),
+            "3 built again": windowed(source),
+            "4 the time of the epoch": timed,
+            "5 random": bars.withColumn("r", f.rand()),
+            "6 a Python function": bars.select(plus_one("n").alias("n")),
+            "7 a table": bars.join(table, "k"),
+            "8 shared with 4": timed.where("n > 3"),
+            "9 another operator": bars.groupBy("k", f.window_time("window")).count(),
+        }
+
+    expected = [(0, 2), (1,), (3,), (4, 8), (5,), (6,), (7,), (9,)]
+    assert shared_by(spark, folder, outputs) == expected
+    assert shared_by(spark, folder, lambda source: {"a": source, "b": source}) == [(0,), (1,)]
