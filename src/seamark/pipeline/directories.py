@@ -31,6 +31,20 @@ _PLANS: Final = "plans.json"
 class _SavedPlans(msgspec.Struct, frozen=True):
     leaves: list[str]
     plans: dict[int, Plan]
+    timeline: str = ""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a start that was finished has noted about its copy."""
+
+    leaves: list[str]
+    """The order in which the sources are read."""
+    timeline: str = ""
+    """The history that it belongs to; empty when an earlier version has written the note."""
+
+    def is_of(self, timeline: str) -> bool:
+        """Whether what is planned there is planned for this history, as far as is known."""
+        return self.timeline in ("", timeline)
 
 
 def working_root(
@@ -74,21 +88,21 @@ def generations(root: str, up_to: int) -> list[WorkingCopy]:
     ]
 
 
-def ready_for(copy: WorkingCopy) -> list[str] | None:
-    """The order in which the sources are read in a copy; None when no start has finished it.
+def ready_for(copy: WorkingCopy) -> Note | None:
+    """What was noted about a copy; None when no start has finished it.
 
     A start that dies while it changes a copy leaves it without this note.
     """
     try:
         told = read_file(*os.path.split(f"{copy.root}.json"))
-        return msgspec.json.decode(told, type=dict[str, list[str]]).get("leaves")
+        return msgspec.json.decode(told, type=Note)
     except (FileNotFoundError, *UNREADABLE):
         return None
 
 
-def mark_ready(copy: WorkingCopy, leaves: Sequence[str]) -> None:
-    """Note that a copy is finished, and for which order of sources."""
-    _put(f"{copy.root}.json", msgspec.json.encode({"leaves": list(leaves)}))
+def mark_ready(copy: WorkingCopy, leaves: Sequence[str], timeline: str) -> None:
+    """Note that a copy is finished, for which order of sources and for which history."""
+    _put(f"{copy.root}.json", msgspec.json.encode(Note(list(leaves), timeline)))
 
 
 def _put(path: str, data: bytes) -> None:
@@ -106,18 +120,23 @@ def mark_unfinished(copy: WorkingCopy) -> None:
         os.unlink(f"{copy.root}.json")
 
 
-def save_plans(root: str, leaves: Sequence[str], plans: Mapping[int, Plan]) -> None:
+def save_plans(root: str, leaves: Sequence[str], timeline: str, plans: Mapping[int, Plan]) -> None:
     """Keep what Spark had planned while a copy is changed, in case the start dies on the way."""
-    _put(f"{root}/{_PLANS}", msgspec.json.encode(_SavedPlans(list(leaves), dict(plans))))
+    kept = _SavedPlans(list(leaves), dict(plans), timeline)
+    _put(f"{root}/{_PLANS}", msgspec.json.encode(kept))
 
 
-def saved_plans(root: str, leaves: Sequence[str]) -> dict[int, Plan]:
-    """The plans that an unfinished start has kept, when they are for the same sources."""
+def saved_plans(root: str, leaves: Sequence[str], timeline: str) -> dict[int, Plan]:
+    """The plans that an unfinished start has kept, when they are for the same sources.
+
+    Those of another history would have rows run twice, or never.
+    """
     try:
         found = msgspec.json.decode(read_file(root, _PLANS), type=_SavedPlans)
     except (FileNotFoundError, *UNREADABLE):
         return {}
-    return found.plans if found.leaves == list(leaves) else {}
+    fits = found.leaves == list(leaves) and found.timeline in ("", timeline)
+    return found.plans if fits else {}
 
 
 def forget_plans(root: str) -> None:

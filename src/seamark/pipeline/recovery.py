@@ -21,6 +21,7 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.adoption import adopt_checkpoint
 from seamark.pipeline.directories import (
+    Note,
     forget_plans,
     generations,
     mark_ready,
@@ -130,8 +131,9 @@ class Recovery:
         if chosen is None:
             recovered = self._fresh(mine, lineage, after_reset=is_reset or bool(walk.skipped))
         else:
-            recovered = self._resumed(mine, lineage, chosen, lost=bool(walk.broken))
-        mark_ready(mine, self._identity.leaves)
+            lost = bool(walk.broken) or self._lacks_newer(chosen, walk)
+            recovered = self._resumed(mine, lineage, chosen, lost=lost)
+        mark_ready(mine, self._identity.leaves, lineage.timeline)
         forget_plans(self._root)
         remove_others(self._root, claim.generation, mine)
         recovered.report = replace(
@@ -162,6 +164,11 @@ class Recovery:
             "copy, or give the pipeline a new store to begin anew.",
         )
 
+    def _lacks_newer(self, chosen: CheckpointManifest, walk: Walk) -> bool:
+        """Whether only a pin has kept the chosen one: a prune always leaves a newer one."""
+        behind = chosen.checkpoint_id <= self._store.owner().prune_boundary
+        return behind and not walk.superseded
+
     def _refuse_reset_after_damage(self, walk: Walk) -> None:
         damaged = [number for number, _ in walk.broken]
         if damaged:
@@ -185,7 +192,7 @@ class Recovery:
                 where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
                 hint="Bring the store back, or give the sinks new targets.",
             )
-        planned = {} if after_reset or self._adopt else self._first_plan(lineage.generation)
+        planned = {} if after_reset or self._adopt else self._first_plan(lineage)
         self._store.check_claim()
         mark_unfinished(mine)
         mine.destroy()
@@ -216,15 +223,16 @@ class Recovery:
         )
         return Recovered(mine, lineage, held, report)
 
-    def _first_plan(self, generation: int) -> dict[int, Plan]:
+    def _first_plan(self, lineage: Lineage) -> dict[int, Plan]:
         """What Spark had planned for an epoch 1 that was never decided."""
         leaves = list(self._identity.leaves)
-        for copy in generations(self._root, generation):
-            if ready_for(copy) == leaves and not copy.batches("commits"):
-                planned = self._planned(copy, leaves, -1)
-                save_plans(self._root, leaves, planned)
+        for copy in generations(self._root, lineage.generation):
+            note = ready_for(copy)
+            if note is not None and note.leaves == leaves and not copy.batches("commits"):
+                planned = self._planned(copy, note, -1, lineage.timeline)
+                save_plans(self._root, leaves, lineage.timeline, planned)
                 return planned
-        return saved_plans(self._root, leaves)
+        return saved_plans(self._root, leaves, lineage.timeline)
 
     def _stored_plans(self, lineage: Lineage) -> dict[int, Plan]:
         """Plans that epochs were begun with and have to keep, whatever a directory says."""
@@ -262,8 +270,8 @@ class Recovery:
             remap_sources(mine, chosen, self._identity)
             # the chain's files go by the old numbers of the sources: nothing builds on them
             lineage.links = _ENDED
-        planned = self._plan_again(mine, lineage, chain.batch, planned)
-        if lost and chain.batch + 1 not in planned:
+        self._plan_again(mine, lineage, chain.batch, planned)
+        if lost and chain.batch + 1 not in lineage.plans:
             refuse_unknown_rows(self._crew.outputs, chosen.epoch + 1, self._store.url)
         report = RecoveryReport(
             0.0,
@@ -309,15 +317,15 @@ class Recovery:
         """
         copies = generations(self._root, lineage.generation)
         found = next((copy for copy in copies if ready_for(copy) is not None), None)
-        order = ready_for(found) if found is not None else None
-        planned = saved_plans(self._root, self._identity.leaves)
-        if found is not None and order is not None:
+        note = ready_for(found) if found is not None else None
+        planned = saved_plans(self._root, self._identity.leaves, lineage.timeline)
+        if found is not None and note is not None:
             for _ in chain.read(self._store, self._states):
                 pass  # only to verify and to learn the hashes
-            planned = self._planned(found, order, chain.batch)
-            save_plans(self._root, self._identity.leaves, planned)
+            planned = self._planned(found, note, chain.batch, lineage.timeline)
+            save_plans(self._root, self._identity.leaves, lineage.timeline, planned)
             why = difference(found, chain.digests, chain.batch)
-            if why is None and order != chain.leaves:
+            if why is None and note.leaves != chain.leaves:
                 why = "its sources are in another order"
             self._store.check_claim()
             if why is None:
@@ -334,18 +342,21 @@ class Recovery:
             planned,
         )
 
-    def _planned(self, found: WorkingCopy, order: list[str], after: int) -> dict[int, Plan]:
+    def _planned(
+        self, found: WorkingCopy, note: Note, after: int, timeline: str
+    ) -> dict[int, Plan]:
         """What a directory tells about batches that were planned and are not decided."""
+        if not note.is_of(timeline):
+            return {}  # left behind on this machine by a history that was given up elsewhere
+        order = note.leaves
+        if order != list(self._identity.leaves):
+            return {}  # folders of the sources may be numbered anew; Spark plans such a batch itself
         first_lines = [order.index(name) for name in dict.fromkeys(order)]
-        plans = {
+        return {
             batch: plan
             for batch in found.batches("offsets")
             if batch > after and (plan := read_plan(found, batch, first_lines)) is not None
         }
-        if order == list(self._identity.leaves):
-            return plans
-        # folders of the sources may be numbered anew; Spark plans such a batch itself
-        return {}
 
     def _plan_again(
         self, mine: WorkingCopy, lineage: Lineage, batch: int, planned: dict[int, Plan]

@@ -1,0 +1,133 @@
+"""Which rows a start has the next epoch run on, whatever directory it finds. Without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from seamark.errors import LineageError
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
+from seamark.pipeline.compile import Compiled, Output
+from seamark.pipeline.draft import Identity
+from seamark.pipeline.epoch import EpochRun, new_attempt
+from seamark.pipeline.recovery import Recovered, Recovery
+from seamark.pipeline.rollback import roll_back
+from seamark.pipeline.settings import Settings
+from seamark.pipeline.sink_crew import SinkCrew
+from seamark.pipeline.stored_plans import needs_stored_plans, store_plan
+from seamark.sinks import ForeachBatchSink
+from seamark.spark.capture import LOG
+from seamark.spark.logs import parse_offsets
+from seamark.spark.placement import states_beside
+from seamark.spark.restore import install_plan
+from seamark.state.pack import PackBuilder
+from seamark.store import CheckpointStore
+from seamark.store.layout import ObjectLayout
+from seamark.store.memory import MemoryBlobs
+from tests.pipeline.test_stored_plans import plan_of
+
+LEAVES = ("in",)
+STRUCTURE: dict[str, Any] = {"sources": {}, "sinks": {}}
+
+
+class World:
+    """One store, and machines that each have a directory of their own."""
+
+    def __init__(self, base: Path, outputs: tuple[Output, ...] = ()) -> None:
+        self._base = base
+        self.blobs = MemoryBlobs()
+        nothing = cast(Any, None)
+        compiled = Compiled(nothing, outputs, LEAVES, (), (), {}, {}, ())
+        self._crew = SinkCrew(compiled, Settings())
+        self._identity = Identity("orders", STRUCTURE, LEAVES, (), (), {}, {})
+
+    def open(self) -> CheckpointStore:
+        return CheckpointStore(self.blobs, ObjectLayout())
+
+    def start(self, machine: str) -> tuple[CheckpointStore, Recovered]:
+        store = self.open()
+        states = states_beside(store)
+        root = str(self._base / machine)
+        start = Recovery(store, states, root, self._identity, self._crew, "strict")
+        return store, start.run()
+
+    def run(self, machine: str, *files: str) -> None:
+        """Start, and run one epoch on each of these files."""
+        store, recovered = self.start(machine)
+        copy, line = recovered.copy, recovered.lineage
+        copy.write("metadata", b'{"id":"x"}')
+        for file in files:
+            batch = line.newest.epoch if line.newest is not None else 0
+            plan = plan_of(batch, file)
+            install_plan(copy, batch, plan)
+            entry = parse_offsets(plan.offsets)
+            epoch = EpochRun(
+                "orders", line.timeline, batch, entry, plan, new_attempt(1), LEAVES, 0, False
+            )
+            if needs_stored_plans(self._crew.outputs):
+                store_plan(store, epoch, line, 0)
+            copy.write(f"commits/{batch}", b"v1\n{}")
+            line.newest = store.save(self._checkpoint(line.next_id, epoch, copy))
+            line.next_id += 1
+
+    def _checkpoint(self, checkpoint_id: int, epoch: EpochRun, copy: Any) -> CheckpointManifest:
+        logs = {path: copy.read(path) for path in copy.files_below(".")}
+        pack = PackBuilder()
+        pack.add_all(list(logs), list(logs.values()), compress=True)
+        return CheckpointManifest.new(
+            checkpoint_id,
+            epoch=epoch.number,
+            wal_position=epoch.batch,
+            operator_states={LOG: OperatorCheckpoint.inline(b"".join(pack.finish()))},
+        ).with_extra(fingerprint=epoch.fingerprint, leaves=list(LEAVES), structure=STRUCTURE)
+
+
+def function() -> Output:
+    sink = ForeachBatchSink(lambda _, __: None, idempotent=True, name="f")
+    return Output("rows", cast(Any, None), sink)
+
+
+def test_what_was_planned_and_not_decided_is_kept(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.run("one", "a", "b")
+    _, recovered = world.start("one")
+    install_plan(recovered.copy, 2, plan_of(2, "c"))
+    _, recovered = world.start("one")
+    assert recovered.copy.read_text("sources/0/2") == "v1\nc"
+
+
+def test_a_directory_of_a_history_that_was_given_up_plans_nothing_for_the_next_one(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.run("one", "a", "b", "c", "d")
+    roll_back(world.open(), 2, "orders")
+    world.run("another", "c and d")
+    _, recovered = world.start("one")
+    assert recovered.lineage.newest is not None
+    assert recovered.lineage.newest.epoch == 3
+    # epoch 4 of the old history read d, which epoch 3 of the new one has read
+    assert recovered.copy.batches("offsets")[-1] == 2
+    assert recovered.copy.read_text("sources/0/2") == "v1\nc and d"
+    assert recovered.copy.read_text("sources/0/3") is None
+
+
+@pytest.mark.parametrize("left", [b"{", None], ids=["damaged", "gone"])
+def test_a_function_gets_no_epoch_again_whose_plans_were_pruned(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    world = World(tmp_path, (function(),))
+    world.run("one", "a", "b", "c", "d")
+    store = world.open()
+    store.claim()
+    store.pin("old", 1)
+    store.prune(1)
+    newest = "manifests/manifest-000004.json"
+    world.blobs.delete([newest, "manifests/latest.json"])
+    if left is not None:
+        world.blobs.create(newest, left)
+    # the directory knows what epoch 2 read, and could not keep epoch 3 from reading all the rest
+    with pytest.raises(LineageError, match="epoch 2 was decided before"):
+        world.start("one")
