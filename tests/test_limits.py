@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lz4.block
 import msgspec
@@ -23,6 +24,7 @@ import xxhash
 
 from seamark import limits
 from seamark.errors import DamageError, RefusedError
+from seamark.manifest import CheckpointManifest
 from seamark.spark.checkpoint_files import rooted_at, schema_paths
 from seamark.spark.closures import needs_of
 from seamark.spark.native.batches import batch_at
@@ -43,7 +45,19 @@ from seamark.spark.operators import StatefulOperator
 from seamark.spark.state_files import MissingVersion, StateFile, needed_ssts
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack
+from seamark.store import CheckpointStore
+from seamark.store.blobs import Blob
 from seamark.store.filesystem import FilesystemBlobs
+from seamark.store.layout import ObjectLayout
+from seamark.store.memory import MemoryBlobs
+from seamark.store.owner import (
+    Owner,
+    Standing,
+    decode_owner,
+    encode_owner,
+    standing,
+    with_fence,
+)
 from seamark.store.sealed import seal, unseal
 from seamark.store.secrets import Redactor
 from tests.spark.directories import make_copy, source_entry
@@ -340,3 +354,54 @@ def test_a_restore_reads_only_so_far_ahead(tmp_path: Path, monkeypatch: pytest.M
     finally:
         tracemalloc.stop()
     assert found == [(n, bytes([n])) for n in range(40)]
+
+
+# owner.json
+
+
+def test_an_id_is_looked_up_in_an_owner_of_any_size_without_going_through_it() -> None:
+    many = tuple(range(2, 2_000_000, 2))
+    owner = Owner(prune_boundary=2_000_000, kept_below=many, voided=tuple(many[:500_000]))
+    assert standing(owner, 3) is Standing.PRUNED
+    for checkpoint_id in range(1_900_000, 1_950_000, 2):
+        assert standing(owner, checkpoint_id) is Standing.CURRENT
+        assert standing(owner, checkpoint_id - 1_800_000) is Standing.VOID
+    fences = tuple((i, i) for i in range(1, 500_000))
+    assert with_fence(Owner(prune_boundary=10**6, fences=fences), 10**7, 10**6).fences == (
+        (499_999, 499_999),
+        (10**7, 10**6),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tombstones": tuple(range(limits.MOST_TOMBSTONES + 1))},
+        {"superseded": ((1, 1),) * (limits.MOST_SUPERSEDED_RANGES + 1)},
+    ],
+    ids=["tombstones", "superseded"],
+)
+def test_an_owner_that_names_very_many_ids_is_damage(changes: dict[str, Any]) -> None:
+    with pytest.raises(DamageError, match="more than 10000"):
+        decode_owner(encode_owner(msgspec.structs.replace(Owner(), **changes)))
+
+
+def test_a_checkpoint_that_many_build_on_is_read_once_by_a_recovery() -> None:
+    blobs = _CountedReads()
+    store = CheckpointStore(blobs, ObjectLayout())
+    links = 60
+    store.save_with_state(CheckpointManifest.new(1, epoch=1), [b"state"])
+    for i in range(2, links + 1):
+        store.save(CheckpointManifest.new(i, epoch=i, is_incremental=True, parent_id=i - 1))
+    blobs.delete(["checkpoints/state-000001.bin"])
+    blobs.reads = 0
+    assert CheckpointStore(blobs, ObjectLayout()).recover_latest_validated().chosen_id is None
+    assert blobs.reads < 3 * links
+
+
+class _CountedReads(MemoryBlobs):
+    reads = 0
+
+    def read(self, key: str, limit: int) -> Blob | None:
+        self.reads += 1
+        return super().read(key, limit)

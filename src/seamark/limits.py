@@ -53,6 +53,14 @@ PACK_RATIO: Final = 64
 READ_AHEAD: Final = 64 * MIB
 """Bytes of partitions that a restore reads ahead of its caller."""
 
+# stores
+
+MOST_TOMBSTONES: Final = 10_000
+"""Tombstones that ``owner.json`` may name. A store has one or two."""
+
+MOST_SUPERSEDED_RANGES: Final = 10_000
+"""Ranges that rollbacks have taken out of use since the last prune."""
+
 # pipelines
 
 MOST_EPOCHS_AHEAD: Final = 100_000

@@ -39,7 +39,7 @@ class World:
         self._base = base
         self.blobs = MemoryBlobs()
         nothing = cast(Any, None)
-        compiled = Compiled(nothing, outputs, LEAVES, (), (), {}, {}, ())
+        compiled = Compiled(nothing, outputs, (), LEAVES, (), (), {}, {}, ())
         self._crew = SinkCrew(compiled, Settings())
         self._identity = Identity("orders", STRUCTURE, LEAVES, (), (), {}, {})
 

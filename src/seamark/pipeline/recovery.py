@@ -350,7 +350,8 @@ class Recovery:
             return {}  # left behind on this machine by a history that was given up elsewhere
         order = note.leaves
         if order != list(self._identity.leaves):
-            return {}  # folders of the sources may be numbered anew; Spark plans such a batch itself
+            # folders of the sources may be numbered anew; Spark plans such a batch itself
+            return {}
         first_lines = [order.index(name) for name in dict.fromkeys(order)]
         return {
             batch: plan

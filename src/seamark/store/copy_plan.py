@@ -13,7 +13,15 @@ import msgspec
 from seamark.errors import RefusedError
 from seamark.manifest import NAMED_FIELDS, CheckpointManifest
 from seamark.store.evidence import Evidence, state_evidence
-from seamark.store.owner import Owner, Pin, Standing, live_pins, standing, superseded_by
+from seamark.store.owner import (
+    Owner,
+    Pin,
+    Standing,
+    covers_any,
+    live_pins,
+    standing,
+    superseded_by,
+)
 
 _NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
 _DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
@@ -114,8 +122,9 @@ def refuse_other_history(
             f"the target belongs to the pipeline {target.pipeline!r}, not {source.pipeline!r}",
             hint=_NEW_STORE,
         )
+    known_there = set(source.superseded)
     for first, last in target.superseded:
-        if (first, last) not in source.superseded and last > source.prune_boundary:
+        if (first, last) not in known_there and last > source.prune_boundary:
             raise RefusedError(
                 f"the target was rolled back by itself: {first} to {last} do not count there",
                 hint=_NEW_STORE,
@@ -194,11 +203,12 @@ def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
             timeline = source.timeline or timeline
     ids = {item.checkpoint_id for item in wanted}
     below = {i for i in copying.arriving if standing(now, i) is Standing.PRUNED}
-    free = {i for i in copying.arriving if i in now.voided or i in now.tombstones}
+    free = {i for i in copying.arriving if i in now.lookup.voided or i in now.lookup.tombstones}
     told = (limits for item in wanted for limits in item.supersedes)
     superseded = dict.fromkeys(now.superseded)
+    there = sorted({*now.kept_below, *ids})
     for limits in (*source.superseded, *told, *copying.left_behind):
-        if _is_there(now, limits, ids):
+        if limits[1] > now.prune_boundary or covers_any(limits, there):
             superseded[limits] = None
     changed = msgspec.structs.replace(
         now,
@@ -221,12 +231,6 @@ def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
         claimed_at_ms=time.time_ns() // 1_000_000,
         released=True,
     )
-
-
-def _is_there(owner: Owner, limits: tuple[int, int], ids: Collection[int]) -> bool:
-    """Whether a range covers anything that was not pruned, or that arrives."""
-    first, last = limits
-    return last > owner.prune_boundary or any(first <= i <= last for i in (*owner.kept_below, *ids))
 
 
 def pins_to_copy(source: Owner, target: Owner, ids: Collection[int]) -> dict[str, Pin]:

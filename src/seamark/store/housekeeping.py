@@ -20,7 +20,7 @@ from seamark.store.layout import OWNER_KEY, PROBE_PREFIX, Layout
 from seamark.store.manifests import Found, Manifests
 from seamark.store.os_errors import is_full
 from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
-from seamark.store.owner import Owner, Standing, live_pins, standing
+from seamark.store.owner import Owner, Standing, covers_any, live_pins, standing
 from seamark.store.ownership import Ownership
 from seamark.store.plans import Plans, is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
@@ -110,12 +110,12 @@ def prune(parts: Parts, rule: Retention) -> int:
         if not doomed:
             return now
         boundary = max(now.prune_boundary, doomed[-1])
-        kept = {v.checkpoint_id for v in verdicts if v.keep and v.checkpoint_id <= boundary}
+        kept = sorted(v.checkpoint_id for v in verdicts if v.keep and v.checkpoint_id <= boundary)
         return msgspec.structs.replace(
             now,
             prune_boundary=boundary,
-            kept_below=tuple(sorted(kept)),
-            superseded=tuple(r for r in now.superseded if r[1] > boundary or _any_in(kept, r)),
+            kept_below=tuple(kept),
+            superseded=tuple(r for r in now.superseded if r[1] > boundary or covers_any(r, kept)),
             voided=tuple(i for i in now.voided if i > boundary),
             tombstones=tuple(i for i in now.tombstones if i > boundary),
             next_id=max(now.next_id, boundary + 1),
@@ -201,10 +201,6 @@ def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> lis
         if standing(owner, c.checkpoint_id) is not Standing.PRUNED
     ]
     return plan_retention(current, rule, pins=pins, now_ms=now_ms)
-
-
-def _any_in(ids: set[int], limits: tuple[int, int]) -> bool:
-    return any(limits[0] <= i <= limits[1] for i in ids)
 
 
 def _sweep(parts: Parts, owner: Owner) -> None:

@@ -64,7 +64,7 @@ def listing(manifests: Manifests, ownership: Ownership) -> Listing:
     for _ in range(TRIES):
         ids = manifests.ids()
         owner = ownership.read()
-        newest = max((i for i in ids if i not in owner.tombstones), default=0)
+        newest = max((i for i in ids if i not in owner.lookup.tombstones), default=0)
         if newest > owner.prune_boundary or owner.prune_boundary in (0, boundary):
             return Listing(ids, owner)
         boundary = owner.prune_boundary

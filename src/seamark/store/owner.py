@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from enum import Enum
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +22,7 @@ from seamark.errors import (
     FormatTooNewError,
     RefusedError,
 )
+from seamark.limits import MOST_SUPERSEDED_RANGES, MOST_TOMBSTONES
 from seamark.manifest import CheckpointManifest
 from seamark.store.sealed import seal, unseal
 
@@ -38,7 +41,7 @@ class Pin(msgspec.Struct, frozen=True):
     expires_at_ms: int | None = None
 
 
-class Owner(msgspec.Struct, frozen=True):
+class Owner(msgspec.Struct, frozen=True, dict=True):
     """The content of ``owner.json``."""
 
     format_version: int = FORMAT_VERSION
@@ -62,6 +65,34 @@ class Owner(msgspec.Struct, frozen=True):
     voided: tuple[int, ...] = ()
     """Ids that hold a tombstone for good."""
     pins: dict[str, Pin] = {}
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """The same ids in a form in which each is found at once: a store may have very many."""
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted(self.superseded):
+            if ranges and first <= ranges[-1][1]:
+                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
+            elif first <= last:
+                ranges.append((first, last))
+        return Lookup(
+            frozenset(self.kept_below), frozenset(self.voided), frozenset(self.tombstones), ranges
+        )
+
+
+class Lookup(NamedTuple):
+    """Ids of an owner, to be asked for one by one."""
+
+    kept_below: frozenset[int]
+    voided: frozenset[int]
+    tombstones: frozenset[int]
+    superseded: list[tuple[int, int]]
+    """Ascending, and none touches another."""
+
+    def is_superseded(self, checkpoint_id: int) -> bool:
+        """Whether an id is in one of the ranges."""
+        at = bisect_right(self.superseded, checkpoint_id, key=lambda limits: limits[0])
+        return at > 0 and checkpoint_id <= self.superseded[at - 1][1]
 
 
 class Standing(Enum):
@@ -88,7 +119,7 @@ def decode_owner(data: bytes) -> Owner:
                 f"this store has format {version}; this Seamark knows up to {FORMAT_VERSION}",
                 hint="Use the Seamark that wrote it, or a newer one.",
             )
-        return msgspec.json.decode(document, type=Owner)
+        owner = msgspec.json.decode(document, type=Owner)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DamageError(f"owner.json is damaged: {error}", hint=_REBUILD) from None
     except DamageError as error:
@@ -96,6 +127,15 @@ def decode_owner(data: bytes) -> Owner:
             f"owner.json is damaged: {error.what}",
             hint=_REBUILD,
         ) from None
+    for what, count, most in (
+        ("tombstones", len(owner.tombstones), MOST_TOMBSTONES),
+        ("superseded ranges", len(owner.superseded), MOST_SUPERSEDED_RANGES),
+    ):
+        if count > most:
+            raise DamageError(
+                f"owner.json is damaged: it names {count} {what}, more than {most}", hint=_REBUILD
+            )
+    return owner
 
 
 class _Format(msgspec.Struct):
@@ -104,13 +144,18 @@ class _Format(msgspec.Struct):
 
 def standing(owner: Owner, checkpoint_id: int) -> Standing:
     """Whether a checkpoint of that id still counts."""
-    if checkpoint_id <= owner.prune_boundary and checkpoint_id not in owner.kept_below:
+    known = owner.lookup
+    if checkpoint_id <= owner.prune_boundary and checkpoint_id not in known.kept_below:
         return Standing.PRUNED
-    if checkpoint_id in owner.voided:
+    if checkpoint_id in known.voided:
         return Standing.VOID
-    if any(first <= checkpoint_id <= last for first, last in owner.superseded):
-        return Standing.SUPERSEDED
-    return Standing.CURRENT
+    return Standing.SUPERSEDED if known.is_superseded(checkpoint_id) else Standing.CURRENT
+
+
+def covers_any(limits: tuple[int, int], ids: Sequence[int]) -> bool:
+    """Whether a range holds one of these ids, which are ascending."""
+    at = bisect_left(ids, limits[0])
+    return at < len(ids) and ids[at] <= limits[1]
 
 
 def required_generation(owner: Owner, checkpoint_id: int) -> int:
@@ -150,18 +195,14 @@ def check_covers(owner: Owner, generation: int, checkpoint_id: int) -> None:
 
 def with_fence(owner: Owner, checkpoint_id: int, generation: int) -> Owner:
     """The owner with one more fence; older ones that say nothing new are dropped."""
+    # the one that rules just above the prune boundary stays
+    ruling = max((at for at, _ in owner.fences if at <= owner.prune_boundary + 1), default=0)
     kept = [
         (at, by)
         for at, by in owner.fences
-        if at < checkpoint_id and (at > owner.prune_boundary or _is_last_below(owner, at))
+        if at < checkpoint_id and (at > owner.prune_boundary or at == ruling)
     ]
     return msgspec.structs.replace(owner, fences=(*kept, (checkpoint_id, generation)))
-
-
-def _is_last_below(owner: Owner, at: int) -> bool:
-    """Whether this fence is the one that rules just above the prune boundary."""
-    ruling = [fence for fence, _ in owner.fences if fence <= owner.prune_boundary + 1]
-    return bool(ruling) and ruling[-1] == at
 
 
 def live_pins(owner: Owner, now_ms: int | None = None) -> dict[str, Pin]:

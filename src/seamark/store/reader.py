@@ -312,7 +312,7 @@ class StoreReader:
         """The ids of all checkpoints, and the owner by which they count."""
         listed, owner = listing(self._manifests, self._reading())
         ids = [i for i in listed if standing(owner, i) not in UNCOUNTED]
-        maybe = [i for i in owner.tombstones if i in ids]
+        maybe = owner.lookup.tombstones.intersection(ids)
         void = {i for i in maybe if self._ownership.is_tombstone(i)}
         return owner, [i for i in ids if i not in void]
 

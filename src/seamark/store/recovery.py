@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from seamark.store.inspection import Inspector, Kind
+from seamark.store.inspection import Inspector, Kind, Known
 from seamark.store.manifests import Manifests
 from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.owner import Owner, Standing, standing
@@ -35,6 +35,7 @@ def _walk(
     given_up: set[int] = set()
     examined = 0
     decided = False
+    known: Known = {}  # many may build on one that is damaged: it is read once
     for checkpoint_id in _candidates(listed, named, owner):
         if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
             skipped.append((checkpoint_id, "superseded by a rollback"))
@@ -42,7 +43,7 @@ def _walk(
             decided = True
             continue
         examined += 1
-        seen = inspector.examine(checkpoint_id, owner)
+        seen = inspector.examine(checkpoint_id, owner, known=known)
         if seen.kind is Kind.TOMBSTONE:
             continue
         decided = True
