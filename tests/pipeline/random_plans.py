@@ -296,15 +296,15 @@ class StockSpark:
     """What each output shows alone, without Seamark; run once, then remembered."""
 
     def __init__(self, spark: SparkSession, folder: Path, base: Path) -> None:
+        self.folder = folder
         self._spark = spark
-        self._folder = folder
         self._base = base
         self._found: dict[tuple[str, str], Rows] = {}
 
     def __call__(self, part: Part, mode: str) -> Rows:
         if (str(part), mode) not in self._found:
             root = self._base / str(len(self._found))
-            df = streams_of(self._spark, self._folder).build(part, shared=True)
+            df = streams_of(self._spark, self.folder).build(part, shared=True)
             query = (
                 df.writeStream.outputMode(mode)
                 .foreachBatch(

@@ -72,9 +72,9 @@ def random_case(dice: random.Random) -> Case:
     )
 
 
-def wrong(spark: SparkSession, folder: Path, root: Path, case: Case, stock: StockSpark) -> str:
+def wrong(spark: SparkSession, root: Path, case: Case, stock: StockSpark) -> str:
     """Which outputs differ from stock Spark's, in words; empty when none does."""
-    streams = streams_of(spark, folder)
+    streams = streams_of(spark, stock.folder)
     if case.adaptive:
         streams.table.cache()
     p = Pipeline(
@@ -105,20 +105,10 @@ def wrong(spark: SparkSession, folder: Path, root: Path, case: Case, stock: Stoc
     return "; ".join(found)
 
 
-def failures(spark: SparkSession, base: Path, cases: list[Case]) -> list[str]:
-    folder = write_rows(base / "in")
-    stock = StockSpark(spark, folder, base / "stock")
-    found = []
-    for case in cases:
-        try:
-            why = wrong(spark, folder, base / "case", case, stock)
-        except Exception as error:  # noqa: BLE001 - the next case goes on
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-        if why:
-            found.append(f"{case}: {why}")
-            print(found[-1], flush=True)  # noqa: T201 - shown by -rP
-        shutil.rmtree(base / "case", ignore_errors=True)
-    return found
+@pytest.fixture(scope="module")
+def stock(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> StockSpark:
+    base = tmp_path_factory.mktemp("stock")
+    return StockSpark(spark, write_rows(base / "in"), base)
 
 
 def part(text: str) -> Part:
@@ -149,21 +139,33 @@ SAMPLE: Final = (
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", SAMPLE, ids=str)
 def test_outputs_that_share_parts_show_what_they_show_alone(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, case: Case, stock: StockSpark
 ) -> None:
-    assert failures(spark, tmp_path, list(SAMPLE)) == []
+    assert wrong(spark, tmp_path, case, stock) == ""
 
 
 @pytest.mark.chaos
 @pytest.mark.warm
 @pytest.mark.timeout(0)
 def test_any_outputs_together_show_what_they_show_alone(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, stock: StockSpark
 ) -> None:
     seed = os.environ[SEED]
     number = int(os.environ.get("SEAMARK_CHAOS_PLANS", "60"))
     dice = random.Random(seed)
     print(f"{SEED}={seed}: {number} pipelines")  # noqa: T201 - shown by -rP
-    assert failures(spark, tmp_path, [random_case(dice) for _ in range(number)]) == []
+    failed = []
+    for _ in range(number):
+        chosen = random_case(dice)
+        try:
+            why = wrong(spark, tmp_path / "case", chosen, stock)
+        except Exception as error:  # noqa: BLE001 - the next case goes on
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        if why:
+            failed.append(f"{chosen}: {why}")
+        print(f"{'failed' if why else 'ok'} {chosen}", flush=True)  # noqa: T201 - shown by -rP
+        shutil.rmtree(tmp_path / "case", ignore_errors=True)
+    assert not failed, f"with {SEED}={seed}:\n" + "\n".join(failed)

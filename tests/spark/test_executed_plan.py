@@ -10,6 +10,7 @@ from seamark.spark.executed_plan import (
     PlanOperator,
     differences,
     lowest_marked,
+    mixes_state,
     require_declared,
 )
 
@@ -73,3 +74,12 @@ def test_only_operators_below_all_others_must_have_the_watermark_of_the_epoch() 
     assert lowest_marked(beside) == {2}
     assert lowest_marked(bars(0, node("Scan json"))) == frozenset()
     assert lowest_marked(node("StreamingGlobalLimit", marked(), operator=0)) == frozenset()
+
+
+def test_only_state_that_one_task_would_write_counts_as_mixed() -> None:
+    once = node("StreamingDeduplicate", marked(), operator=1)
+    assert mixes_state(node("Union", bars(0), node("Project", once)))
+    assert not mixes_state(node("Union", bars(0), bars(1)))
+    assert not mixes_state(bars(0, node("Exchange", once))), "that is another stage"
+    assert mixes_state(bars(0, once)), "both have the same partitions"
+    assert not mixes_state(once)

@@ -19,7 +19,7 @@ from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
 from seamark.spark.computation import Operator, operators_of, python_functions
 from seamark.spark.executed_plan import PlanOperator
-from seamark.spark.expected_operators import AGGREGATION, operators_to_run, optimized
+from seamark.spark.expected_operators import operators_to_run, optimized
 from seamark.spark.plan import (
     Sources,
     WatermarkInfo,
@@ -85,12 +85,6 @@ class Compiled:
     def is_stateful(self) -> bool:
         """Whether anything keeps state."""
         return bool(self.operators)
-
-    @property
-    def mixes_state(self) -> bool:
-        """Whether there is an aggregation, and state of another kind beside it."""
-        kinds = {kind for each in self.branches for kind in stateful_operators(analyzed(each.df))}
-        return AGGREGATION in kinds and len(kinds) > 1
 
     def operators_to_run(self, output_mode: str) -> list[PlanOperator]:
         """The stateful operators that every plan of the query must have."""

@@ -146,7 +146,8 @@ class Coordinator:
                 store_plan(self._store, epoch, self.lineage, self._settings.store_timeout)
         try:
             with epoch.step(Step.WRITE, on_step), self._time_limit():
-                self._crew.stage(batch, epoch, already, self._check_claim)
+                apart = self._running().mixes_state
+                self._crew.stage(batch, epoch, already, self._check_claim, apart=apart)
             with epoch.step(Step.PREPARE, on_step):
                 committables = self._crew.prepare(already)
             with epoch.step(Step.CAPTURE, on_step):

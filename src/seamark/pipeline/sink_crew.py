@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from seamark.pipeline.patience import patiently
 from seamark.pipeline.settings import Settings, Step
 from seamark.sinks.contract import Committable
 from seamark.spark.failures import is_of_spark
+from seamark.spark.versions import is_local, may_mix_state_in_a_task
 from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ class SinkCrew:
         self._compiled = compiled
         self._settings = settings
         self._metrics = metrics
-        self._mixes_state = compiled.mixes_state
         self._pool = ThreadPoolExecutor(max(4, len(compiled.outputs)), "seamark-sink")
 
     @property
@@ -99,30 +99,39 @@ class SinkCrew:
         epoch: EpochRun,
         without: set[str],
         check_claim: Callable[[], None],
+        *,
+        apart: bool = False,
     ) -> None:
         """Have every sink write its rows aside. The batch is read in full, and planned once.
 
         Sinks in ``without`` show the epoch already; their rows are read and dropped. The claim is
-        checked right before a sink changes its target.
+        checked right before a sink changes its target. ``apart`` tells that tasks which compute
+        several partitions of the batch would write different kinds of state.
         """
         wanted = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
-        batch = self._narrowed(batch)
-        if len(wanted) == 1 == len(self.outputs) and wanted[0][1].sink.consumes_all:
-            # as a job written by hand: nothing is kept that is needed only once
-            self._stage_one(batch, wanted[0][1], epoch, check_claim)
-            return
+        apart = apart and not may_mix_state_in_a_task(batch.sparkSession)
+        if not apart:
+            batch = self._narrowed(batch)
+            if len(wanted) == 1 == len(self.outputs) and wanted[0][1].sink.consumes_all:
+                # as a job written by hand: nothing is kept that is needed only once
+                self._stage_one(batch, wanted[0][1], epoch, check_claim)
+                return
         batch = batch.persist()
         try:
-            if not any(
-                output.sink.consumes_all and self._compiled.reads_every_row(number)
-                for number, output in wanted
-            ):
+            if apart or not self._is_read_in_full(wanted):
                 batch.count()  # Spark cannot load a state of which it has not seen every partition
+            computed = self._narrowed(batch) if apart else batch
             for number, output in wanted:
-                rows = self._compiled.rows_of(batch, number)
+                rows = self._compiled.rows_of(computed, number)
                 self._stage_one(rows, output, epoch, check_claim)
         finally:
             batch.unpersist()
+
+    def _is_read_in_full(self, outputs: Iterable[tuple[int, Output]]) -> bool:
+        return any(
+            output.sink.consumes_all and self._compiled.reads_every_row(number)
+            for number, output in outputs
+        )
 
     def _stage_one(
         self, rows: DataFrame, output: Output, epoch: EpochRun, check_claim: Callable[[], None]
@@ -133,11 +142,7 @@ class SinkCrew:
             output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
 
     def _narrowed(self, batch: DataFrame) -> DataFrame:
-        from seamark.spark.versions import is_local, may_mix_state_in_a_task
-
         spark, wanted = batch.sparkSession, self._settings.coalesce
-        if self._mixes_state and not may_mix_state_in_a_task(spark):
-            return batch
         if wanted == "auto":
             # on a cluster a task that holds many state partitions would have to redo them all
             wanted = spark.sparkContext.defaultParallelism if is_local(spark) else None

@@ -105,6 +105,19 @@ def lowest_marked(plan: PlanNode) -> frozenset[int]:
     )
 
 
+def mixes_state(plan: PlanNode) -> bool:
+    """Whether the last stage writes state of an aggregation, and of something else."""
+    kinds = {_KINDS.get(node.name) for node in _last_stage(plan) if node.operator is not None}
+    return "aggregation" in kinds and len(kinds) > 1
+
+
+def _last_stage(plan: PlanNode) -> Iterator[PlanNode]:
+    yield plan
+    for child in plan.children:
+        if not child.name.endswith("Exchange"):
+            yield from _last_stage(child)
+
+
 def _executed(plan: PlanNode) -> Iterator[PlanNode]:
     """The nodes that run: not those behind a reused exchange."""
     yield plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from seamark.spark.definitions import each
 from seamark.spark.executed_plan import WATERMARK, PlanOperator
@@ -10,8 +10,6 @@ from seamark.spark.plan import analyzed, stateful_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-AGGREGATION: Final = "aggregation"
 
 
 def optimized(df: DataFrame) -> Any:
@@ -31,7 +29,11 @@ def _operators_below(plan: Any, output_mode: str) -> tuple[list[PlanOperator], b
     found = [operator for operators, _ in below for operator in operators]
     marked = any(mark for _, mark in below)
     kind = stateful_kind(plan)
-    if kind == "limit" and output_mode != "append" and any(op.kind == AGGREGATION for op in found):
+    if (
+        kind == "limit"
+        and output_mode != "append"
+        and any(op.kind == "aggregation" for op in found)
+    ):
         kind = None  # a limit of the whole result counts anew in every epoch
     if kind is not None:
         found.append(PlanOperator(kind, marked))

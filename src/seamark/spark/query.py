@@ -16,6 +16,7 @@ from seamark.spark.executed_plan import (
     PlanNode,
     PlanOperator,
     lowest_marked,
+    mixes_state,
     require_declared,
 )
 from seamark.spark.logs import StateIds, commit_text
@@ -66,6 +67,8 @@ class RunningQuery:
         self._operators = operators
         self._leaves = 0
         self._marked: frozenset[int] = frozenset()
+        self.mixes_state = False
+        """Whether a task that computes several partitions would write different kinds of state."""
         self._writer: Any = None
         self._ways: list[Way] = []
 
@@ -86,6 +89,7 @@ class RunningQuery:
             require_declared(shape, self._operators, epoch)
             self._leaves = int(leaves.size())
             self._marked = lowest_marked(shape)
+            self.mixes_state = mixes_state(shape)
         if self._marked:
             self._require_watermark(plan, epoch, watermark)
 
