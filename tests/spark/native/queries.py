@@ -16,8 +16,10 @@ from tests.pipeline.workloads import (
     deduplicated,
     doubled,
     orders,
+    pandas_state,
     payments,
     provider_of,
+    sessions,
     settings_of,
     transformed_state,
     windowed,
@@ -136,6 +138,31 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+_STATE_FORMAT_1: Final = {
+    "spark.sql.streaming.aggregation.stateFormatVersion": "1",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "1",
+}
+
+AGED_KINDS: Final[Mapping[str, Kind]] = {
+    "counted in format 1": Kind(_counted, mode="update", settings=_STATE_FORMAT_1),
+    "counted in format 2": Kind(_counted, mode="update"),
+    "counted by RocksDB": Kind(_counted, "rocksdb", "update"),
+    "windowed by changelogs": Kind(
+        lambda spark, folder: windowed(orders(spark, folder)), "rocksdb-changelog"
+    ),
+    "without a key": Kind(_total, mode="update"),
+    "deduplicated": Kind(lambda spark, folder: deduplicated(orders(spark, folder))),
+    "joined in format 2": Kind(_joined),
+    "sessions": Kind(lambda spark, folder: sessions(orders(spark, folder))),
+    "groups in format 1": Kind(
+        lambda spark, folder: pandas_state(orders(spark, folder)), settings=_STATE_FORMAT_1
+    ),
+    "groups in format 2": Kind(lambda spark, folder: pandas_state(orders(spark, folder))),
+    "limited": Kind(lambda spark, folder: orders(spark, folder).limit(340)),
+}
+"""Queries whose directories are made to look like those of an older Spark."""
+
+
 @contextmanager
 def started(
     spark: SparkSession,
@@ -153,7 +180,7 @@ def started(
 
     With more than one action a batch, Spark writes its state more than once.
     """
-    chosen = KINDS[kind]
+    chosen = KINDS[kind] if kind in KINDS else AGED_KINDS[kind]
     out.mkdir(parents=True, exist_ok=True)
 
     def keep(rows: DataFrame, batch: int) -> None:
