@@ -12,7 +12,7 @@ import json
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from seamark.spark.native.logs.sink_log import rewound
 from seamark.spark.native.logs.source_log import entries_up_to, log_problems
 from seamark.spark.native.places.directory import FileEntry, Tree
 from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.state.data import lineage_of, read_changes
+from seamark.spark.native.state.data import lineage_of, read_changes, same_state
 from seamark.spark.native.state.lz4_blocks import NotDecodable
 from seamark.spark.native.state.rocksdb_zip import zip_problems
 from seamark.spark.operators import StatefulOperator
@@ -122,6 +122,37 @@ def test_a_large_state_file_that_compresses_well_is_still_read() -> None:
     row = struct.pack(">i", 16) + bytes(16) + struct.pack(">i", 80) + bytes(range(80))
     plain = row * 50_000 + struct.pack(">i", -1)
     assert len(read_changes(lz4_file(plain))) == 50_000
+
+
+def _row(key: int, value: bytes) -> bytes:
+    return struct.pack(">iqi", 8, key, len(value)) + value
+
+
+_END = struct.pack(">i", -1)
+
+
+def test_a_snapshot_and_its_changes_are_not_all_unpacked_to_be_compared() -> None:
+    value = bytes(15 * limits.MIB)
+    deltas = [lz4_file(_row(number, value) + _END) for number in range(20)]
+    with bounded_memory(), pytest.raises(NotDecodable, match="not compared"):
+        same_state(lz4_file(_END), deltas)
+    assert same_state(lz4_file(_row(1, value) + _END), deltas[1:2])
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_small_files_of_very_many_records_are_not_all_read(tmp_path: Path, is_torn: bool) -> None:
+    make_copy(tmp_path, 3)
+    file = lz4_file(bytes(8) * 400_000 + (b"" if is_torn else _END))
+    for number in range(30):
+        folder = tmp_path / f"state/0/{number}"
+        folder.mkdir(exist_ok=True)
+        for version in (1, 2, 3):
+            (folder / f"{version}.delta").write_bytes(file)
+    for batch in range(3):
+        offsets = tmp_path / f"offsets/{batch}"
+        offsets.write_text(offsets.read_text().replace('"2"', '"30"'))
+    with bounded_memory():
+        assert looked_at(tmp_path).unread >= 85
 
 
 def test_the_lineage_of_a_changelog_is_read_however_large_the_rest_is() -> None:
@@ -295,6 +326,39 @@ def test_an_operator_with_very_many_stores_is_damage(tmp_path: Path) -> None:
     file.write_text(f"v1\n{json.dumps(told)}")
     with pytest.raises(DamageError, match="10000 stores"):
         batch_at(Tree.of(LocalDirectory(tmp_path)), 2)
+
+
+def test_stores_without_a_folder_are_counted_over_all_operators(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path, 3)
+    for batch in range(3):
+        text = copy.read_text(f"offsets/{batch}") or ""
+        copy.write(f"offsets/{batch}", text.replace('"2"', '"1000000"').encode())
+    for number in range(1, 300):
+        (tmp_path / f"state/{number}").mkdir()
+    tree = Tree.of(LocalDirectory(tmp_path))
+    with bounded_memory():
+        assert len(list(needs_of(tree, 2))) <= limits.MOST_ABSENT_STORES + 2
+        looked_at(tmp_path)
+
+
+def test_the_logs_of_many_sources_are_each_listed_a_few_times(tmp_path: Path) -> None:
+    make_copy(tmp_path, 3)
+    for number in range(1, 100):
+        folder = tmp_path / f"sources/{number}"
+        folder.mkdir()
+        (folder / "0").write_text(source_entry(0))
+    directory = LocalDirectory(tmp_path)
+    tree = _CountingTree(directory, directory.listing())
+    batch_at(tree, 2)
+    assert tree.listed < 10 * 100
+
+
+class _CountingTree(Tree):
+    listed = 0
+
+    def names(self, folder: str) -> Collection[str]:
+        self.listed += folder.startswith("sources/")
+        return super().names(folder)
 
 
 # packs and partitioned state

@@ -21,6 +21,10 @@ UNPACKED_FLOOR: Final = 32 * MIB
 UNPACKED_RATIO: Final = 32
 """A compressed state file is unpacked up to the floor, or this many times its size if larger."""
 
+COMPARED_FLOOR: Final = 64 * MIB
+"""A snapshot is compared with the changes before it if all of their rows take no more than this, or
+:data:`UNPACKED_RATIO` times their stored size if that is larger."""
+
 RECORDS_FLOOR: Final = 500_000
 BYTES_PER_RECORD: Final = 8
 """A state file may hold the floor of records, and one more for each of these stored bytes."""
@@ -36,7 +40,7 @@ MOST_MISSING_TOLD: Final = 100
 """Missing files of one snapshot that are named one by one."""
 
 MOST_ABSENT_STORES: Final = 1_000
-"""State stores of one operator that are looked for although they have no folder."""
+"""State stores of a directory that are looked for although they have no folder."""
 
 MOST_STORE_NAMES: Final = 100
 """Stores of one operator in each partition. A join has four."""
@@ -75,6 +79,11 @@ def largest_unpacked(stored: int) -> int:
 def most_records(stored: int) -> int:
     """How many records a state file of that size may hold."""
     return RECORDS_FLOOR + stored // BYTES_PER_RECORD
+
+
+def most_compared(stored: int) -> int:
+    """How many bytes the rows of a snapshot and its changes may have, to be compared."""
+    return max(COMPARED_FLOOR, UNPACKED_RATIO * stored)
 
 
 def shrinks_too_much(plain: int, stored: int) -> bool:

@@ -83,9 +83,12 @@ class CheckpointFiles(ABC):
         return [
             f"sources/{folder}/{name}"
             for folder in sorted(self.names("sources"))
-            for name in self.names(f"sources/{folder}")
-            if _SOURCE_ENTRY.fullmatch(name)
+            for name in self.source_entry_names(folder)
         ]
+
+    def source_entry_names(self, folder: str) -> list[str]:
+        """The entries of one source's log, by their names in its folder below ``sources``."""
+        return [name for name in self.names(f"sources/{folder}") if _SOURCE_ENTRY.fullmatch(name)]
 
     # state
 

@@ -113,17 +113,18 @@ def stores_of(
     """
     operators = files.operators()
     most = pinned or max((operator.partitions for operator in operators), default=0)
+    absent = 0
     for noted in operators:
         operator = noted._replace(partitions=most)
         partitions = len(ids[operator.number]) if ids and operator.number in ids else None
         if partitions is None:
             partitions = 1 if has_one_partition(files, operator) else operator.partitions
         really = operator._replace(partitions=partitions)
-        absent = 0
         for folder in really.folders():
-            absent += not files.has_folder(folder.path)
-            if absent > limits.MOST_ABSENT_STORES:
-                break  # a number that somebody has noted is no reason to count up to it
+            if not files.has_folder(folder.path):
+                absent += 1
+                if absent > limits.MOST_ABSENT_STORES:
+                    break  # a number that somebody has noted is no reason to count up to it
             yield really, folder
 
 

@@ -351,7 +351,10 @@ def test_a_directory_on_s3_takes_one_listing_and_each_file_once(
     s3: ObjectServer, tmp_path: Path
 ) -> None:
     there = open_directory(s3.new_url("jobs/ck"), s3.storage_options)
-    for file in (path for path in make_checksummed_twin(tmp_path).rglob("*") if path.is_file()):
+    # in the order in which Spark writes them: the server notes when each one came
+    for file in sorted(
+        path for path in make_checksummed_twin(tmp_path).rglob("*") if path.is_file()
+    ):
         there.write(str(file.relative_to(tmp_path)), file.read_bytes())
     counting = Counting(there)
     found = inspect(counting)

@@ -246,7 +246,7 @@ def _newest_entries(files: CheckpointFiles) -> Newest:
 
 def _newest_entry(files: CheckpointFiles, folder: str) -> int | None:
     """The last entry of a file source's log; None for what another kind of source keeps."""
-    entries = [path.rsplit("/", 1)[1] for path in _entries_in(files, f"sources/{folder}")]
+    entries = files.source_entry_names(folder)
     if not entries:
         return None
     newest = max(entries, key=lambda name: int(name.partition(".")[0]))
@@ -292,7 +292,7 @@ def source_entries(files: CheckpointFiles, positions: Mapping[str, int | None]) 
     for folder in files.names("sources"):
         at = positions.get(folder)
         here = f"sources/{folder}"
-        names = [path.rsplit("/", 1)[1] for path in _entries_in(files, here)]
+        names = files.source_entry_names(folder)
         # sources other than Spark's own may keep anything there
         others = set(files.files_below(here)).difference(f"{here}/{name}" for name in names)
         if at is None:
@@ -308,10 +308,6 @@ def source_entries(files: CheckpointFiles, positions: Mapping[str, int | None]) 
             f"{here}/{name}": text.encode() for name, text in entries_up_to(names, at, read).items()
         }
     return found
-
-
-def _entries_in(files: CheckpointFiles, folder: str) -> list[str]:
-    return [path for path in files.source_entries() if path.startswith(f"{folder}/")]
 
 
 def planned_after(

@@ -6,17 +6,20 @@ Small files are read by default, up to a limit in all; everything with ``read_da
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
+from seamark import limits
 from seamark.errors import DamageError
 from seamark.spark.native.inspect.findings import Code, Finding, damage, warning
 from seamark.spark.native.inspect.seen import Seen
 from seamark.spark.native.inspect.state import CANNOT_LOAD, State, Store
 from seamark.spark.native.state.checksums import hadoop_crc_matches, spark_crc_matches
 from seamark.spark.native.state.data import Change, read_changes
-from seamark.spark.native.state.lz4_blocks import NOT_STATE, NotDecodable
+from seamark.spark.native.state.lz4_blocks import NOT_STATE, NotDecodable, claimed_size
 from seamark.spark.native.state.rocksdb_zip import sst_sizes
 from seamark.spark.state_files import parse_state_file
 
@@ -53,6 +56,8 @@ class _One:
     findings: tuple[Finding, ...] = ()
     keys: frozenset[int] = frozenset()
     """Hashes of the keys that it puts."""
+    is_unread: bool = False
+    """Whether its rows were not looked at, because others had too many."""
 
 
 def read_state(
@@ -68,6 +73,9 @@ def read_state(
     needed = {path for paths in state.needed.values() for path in paths}
     chosen = _chosen(seen, state, needed, read_data, learned)
     knows_codec = conf.get(_CODEC, "") in ("lz4", "zstd", "snappy", "lzf")
+    records, most = 0, limits.most_records(seen.size_of(chosen))
+    # the rows of one file at a time: a small file may hold very many
+    turn: AbstractContextManager[object] = nullcontext() if read_data else threading.Lock()
 
     def one(path: str) -> _One:
         data = seen.data(path)
@@ -80,10 +88,17 @@ def read_state(
         digest = hashlib.sha256(data).digest()
         if chosen[path] is None:
             return _One(path, digest, _has_no_rows(path, data), tuple(found))
-        changes, is_void, problem = _rows(path, data, is_needed, knows_codec)
+        nonlocal records
+        with turn:
+            if records > most and not read_data:
+                return _One(path, findings=tuple(found), is_unread=True)
+            changes, is_void, problem = _rows(path, data, is_needed, knows_codec)
+            # what cannot be read has taken its time as well
+            records += len(changes) or min(claimed_size(data) // 8, limits.most_records(len(data)))
+            # what is removed may be named behind a checksum
+            keys = frozenset(hash(c.key) for c in changes if c.value is not None and is_needed)
+            del changes
         found += [problem] if problem is not None else []
-        # what is removed may be named behind a checksum
-        keys = frozenset(hash(c.key) for c in changes if c.value is not None and is_needed)
         return _One(path, digest, is_void, tuple(found), keys)
 
     owners: dict[tuple[int, str], dict[int, int]] = {}
@@ -94,6 +109,7 @@ def read_state(
         if told.is_void is not None:
             learned.is_void[told.path] = told.is_void
         learned.findings += told.findings
+        learned.unread += told.is_unread
         if (store := chosen[told.path]) is not None:
             _note_owners(owners, two, store, told)
     learned.findings += [_two_owners(op, *where) for (op, _), where in sorted(two.items())]

@@ -113,6 +113,11 @@ def applied(
     adds to a value, which only RocksDB can do.
     """
     state = dict(base)
+    _apply(state, changes, row_checksums)
+    return state
+
+
+def _apply(state: dict[bytes, bytes], changes: Iterable[Change], row_checksums: bool) -> None:
     for key, value, merge in changes:
         if merge:
             raise NotDecodable("a value is added to others by a rule of RocksDB")
@@ -120,7 +125,6 @@ def applied(
             state.pop(key[4:] if row_checksums else key, None)
         else:
             state[key] = value if row_checksums else _whole_words(value)
-    return state
 
 
 def same_state(
@@ -134,12 +138,20 @@ def same_state(
 
     ``base`` is the earlier ``U.snapshot``, None for the empty state of version 0; ``deltas`` are
     the files U+1 … V in that order. False exposes a snapshot that an abandoned history left
-    behind, or a delta in the place of another: Spark notices neither.
+    behind, or a delta in the place of another: Spark notices neither. :class:`NotDecodable` when
+    the rows take too much memory for the size of the files.
     """
     found = read_snapshot(snapshot, row_checksums=row_checksums)
     state = {} if base is None else read_snapshot(base, row_checksums=row_checksums)
+    stored = len(snapshot) + len(base or b"")
+    plain = sum(len(key) + len(value) for each in (found, state) for key, value in each.items())
     for delta in deltas:
-        state = applied(state, read_changes(delta), row_checksums=row_checksums)
+        changes = read_changes(delta)
+        stored += len(delta)
+        plain += sum(len(change.key) + len(change.value or b"") for change in changes)
+        if plain > limits.most_compared(stored):
+            raise NotDecodable(f"its rows are not compared: {stored} bytes hold {plain} of them")
+        _apply(state, changes, row_checksums)
     return state == found
 
 

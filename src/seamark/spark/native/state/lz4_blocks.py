@@ -79,6 +79,15 @@ def unpacked_head(data: bytes, size: int) -> bytes:
     return head
 
 
+def claimed_size(data: bytes) -> int:
+    """How many bytes the blocks of a file say they hold; nothing is unpacked."""
+    size = at = 0
+    while data.startswith(_MAGIC, at) and len(data) - at >= _BLOCK.size:
+        _, _, stored, plain, _ = _BLOCK.unpack_from(data, at)
+        size, at = size + plain, at + _BLOCK.size + stored
+    return size
+
+
 def blocks(data: bytes) -> Iterator[bytes]:
     """The same bytes, one block after the other."""
     codec = codec_of(data)
