@@ -124,3 +124,10 @@ def test_a_commit_is_written_as_spark_writes_it_and_read_back() -> None:
 def test_a_torn_commit_is_damage(text: str) -> None:
     with pytest.raises(DamageError):
         parse_commit(text)
+
+
+@pytest.mark.parametrize("ids", ["5", "null", "[7]", '["ab"]', "[[1]]", "[null]", '{"0":[]}'])
+def test_a_commit_whose_state_ids_are_none_is_damage(ids: str) -> None:
+    text = f'v2\n{{"nextBatchWatermarkMs":0,"stateUniqueIds":{{"0":{ids}}}}}'
+    with pytest.raises(DamageError, match="ids of its state files"):
+        parse_commit(text)

@@ -188,6 +188,14 @@ def parse_commit(text: str) -> tuple[int, CommitIds | None]:
             raise ValueError(f"it begins with {head[:20]!r}")
         ids = fields.get("stateUniqueIds")
         parsed = None if ids is None else {int(op): parts for op, parts in ids.items()}
+        if parsed and not all(map(_are_ids, parsed.values())):
+            raise ValueError("the ids of its state files cannot be read")
         return int(fields.get("nextBatchWatermarkMs", 0)), parsed or None
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamageError(f"not an entry of Spark's commit log: {error}") from None
+
+
+def _are_ids(parts: object) -> bool:
+    return isinstance(parts, list) and all(
+        isinstance(stores, list) and all(isinstance(uid, str) for uid in stores) for stores in parts
+    )

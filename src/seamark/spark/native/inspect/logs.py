@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from seamark.errors import DamageError
 from seamark.spark.logs import CommitIds, OffsetLogEntry, log_offset, parse_commit, parse_offsets
@@ -157,18 +157,9 @@ def _is_whole(line: str) -> bool:
 def parsed_commit(text: str) -> CommitIds | None:
     """The ids of the state files that a commit names; :class:`DamageError` when it is none."""
     try:
-        _, ids = parse_commit(text)
+        return parse_commit(text)[1]
     except TROUBLE as error:
         raise DamageError(f"it cannot be read: {error}") from None
-    if ids is not None and not all(_are_ids(parts) for parts in ids.values()):
-        raise DamageError("the ids of its state files cannot be read")
-    return ids
-
-
-def _are_ids(parts: Any) -> bool:
-    return isinstance(parts, list) and all(
-        isinstance(stores, list) and all(isinstance(uid, str) for uid in stores) for stores in parts
-    )
 
 
 def _unreadable(seen: Seen, code: Code, number: int, why: str, needed: bool) -> Finding:
