@@ -67,7 +67,10 @@ def _twice_windowed(df: DataFrame, _: Streams) -> DataFrame:
     from pyspark.sql import functions as f
 
     grouped = df.groupBy(f.window("window", "40 seconds"))
-    return grouped.agg(f.max("k").alias("k"), f.count("*").alias("n"), f.sum("sum").alias("sum"))
+    # every aggregate below is used: else Spark removes an outer join with its watermark, and waits
+    return grouped.agg(
+        f.max("k").alias("k"), f.count("*").alias("n"), f.sum(f.expr("sum * n")).alias("sum")
+    )
 
 
 def _sessions(df: DataFrame, _: Streams) -> DataFrame:
@@ -164,7 +167,7 @@ ABOVE: Final[Mapping[str, Build]] = {"again": _twice_windowed}
 
 TAILS: Final[Mapping[str, Build]] = {
     "some": lambda df, _: df.where("k <> 2"),
-    "picked": lambda df, _: df.drop("v", "sum"),
+    "picked": lambda df, _: df.drop("v", "n"),
     "made": lambda df, _: df.selectExpr("*", "k * 10 AS ten").where("ten < 35"),
     "table": _with_table,
     "named": lambda df, _: df.alias("x").selectExpr("x.*", "x.k IS NULL AS lost"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as f
 
 from seamark import Pipeline
 from seamark.errors import RefusedError
@@ -63,8 +64,6 @@ def bars_four_ways(source: DataFrame) -> Mapping[str, DataFrame]:
 
 
 def counted_after_deduplication(source: DataFrame) -> Mapping[str, DataFrame]:
-    from pyspark.sql import functions as f
-
     single = deduplicated(source)
     sums = single.groupBy(f.window("t", "20 seconds"), "k", "id").agg(f.sum("v").alias("sum"))
     return {"a": single, "b": sums}
@@ -149,6 +148,27 @@ def test_a_function_that_makes_spark_reuse_exchanges_stops_the_next_epoch(
         assert [epoch for _, epoch in store.list()] == [1]
 
 
+def test_an_output_that_would_hold_back_the_watermark_of_all_is_refused(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    p = Pipeline("shared", tmp_path / "store")
+    marked = p.source("orders", orders(spark, folder)).withWatermark("t", "10 seconds")
+    paid = p.source("payments", workloads.payments(spark, folder)).withWatermark("pt", "1 minute")
+    near = "id = order AND pt >= t - INTERVAL 1 MINUTE AND pt <= t + INTERVAL 1 MINUTE"
+    both = marked.join(paid, f.expr(near), "leftOuter")
+    # only the groups are read, so that Spark needs no join: and leaves it out with its watermark
+    groups = both.groupBy(f.window("t", "20 seconds"), "k").count().select("window", "k")
+    p.sink("a", windowed_by_key(marked), FileSink(tmp_path / "a"))
+    p.sink("b", groups, FileSink(tmp_path / "b"))
+    with pytest.raises(RefusedError, match="the watermark on pt of payments"):
+        p.run()
+    assert not rows_in(tmp_path / "a")
+
+
+def windowed_by_key(marked: DataFrame) -> DataFrame:
+    return marked.groupBy(f.window("t", "20 seconds"), "k").count()
+
+
 def test_a_sink_that_is_added_to_state_that_is_there_gets_all_that_comes_out_of_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -181,7 +201,6 @@ def shared_by(spark: SparkSession, folder: Path, outputs: Outputs) -> list[tuple
 def test_only_what_looks_at_one_row_at_a_time_is_left_to_the_batch(
     spark: SparkSession, folder: Path
 ) -> None:
-    from pyspark.sql import functions as f
     from pyspark.sql.types import LongType
 
     plus_one = f.udf(lambda n: n + 1, LongType())

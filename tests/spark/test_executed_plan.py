@@ -12,6 +12,7 @@ from seamark.spark.executed_plan import (
     lowest_marked,
     mixes_state,
     require_declared,
+    require_watermarks,
 )
 
 BARS = PlanOperator("aggregation", has_watermark=True)
@@ -83,3 +84,12 @@ def test_only_state_that_one_task_would_write_counts_as_mixed() -> None:
     assert not mixes_state(bars(0, node("Exchange", once))), "that is another stage"
     assert mixes_state(bars(0, once)), "both have the same partitions"
     assert not mixes_state(once)
+
+
+def test_a_watermark_that_is_declared_and_not_in_the_plan_is_refused() -> None:
+    plan = bars(0, node("Exchange", PlanNode("EventTimeWatermark", mark="a")))
+    require_watermarks(plan, {"a": "t of orders"}, epoch=1)
+    require_watermarks(node("Scan json"), {"a": "t of orders"}, epoch=1)
+    with pytest.raises(RefusedError, match="never move") as refused:
+        require_watermarks(plan, {"a": "t of orders", "b": "pt of payments"}, epoch=1)
+    assert "the watermark on pt of payments" in str(refused.value)

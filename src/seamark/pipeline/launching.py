@@ -197,7 +197,16 @@ class Launcher:
                 raise refused(error) from error
         format_2 = self._is_format_2(recovered)
         coordinator.attach(
-            RunningQuery(self._spark, query, format_2=format_2, operators=self._operators)
+            RunningQuery(
+                self._spark,
+                query,
+                format_2=format_2,
+                operators=self._operators,
+                watermarks={
+                    mark.node_id: f"{mark.column} of {', '.join(mark.sources)}"
+                    for mark in self._compiled.watermarks
+                },
+            )
         )
         return query
 

@@ -43,6 +43,8 @@ class PlanNode:
     children: tuple[PlanNode, ...] = ()
     operator: int | None = None
     """The number of the operator, for a node that writes state."""
+    mark: str | None = None
+    """The id of a ``withWatermark``."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,24 @@ def require_declared(plan: PlanNode, declared: Iterable[PlanOperator], epoch: in
             hint="Nothing was written. Leave spark.sql.exchange.reuse to the pipeline: a function "
             "that is called with a batch must not turn it on in the batch's session. If nobody "
             "does, please report this with the output of explain().",
+        )
+
+
+def require_watermarks(plan: PlanNode, declared: Mapping[str, str], epoch: int) -> None:
+    """:class:`RefusedError` when a plan lacks a ``withWatermark`` of the query.
+
+    Spark waits for rows of each that was declared, also when its optimizer has removed one together
+    with a join whose other side nobody reads. Then the watermark of the whole query never moves.
+    """
+    found = {node.mark for node in _all(plan)}
+    gone = [words for mark, words in declared.items() if mark not in found]
+    if gone and found != {None}:
+        raise RefusedError(
+            f"epoch {epoch}: the watermark would never move, and rows would be kept for ever",
+            where=f"Spark's optimizer has removed the watermark on {', '.join(gone)}: nothing that "
+            "is computed there is used, and Spark still waits for it",
+            hint="Nothing was written. Leave out the join or union that brings it in, or use what "
+            "it computes.",
         )
 
 

@@ -13,11 +13,13 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from seamark.errors import RefusedError, SeamarkError
 from seamark.spark.executed_plan import (
     REUSED,
+    WATERMARK,
     PlanNode,
     PlanOperator,
     lowest_marked,
     mixes_state,
     require_declared,
+    require_watermarks,
 )
 from seamark.spark.logs import StateIds, commit_text
 
@@ -44,6 +46,8 @@ _HIDDEN: Final[Mapping[str, Callable[[Any], Any]]] = {
 _HIDING: Final = (REUSED, "AdaptiveSparkPlan", "QueryStage")
 """What such leaves are called in a plan's text. A cached table is always one: it is static."""
 
+_POLICY: Final = "spark.sql.streaming.multipleWatermarkPolicy"
+
 _MARK: Final = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
 
 
@@ -57,6 +61,7 @@ class RunningQuery:
         *,
         format_2: bool,
         operators: Sequence[PlanOperator],
+        watermarks: Mapping[str, str],
     ) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         wrapper: Any = query._jsq
@@ -65,6 +70,7 @@ class RunningQuery:
         self._context = spark.sparkContext
         self._format_2 = format_2
         self._operators = operators
+        self._watermarks = watermarks
         self._leaves = 0
         self._marked: frozenset[int] = frozenset()
         self.mixes_state = False
@@ -87,6 +93,8 @@ class RunningQuery:
         if not same or not self._still_there(plan):
             shape = self._shape(plan)
             require_declared(shape, self._operators, epoch)
+            if self._operators and self._takes_the_slowest():
+                require_watermarks(shape, self._watermarks, epoch)
             self._leaves = int(leaves.size())
             self._marked = lowest_marked(shape)
             self.mixes_state = mixes_state(shape)
@@ -107,6 +115,11 @@ class RunningQuery:
                     hint="Nothing was written. Please report this with the output of explain().",
                 )
 
+    def _takes_the_slowest(self) -> bool:
+        """Whether the slowest watermark is that of the query, which is Spark's default."""
+        conf = self._execution.lastExecution().sparkSession().conf()
+        return str(conf.get(_POLICY)) == "min"
+
     def _still_there(self, plan: Any) -> bool:
         ways = self._ways
         return len(self._state_writers(plan)) == len(self._operators) and self._ways == ways
@@ -122,7 +135,9 @@ class RunningQuery:
             below = [] if inner is None else [self._shape(inner(plan))]
         writes = bool(self._writer.isInstance(plan))
         number = int(plan.getStateInfo().operatorId()) if writes else None
-        return PlanNode(str(plan.nodeName()), tuple(below), number)
+        name = str(plan.nodeName())
+        mark = str(plan.nodeId().toString()) if name == WATERMARK else None
+        return PlanNode(name, tuple(below), number, mark)
 
     def next_commit(self) -> tuple[str, int, StateIds | None]:
         """(text of ``commits/N``, next watermark, state ids), after the batch's last action.
