@@ -166,6 +166,6 @@ def test_any_outputs_together_show_what_they_show_alone(
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         if why:
             failed.append(f"{chosen}: {why}")
-        print(f"{'failed' if why else 'ok'} {chosen}", flush=True)  # noqa: T201 - shown by -rP
+        print(f"{'failed' if why else 'ok'} {chosen} {why}", flush=True)  # noqa: T201 - shown by -rP
         shutil.rmtree(tmp_path / "case", ignore_errors=True)
     assert not failed, f"with {SEED}={seed}:\n" + "\n".join(failed)

@@ -24,8 +24,6 @@ from tests.pipeline.workloads import deduplicated, orders, rows_in, windowed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.warm
-
 Outputs = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
 
 
@@ -74,6 +72,7 @@ def operators_in(root: Path) -> list[str]:
     return sorted(path.name for path in root.glob("store/working/*/state/*"))
 
 
+@pytest.mark.warm
 def test_outputs_of_one_aggregation_share_its_state_and_each_gets_its_rows(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +93,7 @@ def test_outputs_of_one_aggregation_share_its_state_and_each_gets_its_rows(
     assert operators_in(tmp_path) == ["0"]
 
 
+@pytest.mark.warm
 def test_outputs_with_a_state_of_their_own_have_the_same_rows_whatever_the_session_says(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -110,6 +110,7 @@ def test_outputs_with_a_state_of_their_own_have_the_same_rows_whatever_the_sessi
     assert again.report.chosen_id is not None
 
 
+@pytest.mark.spark
 def test_an_output_and_an_aggregation_of_it_are_both_complete(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_an_output_and_an_aggregation_of_it_are_both_complete(
     assert rows_in(tmp_path / "b").total() == 120, "the last row's window is still open"
 
 
+@pytest.mark.warm
 def test_an_epoch_whose_plan_reuses_a_stateful_input_is_refused_before_anything_is_written(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +133,7 @@ def test_an_epoch_whose_plan_reuses_a_stateful_input_is_refused_before_anything_
     assert not any(rows_in(tmp_path / sink) for sink in "ab")
 
 
+@pytest.mark.spark
 def test_a_function_that_makes_spark_reuse_exchanges_stops_the_next_epoch(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ def test_a_function_that_makes_spark_reuse_exchanges_stops_the_next_epoch(
         assert [epoch for _, epoch in store.list()] == [1]
 
 
+@pytest.mark.warm
 def test_an_output_that_would_hold_back_the_watermark_of_all_is_refused(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -169,6 +173,7 @@ def windowed_by_key(marked: DataFrame) -> DataFrame:
     return marked.groupBy(f.window("t", "20 seconds"), "k").count()
 
 
+@pytest.mark.spark
 def test_a_sink_that_is_added_to_state_that_is_there_gets_all_that_comes_out_of_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -198,6 +203,7 @@ def shared_by(spark: SparkSession, folder: Path, outputs: Outputs) -> list[tuple
     return [branch.outputs for branch in compile_outputs(made, sources).branches]
 
 
+@pytest.mark.warm
 def test_only_what_looks_at_one_row_at_a_time_is_left_to_the_batch(
     spark: SparkSession, folder: Path
 ) -> None:
