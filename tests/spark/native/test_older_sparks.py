@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark import open_store
+from seamark.errors import RefusedError
 from seamark.spark.native.inspect.inspection import inspect
+from seamark.spark.native.places.directory import Tree
 from seamark.spark.native.places.local import LocalDirectory
 from seamark.spark.native.restoring import restore_directory
 from seamark.spark.native.snapshot.taking import take_snapshot
+from seamark.spark.native.state.choice import Asked, choose
+from seamark.spark.native.state.rows import state_frame
 from seamark.spark.working_copy import WorkingCopy
 from tests.pipeline.workloads import write_input
 from tests.spark.native.queries import AGED_KINDS, after, run
@@ -113,6 +117,24 @@ def test_every_kind_of_old_state_goes_on_with_the_same_results(
     spark: SparkSession, folder: Path, tmp_path: Path, kind: str
 ) -> None:
     goes_on_the_same(spark, kind, AGES.get(kind, "3.3 to 3.5"), folder, tmp_path)
+
+
+@pytest.mark.spark
+def test_rows_are_read_where_spark_has_kept_their_schema_and_refused_where_not(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    run(spark, "counted in format 2", folder, tmp_path / "checkpoint", tmp_path / "out")
+    make_older(tmp_path / "checkpoint", "3.3 to 3.5")
+    files = Tree.of(LocalDirectory(tmp_path / "checkpoint"))
+    with state_frame(spark, files, choose(files, Asked())) as frame:
+        assert {row.key.k for row in frame.collect()} == set(range(5))
+    make_older(tmp_path / "checkpoint", "2.3")
+    older = Tree.of(LocalDirectory(tmp_path / "checkpoint"))
+    with (
+        pytest.raises(RefusedError, match="needs the schema of the state"),
+        state_frame(spark, older, choose(older, Asked())) as frame,
+    ):
+        frame.collect()
 
 
 @pytest.mark.spark

@@ -51,6 +51,18 @@ def _told(said: Said, files: CheckpointFiles, reading: Reading) -> SeamarkError:
         return CheckpointNotFoundError(
             f"Spark has no batch {reading.batch} to read state of", where=where
         )
+    operator = reading.keeper.operator
+    if (
+        told == "STDS_FAILED_TO_READ_STATE_SCHEMA"
+        and files.schema_beside(operator.number, operator.stores[0]) is None
+        and not files.has_folder(f"state/{operator.number}/_stateSchema")
+    ):
+        return RefusedError(
+            "Spark's reader needs the schema of the state, which Spark keeps from 3.1 on",
+            where=where,
+            hint="Restore a snapshot of the directory and start the query on it with a newer "
+            "Spark: its first batch writes the schema.",
+        )
     inspect = f"'seamark spark inspect {files.uri}' shows what is wrong."
     if told.startswith("CANNOT_LOAD_STATE_STORE") and _NO_SUCH_FILE.search(str(said)):
         return _gone(where, inspect, files, reading)
