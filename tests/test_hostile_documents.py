@@ -83,12 +83,17 @@ def _source(bad: bytes) -> object:
     return entries_up_to(["0", "1"], 1, lambda name: _text(bad))
 
 
+@pytest.mark.parametrize("bad", [name for name in BAD if BAD[name]], indirect=True)
 @pytest.mark.parametrize("read", [_sink, _source])
 def test_a_log_whose_lines_cannot_be_read_is_damage(
     bad: bytes, read: Callable[[bytes], object]
 ) -> None:
     with pytest.raises(DamageError):
         read(bad)
+
+
+def test_an_epoch_without_files_is_an_entry_without_lines_in_the_log_of_a_sink() -> None:
+    assert rewound(["0", "1"], lambda name: "v1\n", 0).unlisted == ()
 
 
 def test_what_cannot_be_read_is_no_file_log_and_is_moved_as_it_is(bad: bytes) -> None:

@@ -30,7 +30,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "sources.md"
 
 def from_the_page() -> type[SequencedSource]:
     """The class that the documentation shows, as a user would have written it."""
-    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    code = next(example for example in examples if "class LogFile" in example)
     names: dict[str, Any] = {"__name__": "written_by_a_user"}
     exec(compile(code, str(PAGE), "exec"), names)
     found: type[SequencedSource] = names["LogFile"]
