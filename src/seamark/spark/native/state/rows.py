@@ -55,7 +55,7 @@ def _told(said: Said, files: CheckpointFiles, reading: Reading) -> SeamarkError:
     if (
         told == "STDS_FAILED_TO_READ_STATE_SCHEMA"
         and files.schema_beside(operator.number, operator.stores[0]) is None
-        and not files.has_folder(f"state/{operator.number}/_stateSchema")
+        and files.described_operator(operator.number) is None  # whoever describes keeps schemas
     ):
         return RefusedError(
             "Spark's reader needs the schema of the state, which Spark keeps from 3.1 on",
