@@ -109,6 +109,7 @@ def test_joins_deduplication_and_limits_are_told(
             "type": "left outer",
             "condition": "(((id = order) AND (pt >= t)) AND "
             "(pt <= CAST(t + INTERVAL '02' MINUTE AS TIMESTAMP)))",
+            "columns": "id, k, v, t | order, pt",
         },
         WATERMARK,
         {"operator": "watermark", "of": "pt", "delay": "1 minute"},
@@ -123,6 +124,22 @@ def test_joins_deduplication_and_limits_are_told(
     ]
     assert told(orders.distinct())[0]["keys"] == ["id", "k", "v", "t"]
     assert told(orders.limit(10)) == [{"operator": "limit", "rows": "10"}]
+
+
+def test_only_what_is_read_of_an_operator_is_told_because_only_that_is_in_its_state(
+    orders: DataFrame,
+) -> None:
+    from pyspark.sql import functions as f
+
+    sums = orders.groupBy("k").agg(f.sum("v").alias("x"), f.sum("id").alias("y"))
+    assert functions_of(sums) == ["sum(v)", "sum(id)"]
+    assert functions_of(sums.select("k", f.col("x").alias("v"))) == ["sum(v)"]
+    assert functions_of(sums.select("k", f.col("y").alias("v"))) == ["sum(id)"]
+    assert functions_of(sums.where("y > 3").select("k", "x")) == ["sum(v)", "sum(id)"]
+    assert functions_of(sums.withColumn("z", f.col("y")).select("k", "z")) == ["sum(id)"]
+    both = orders.alias("a").join(orders.alias("b"), f.expr("a.id = b.id"))
+    read = {name: told(both.select(f"a.{name}"))[0]["columns"] for name in ("k", "v")}
+    assert read == {"k": "k | ", "v": "v | "}
 
 
 def test_a_stream_joined_with_itself_keeps_its_two_sides_apart(orders: DataFrame) -> None:

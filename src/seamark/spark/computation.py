@@ -12,7 +12,8 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 
 from seamark.spark.definitions import Definitions, Text, each, shortened
-from seamark.spark.plan import delay_ms, nodes, stateful_kind
+from seamark.spark.plan import delay_ms, stateful_kind
+from seamark.spark.read_columns import nodes_with_read_columns
 from seamark.spark.windows import span
 
 FORM: Final = 1
@@ -28,11 +29,11 @@ def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
     """Every stateful operator and watermark below a plan, parents first."""
     definitions = Definitions(plan, name_of)
     found = []
-    for node in nodes(plan):
+    for node, read in nodes_with_read_columns(plan):
         if _simple(node) == "EventTimeWatermark":
             found.append(_watermark(node, definitions))
         elif (kind := stateful_kind(node)) is not None:
-            found.append({"operator": kind, **_parts(node, definitions)})
+            found.append({"operator": kind, **_parts(node, read, definitions)})
     return found
 
 
@@ -61,16 +62,16 @@ def _watermark(node: Any, definitions: Definitions) -> Operator:
     return {"operator": "watermark", "of": column, "delay": span(delay_ms(node) * 1000)}
 
 
-def _parts(node: Any, definitions: Definitions) -> dict[str, Any]:
+def _parts(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
     kind = _simple(node)
     if kind == "Aggregate":
-        return _aggregate(node, definitions)
+        return _aggregate(node, read, definitions)
     if kind.startswith("Deduplicate"):
         return _keyed(node.keys(), node.child(), definitions)
     if kind == "Distinct":
         return _keyed(node.child().output(), node.child(), definitions)
     if kind == "Join":
-        return _join(node, definitions)
+        return _join(node, read, definitions)
     if kind == "GlobalLimit":
         return {"rows": str(node.limitExpr().sql())}
     return _stateful_function(node, definitions)
@@ -84,10 +85,13 @@ def _keyed(keys: Any, below: Any, definitions: Definitions) -> dict[str, Any]:
     }
 
 
-def _aggregate(node: Any, definitions: Definitions) -> dict[str, Any]:
+def _aggregate(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
+    """The keys and functions of an aggregation; Spark keeps no function that nobody reads."""
     parts = _keyed(node.groupingExpressions(), node.child(), definitions)
     functions: dict[str, str] = {}
     for expression in each(node.aggregateExpressions()):
+        if int(expression.exprId().id()) not in read:
+            continue
         for function in _functions(expression):
             text = definitions.text(function, node.child())
             functions.setdefault(text, _buffer(function.aggregateFunction()))
@@ -114,10 +118,23 @@ def _buffer(function: Any) -> str:
     return ", ".join(str(field.dataType().catalogString()) for field in schema.fields())
 
 
-def _join(node: Any, definitions: Definitions) -> dict[str, Any]:
+def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
+    """A join and the columns of each side that somebody reads: only these are in its state."""
     condition = node.condition()
     text = definitions.text(condition.get(), node) if condition.isDefined() else "none"
-    return {"type": str(node.joinType().sql()).lower(), "condition": text}
+    sides = [
+        ", ".join(
+            definitions.text(column, side)
+            for column in each(side.output())
+            if int(column.exprId().id()) in read
+        )
+        for side in each(node.children())
+    ]
+    return {
+        "type": str(node.joinType().sql()).lower(),
+        "condition": text,
+        "columns": shortened(" | ".join(sides)),
+    }
 
 
 def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
