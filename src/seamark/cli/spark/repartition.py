@@ -55,8 +55,10 @@ def _do(plan: Repartition, tree: Tree, directory: Directory, kept: str) -> Docum
         with bar("reading", None, of_bytes=True) as advance:
             taken = take_snapshot(directory, store, batch=plan.batch, advance=advance)
         undo = shlex.join(["seamark", "spark", "restore", kept, str(taken.checkpoint_id)])
+        # the query has not run since, so no sink has seen a later batch
+        undo += " NEW_PATH --query-id keep"
         # what is in flight is a change of partitions that was begun before
-        undo += " NEW_PATH --without-plan" if taken.in_flight else " NEW_PATH"
+        undo += " --without-plan" if taken.in_flight else ""
     require_still(tree)
     spark = a_session()
     spark.sparkContext.setLogLevel("OFF")  # what it has to say is told once, as an error
@@ -118,4 +120,4 @@ def _show(document: Document) -> None:
         f"state stores. {SHUFFLE_PARTITIONS} is {document['partitions']} for this query from now "
         "on, whatever its session says. Start it as it is."
     )
-    hint(f"To go back: {document['undo']}")
+    hint(f"To go back, before the query has run: {document['undo']}")
