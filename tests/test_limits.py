@@ -25,6 +25,7 @@ import xxhash
 from seamark import limits
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
+from seamark.pipeline.finishing import most_ahead
 from seamark.spark.checkpoint_files import rooted_at, schema_paths
 from seamark.spark.closures import needs_of
 from seamark.spark.native.batches import batch_at
@@ -58,6 +59,7 @@ from seamark.store.owner import (
     standing,
     with_fence,
 )
+from seamark.store.retention import Candidate, Retention, plan_retention
 from seamark.store.sealed import seal, unseal
 from seamark.store.secrets import Redactor
 from tests.spark.directories import make_copy, source_entry
@@ -469,3 +471,18 @@ class _CountedReads(MemoryBlobs):
     def read(self, key: str, limit: int) -> Blob | None:
         self.reads += 1
         return super().read(key, limit)
+
+
+def test_a_long_chain_of_parents_is_followed_once_by_retention() -> None:
+    chain = [Candidate(i, True, parent_id=i - 1 or None) for i in range(1, 100_001)]
+    verdicts = plan_retention(chain, Retention(last=50_000), pins={}, now_ms=0)
+    assert all(each.keep for each in verdicts)
+    assert verdicts[-1].reason == "needed by 100000"
+
+
+def test_a_sink_may_show_so_many_epochs_beyond_the_newest_checkpoint_and_no_more() -> None:
+    farthest = 7 + limits.MOST_EPOCHS_AHEAD
+    assert most_ahead({"bars": 9, "quotes": farthest}, 7) == farthest
+    assert most_ahead({}, 7) == 0
+    with pytest.raises(DamageError, match=f"'bars' shows epoch {farthest + 1}, .* of epoch 8"):
+        most_ahead({"bars": farthest + 1, "quotes": 9}, 7)

@@ -14,6 +14,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 HIDDEN: Final = "***"
+_DEEPEST: Final = 100
+_TOO_DEEP: Final = "(nested too deeply to be shown)"
 
 _LONGEST_NAME: Final = 200  # of a name, only its end is looked at
 _SHORTEST: Final = 4  # hiding shorter values would garble ordinary words
@@ -145,19 +147,26 @@ def _secret_values(options: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def redacted_document(document: Any, redact: Callable[[str], str] = redacted) -> Any:
-    """A document made of JSON values without secrets: names of members tell them too."""
+def redacted_document(
+    document: Any, redact: Callable[[str], str] = redacted, depth: int = 0
+) -> Any:
+    """A document made of JSON values without secrets: names of members tell them too.
+
+    What is nested deeper than any document of ours is left out.
+    """
     if isinstance(document, str):
         return redact(document)
+    if isinstance(document, Mapping | list | tuple) and depth >= _DEEPEST:
+        return _TOO_DEEP
     if isinstance(document, Mapping):
         return {
             redact(str(name)): HIDDEN
             if _is_secret(str(name), value)
-            else redacted_document(value, redact)
+            else redacted_document(value, redact, depth + 1)
             for name, value in document.items()
         }
     if isinstance(document, list | tuple):
-        return [redacted_document(each, redact) for each in document]
+        return [redacted_document(each, redact, depth + 1) for each in document]
     return document
 
 

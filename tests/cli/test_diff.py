@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 from seamark import ConnectorCheckpoint, open_store
 from tests.cli.stores import MARK, Commands, save
@@ -83,3 +86,19 @@ def test_a_year_is_told_in_days(seamark: Commands, store: Path) -> None:
     shown = seamark("diff", store, 4, 5)
     assert "+360 days 23 h" in shown
     assert "e+" not in shown
+
+
+@pytest.mark.parametrize("depth", [19, 30, 190, 900])
+def test_configuration_nested_however_deep_is_compared_and_shown(
+    seamark: Commands, store: Path, depth: int
+) -> None:
+    with open_store(store) as found:
+        for number, inner in ((5, "1"), (6, "2")):
+            structure = json.loads('{"a":' * depth + inner + "}" * depth)
+            save(found, number, extra={"structure": structure})
+    changes = seamark.json("diff", store, 5, 6)["configuration"]
+    assert len(changes) == 1
+    assert set(next(iter(changes))) == {"a", "."}
+    for words in (["diff", store, 5, 6], ["show", store, 5], ["list", store], ["verify", store]):
+        seamark(*words)
+        seamark.json(*words)

@@ -19,6 +19,8 @@ from seamark.cli.stores import load, opened, resolve_id
 from seamark.pipeline.figures import size_text
 
 _LONGEST_VALUE = 40
+_DEEPEST = 20
+"""Members nested deeper than this are compared as one value."""
 
 
 @click.command("diff", cls=Command)
@@ -116,13 +118,15 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, D
     }
 
 
-def _flat(value: object, path: str = "") -> dict[str, Any]:
+def _flat(value: object, path: str = "", depth: int = 0) -> dict[str, Any]:
     """Nested members as one level, so that only what differs is told."""
-    if isinstance(value, dict) and (value or not path):
+    if isinstance(value, dict) and (value or not path) and depth < _DEEPEST:
         return {
             name: inner
             for key, member in value.items()
-            for name, inner in _flat(member, f"{path}.{key}" if path else str(key)).items()
+            for name, inner in _flat(
+                member, f"{path}.{key}" if path else str(key), depth + 1
+            ).items()
         }
     return {path: value}
 

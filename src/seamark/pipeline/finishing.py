@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from seamark.errors import DamageError, LineageError, RefusedError
+from seamark.limits import MOST_EPOCHS_AHEAD
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.compile import Output
 from seamark.pipeline.epoch import is_of_earlier
@@ -160,6 +161,20 @@ def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None, timeline: str
                 hint=f"Take it back with unpublish_after({epoch}), or give the sink a new target.",
             )
     return found
+
+
+def most_ahead(ahead: Mapping[str, int], batch: int) -> int:
+    """The latest epoch that a sink shows beyond the checkpoint of ``batch``; 0 for none. Pure.
+
+    :class:`DamageError` for one that no run can have reached: every epoch up to it is looked up.
+    """
+    name, shown = max(ahead.items(), key=lambda each: each[1], default=("", 0))
+    if shown - batch > MOST_EPOCHS_AHEAD:
+        raise DamageError(
+            f"sink {name!r} shows epoch {shown}, and the newest checkpoint is of epoch {batch + 1}",
+            hint="Is it the folder of this pipeline? Take back what does not belong there.",
+        )
+    return shown
 
 
 def reset_sinks(crew: SinkCrew, timeline: str) -> list[str]:

@@ -8,7 +8,6 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Final
 
-from seamark import limits
 from seamark._logs import logger_named
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -38,6 +37,7 @@ from seamark.pipeline.figures import size_text
 from seamark.pipeline.finishing import (
     Finished,
     finish_sinks,
+    most_ahead,
     reset_sinks,
     sinks_ahead,
     take_back_abandoned,
@@ -366,14 +366,9 @@ class Recovery:
 
         Returns the plans that are known.
         """
-        shown = max(lineage.ahead.values(), default=0)
+        shown = most_ahead(lineage.ahead, batch)
         if lineage.newest is not None and lineage.timeline != shown_timeline(lineage.newest):
             planned = {}  # plans of a history that was given up
-        if shown - batch > limits.MOST_EPOCHS_AHEAD:
-            raise DamageError(
-                f"a sink shows epoch {shown}, and the newest checkpoint is of epoch {batch + 1}",
-                hint="Is it the folder of this pipeline? Take back what does not belong there.",
-            )
         for output in self._crew.outputs:
             for epoch in range(batch + 2, lineage.ahead.get(output.name, 0) + 1):
                 receipt = output.sink.committed(lineage.timeline, epoch)

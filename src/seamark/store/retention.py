@@ -93,11 +93,13 @@ def plan_retention(
 
 def _keep_parents(ordered: Sequence[Candidate], reasons: dict[int, str]) -> None:
     by_id = {c.checkpoint_id: c for c in ordered}
+    followed: set[int] = set()
     for c in ordered:
         if c.checkpoint_id not in reasons:
             continue
         child, parent = c.checkpoint_id, c.parent_id
-        while parent is not None and parent in by_id and parent < child:
+        while parent is not None and parent in by_id and parent < child and child not in followed:
+            followed.add(child)  # what it builds on is kept from here on
             reasons.setdefault(parent, f"needed by {c.checkpoint_id}")
             child, parent = parent, by_id[parent].parent_id
 

@@ -13,6 +13,7 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
+from seamark.limits import LARGEST_FILE
 from seamark.spark.native.places.directory import Tree
 from seamark.spark.native.places.hadoop import HadoopDirectory
 from seamark.spark.native.places.local import LocalDirectory
@@ -315,6 +316,19 @@ def test_a_file_that_is_replaced_through_hadoop_is_never_away(
     assert directory.read("offsets/0") == b"another, longer one"
     assert list(directory.listing()) == ["offsets/0"]
     assert not [each for each in (tmp_path / "ck").rglob("*") if ".tmp" in each.name]
+    directory.close()
+
+
+@pytest.mark.warm
+def test_a_file_that_is_one_large_hole_is_not_copied_from_hadoop(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "ck").mkdir()
+    with (tmp_path / "ck" / "metadata").open("wb") as file:
+        file.truncate(LARGEST_FILE + 1)
+    directory = HadoopDirectory(f"file:{tmp_path}/ck", spark)
+    with pytest.raises(RefusedError, match=f"metadata has {LARGEST_FILE + 1} bytes"):
+        directory.read("metadata")
     directory.close()
 
 

@@ -19,9 +19,11 @@ from seamark._logs import logger_named
 from seamark.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
+    RefusedError,
     SeamarkError,
     StoreUnavailableError,
 )
+from seamark.limits import LARGEST_FILE
 from seamark.spark.native.places.directory import Directory, FileEntry, newest_of
 from seamark.store.blobs import check_key
 
@@ -131,6 +133,11 @@ class HadoopDirectory(Directory):
         with _telling("reading", f"{self.url}/{path}"):
             if not self._fs.exists(source):
                 raise FileNotFoundError(path)
+            size = int(self._fs.getFileStatus(source).getLen())
+            if size > LARGEST_FILE:
+                raise RefusedError(
+                    f"{self.url}/{path} has {size} bytes, and {LARGEST_FILE} is the most"
+                )
             target = self._jvm.org.apache.hadoop.fs.Path(Path(local).as_uri())
             self._fs.copyToLocalFile(False, source, target, True)
         try:
