@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from seamark import open_store
 from seamark.cli.app import run
+from seamark.errors import DamageError
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, SELF_CHECKSUM
 from seamark.store.sealed import seal
-from tests.cli.stores import fill, stored_manifest
+from tests.cli.stores import Commands, fill, save, stored_manifest
 
 ODD: list[Any] = [
     None, True, 0, -1, 2**63, 2**64, 1.5, 1e308, -1e308, "", "x", "²", "\x00\x1b[2J\n", "../x", "/",
@@ -101,3 +103,42 @@ def test_timings_that_make_no_sense_cost_nothing_but_themselves(
     assert json.loads(capsys.readouterr().out)["newest_valid"] == 4
     run(["show", str(tmp_path / "store"), "4"])
     assert "its field 'timings' is not an object of seconds" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("generation", [7, 2**63 - 1])
+@pytest.mark.parametrize("is_claimed_again", [False, True])
+def test_one_manifest_of_a_generation_that_never_was_is_one_damaged_row(
+    seamark: Commands, store: Path, generation: int, is_claimed_again: bool
+) -> None:
+    if is_claimed_again:
+        with open_store(store) as found:
+            found.claim()
+    odd = stored_manifest(store, 2)
+    odd.write_bytes(replaced(odd.read_bytes(), "generation", str(generation)))
+    with open_store(store) as found:
+        found.claim()
+        save(found, 5, is_incremental=False, parent_id=None)
+    rows = {row["id"]: row for row in seamark.json("list", store)["checkpoints"]}
+    assert rows[5]["status"] == "valid"
+    assert rows[1]["status"] == "valid"
+    assert rows[2]["status"] == "damaged"
+    checked = {row["id"]: row for row in seamark.json("verify", store, code=3)["checkpoints"]}
+    assert f"it says generation {generation}" in str(checked[2])
+    assert seamark.json("recover", store, "--explain")["chosen"]["id"] == 5
+    seamark("show", store, 1)
+    seamark("show", store, 2, code=3)
+    seamark("copy", store, store.with_name("copy"), code=3)
+    seamark("prune", store, "--keep", "1", "--yes")
+    assert seamark.json("list", store)["newest_valid"] == 5
+
+
+def test_a_newest_manifest_of_an_unknown_generation_puts_the_owner_in_doubt(
+    seamark: Commands, store: Path
+) -> None:
+    odd = stored_manifest(store, 4)
+    odd.write_bytes(replaced(odd.read_bytes(), "generation", "7"))
+    for words in (["list", store], ["recover", store, "--explain"], ["verify", store]):
+        seamark(*words, code=3)
+        assert "--rebuild-owner" in " ".join(seamark.err.split())
+    with open_store(store) as found, pytest.raises(DamageError, match="too old"):
+        found.claim()

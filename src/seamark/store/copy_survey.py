@@ -188,10 +188,10 @@ def _readable(
             if standing(owner, checkpoint_id) is Standing.CURRENT:
                 unusable.append(Copied(checkpoint_id, "damaged", why=found.what))
         elif isinstance(found, Found):
-            covering = parts.ownership.covering(owner, found.manifest.generation, checkpoint_id)
-            if arrived_too_late(covering, found.manifest):
-                continue
             try:
+                covering = parts.ownership.covering(owner, found.manifest.generation, checkpoint_id)
+                if arrived_too_late(covering, found.manifest):
+                    continue
                 items[checkpoint_id] = _item(found)
             except DamageError as error:
                 if standing(owner, checkpoint_id) is Standing.CURRENT:

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.coverage import OddGeneration
 from seamark.store.evidence import Evidence, state_evidence
 from seamark.store.manifests import Manifests, Tombstone
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
@@ -127,7 +128,10 @@ class Inspector:
             text = [f"checkpoint {checkpoint_id} was never decided: its id was given up"]
             return Examined(Kind.TOMBSTONE, None, ValidationResult.of(checkpoint_id, text, []))
         manifest = found.manifest
-        owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
+        try:
+            owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
+        except OddGeneration as error:
+            return _damaged(checkpoint_id, None, [error.what], [])
         if arrived_too_late(owner, manifest):
             text = [
                 f"written by generation {manifest.generation} after another writer had taken over"

@@ -27,7 +27,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.store.sealed import seal, unseal
 
 FORMAT_VERSION: Final = 1
-_REBUILD: Final = (
+REBUILD: Final = (
     "It says which checkpoints were rolled back or pruned, so none is chosen without it. "
     "Rebuild it from the manifests: 'seamark doctor STORE --rebuild-owner', or rebuild_owner()."
 )
@@ -121,11 +121,11 @@ def decode_owner(data: bytes) -> Owner:
             )
         owner = msgspec.json.decode(document, type=Owner)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DamageError(f"owner.json is damaged: {error}", hint=_REBUILD) from None
+        raise DamageError(f"owner.json is damaged: {error}", hint=REBUILD) from None
     except DamageError as error:
         raise DamageError(
             f"owner.json is damaged: {error.what}",
-            hint=_REBUILD,
+            hint=REBUILD,
         ) from None
     for what, count, most in (
         ("tombstones", len(owner.tombstones), MOST_TOMBSTONES),
@@ -133,7 +133,7 @@ def decode_owner(data: bytes) -> Owner:
     ):
         if count > most:
             raise DamageError(
-                f"owner.json is damaged: it names {count} {what}, more than {most}", hint=_REBUILD
+                f"owner.json is damaged: it names {count} {what}, more than {most}", hint=REBUILD
             )
     return owner
 
@@ -181,16 +181,6 @@ def superseded_by(manifest: CheckpointManifest) -> tuple[tuple[int, int], ...]:
     except msgspec.ValidationError:
         return ()
     return tuple(told)
-
-
-def check_covers(owner: Owner, generation: int, checkpoint_id: int) -> None:
-    """Refuse an owner that is older than the store: it was lost, or put back from a copy."""
-    if generation > owner.generation:
-        raise DamageError(
-            f"owner.json is gone or too old: checkpoint {checkpoint_id} was written by generation "
-            f"{generation}, owner.json knows {owner.generation}",
-            hint=_REBUILD,
-        )
 
 
 def with_fence(owner: Owner, checkpoint_id: int, generation: int) -> Owner:

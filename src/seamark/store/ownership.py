@@ -36,11 +36,11 @@ from seamark.errors import (
 )
 from seamark.manifest.bounds import U64_MAX, check_text
 from seamark.store.blobs import Blobs, Tag, TagMismatch
+from seamark.store.coverage import uncovered
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Manifests, Tombstone, tombstone_bytes
 from seamark.store.owner import (
     Owner,
-    check_covers,
     claimed_by,
     decode_owner,
     encode_owner,
@@ -102,12 +102,14 @@ class Ownership:
     def covering(self, owner: Owner, generation: int, checkpoint_id: int) -> Owner:
         """An owner that is not older than a manifest that was read after it.
 
-        :class:`DamageError` when ``owner.json`` itself is older: it was lost or put back.
+        :class:`DamageError` when ``owner.json`` itself is older: it was lost or put back; an
+        :class:`OddGeneration` when it is the manifest that is wrong.
         """
         if generation <= owner.generation:
             return owner
         now = self.read()  # somebody may have claimed and saved in between
-        check_covers(now, generation, checkpoint_id)
+        if generation > now.generation:
+            raise uncovered(now, self._manifests, generation, checkpoint_id)
         return now
 
     def require_writable(self) -> Owner:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.coverage import OddGeneration
 from seamark.store.layout import Layout
 from seamark.store.manifests import Found, Manifests, Tombstone
 from seamark.store.overtaking import (
@@ -71,14 +72,27 @@ def _survey(manifests: Manifests, ownership: Ownership, *, unreadable: bool) -> 
                     raise_if_overtaken(ownership, owner)
                 elif is_pruned(ownership, checkpoint_id):
                     continue  # what is newer has been told already, and is enough
+            problem: OddGeneration | None = None
             if isinstance(found, Found):
-                owner = ownership.covering(owner, found.manifest.generation, checkpoint_id)
-                if arrived_too_late(owner, found.manifest):
+                owner, problem = _covering(ownership, owner, found)
+                if problem is None and arrived_too_late(owner, found.manifest):
                     continue
             if not isinstance(found, Tombstone):
                 told = True
                 superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
-                yield _surveyed(checkpoint_id, found, superseded, named, manifests.layout)
+                seen = problem or found
+                yield _surveyed(checkpoint_id, seen, superseded, named, manifests.layout)
+
+
+def _covering(
+    ownership: Ownership, owner: Owner, found: Found
+) -> tuple[Owner, OddGeneration | None]:
+    """An owner that is not older than a manifest, or what is wrong with the manifest."""
+    manifest = found.manifest
+    try:
+        return ownership.covering(owner, manifest.generation, manifest.checkpoint_id), None
+    except OddGeneration as problem:
+        return owner, problem
 
 
 def _surveyed(
