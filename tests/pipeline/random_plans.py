@@ -136,6 +136,7 @@ def _united(df: DataFrame, _: Streams) -> DataFrame:
 
 
 BASES: Final[Mapping[str, Build]] = {
+    "plain": lambda df, _: df,
     "marked": lambda df, _: df.withWatermark("t", _DELAY),
     "filtered": lambda df, _: df.where("v % 4 <> 1").withWatermark("t", _DELAY),
     "united": lambda df, s: _united(df.withWatermark("t", _DELAY), s),
@@ -149,8 +150,11 @@ ROWS: Final[Mapping[str, Build]] = {
     "outer": _joined("leftOuter"),
     "self": _self_joined,
     "limited": lambda df, _: df.limit(10_000),
+    "limited_twice": lambda df, _: df.limit(10_000).where("k >= 0").limit(9_000),
 }
 """State that lets rows pass, so that there may be more state above."""
+
+_WITHOUT_WATERMARK: Final = ("limited", "limited_twice", "once")
 
 GROUPS: Final[Mapping[str, Build]] = {
     "windowed": _windowed,
@@ -192,6 +196,10 @@ _ONE_STATE: Final = ("update", "complete")
 def random_part(dice: random.Random, mode: str) -> Part:
     """One output."""
     part = Part(dice.choice(list(BASES)))
+    if part.name == "plain":
+        if mode == "append":
+            return _with_tails(dice, Part(dice.choice(_WITHOUT_WATERMARK), part))
+        part = Part("marked")
     allowed = _MODES[mode]
     rows = [name for name in ROWS if name in allowed]
     groups = [name for name in GROUPS if name in allowed]
@@ -231,7 +239,8 @@ def relative(dice: random.Random, part: Part, mode: str) -> Part:
     common = dice.choice(below(part))
     if common.name in BASES:
         return random_part(dice, mode)
-    if mode == "append" and common.name in ROWS and dice.random() < 0.5:
+    marked = below(common)[-1].name != "plain"
+    if mode == "append" and marked and common.name in ROWS and dice.random() < 0.5:
         names = [n for n in GROUPS if n in _MODES[mode] and n not in _FUNCTIONS]
         return _with_tails(dice, Part(dice.choice(names), common))
     if mode == "append" and common.name == "windowed" and dice.random() < 0.5:

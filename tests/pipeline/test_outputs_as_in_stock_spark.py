@@ -133,6 +133,7 @@ SAMPLE: Final = (
     case("append", "format2-changelog", "marked.running", "marked.running.some", "filtered.self"),
     case("append", "rocksdb", "marked.transformed", "marked.transformed.table", "marked.limited"),
     case("append", "hdfs", "united.by_id", "united.by_id.picked.named", "united.once.by_id"),
+    case("append", "rocksdb", "plain.limited", "marked.windowed", "plain.limited_twice.some"),
     case("update", "rocksdb", "marked.totals", "marked.totals", "marked.once", share_state=False),
     case("complete", "hdfs", "marked.by_id.some", "marked.by_id.made", "filtered.windowed"),
 )

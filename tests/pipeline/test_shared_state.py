@@ -16,7 +16,7 @@ from seamark import Pipeline
 from seamark.errors import RefusedError
 from seamark.pipeline.launching import Launcher
 from seamark.sinks import FileSink, ForeachBatchSink
-from seamark.spark.versions import EXCHANGE_REUSE
+from seamark.spark.session_settings import EXCHANGE_REUSE
 from seamark.store import open_store
 from tests.pipeline import workloads
 from tests.pipeline.workloads import deduplicated, orders, rows_in, windowed

@@ -19,13 +19,14 @@ from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
 from seamark.spark.computation import Operator, operators_of, python_functions
 from seamark.spark.executed_plan import PlanOperator
-from seamark.spark.expected_operators import operators_to_run, optimized
+from seamark.spark.expected_operators import operators_to_run, optimized, settings_for
 from seamark.spark.plan import (
     Sources,
     WatermarkInfo,
     analyzed,
     stateful_operators,
 )
+from seamark.spark.session_settings import EXCLUDED_RULES, session_settings
 from seamark.spark.shared_plan import SharedPlan, shared_plans
 from seamark.spark.tables import table_versions
 
@@ -86,8 +87,18 @@ class Compiled:
         """Whether anything keeps state."""
         return bool(self.operators)
 
-    def operators_to_run(self, output_mode: str) -> list[PlanOperator]:
-        """The stateful operators that every plan of the query must have."""
+    def operators_to_run(self, output_mode: str) -> tuple[list[PlanOperator], dict[str, str]]:
+        """The stateful operators that every plan of the query must have, and Spark's settings for
+        that."""
+        spark = self.df.sparkSession
+        operators = self._operators_planned(output_mode)
+        settings = settings_for(operators, spark.conf.get(EXCLUDED_RULES, "") or "")
+        if EXCLUDED_RULES in settings:  # without these rules, a limit of a limit is two operators
+            with session_settings(spark, settings):
+                operators = self._operators_planned(output_mode)
+        return operators, settings
+
+    def _operators_planned(self, output_mode: str) -> list[PlanOperator]:
         plans = [optimized(branch.df) for branch in self.branches]
         return [operator for plan in plans for operator in operators_to_run(plan, output_mode)]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
@@ -32,16 +31,14 @@ from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.spark.query import RunningQuery
 from seamark.spark.readers import DriverReader, ExecutorReader, Reader
 from seamark.spark.restore import install_plan
-from seamark.spark.versions import EXCHANGE_REUSE, FILE_MANAGER, fast_file_manager, is_local
+from seamark.spark.session_settings import session_settings
+from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_one_start: Final = threading.Lock()
 _FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
@@ -79,6 +76,7 @@ class Launcher:
         self._held.callback(self._crew.close)
         self._given_copy = working_copy
         self._operators: list[PlanOperator] = []
+        self._plan_settings: dict[str, str] = {}
         self._progress = ProgressRecord(progress_url(progress, store), identity.name)
         self._held.callback(self._progress.close)
 
@@ -102,7 +100,9 @@ class Launcher:
         try:
             self._refuse_a_second_run()
             refuse_endings(self._spark, self._compiled.df, trigger)
-            self._operators = self._compiled.operators_to_run(self._output_mode)
+            self._operators, self._plan_settings = self._compiled.operators_to_run(
+                self._output_mode
+            )
             root = working_root(
                 self._store,
                 self._identity.name,
@@ -224,32 +224,11 @@ class Launcher:
             return parse_commit(text)[1] is not None
         return str(self._spark.conf.get(_FORMAT, "1")) == "2"
 
-    @contextmanager
-    def _query_settings(self) -> Iterator[None]:
-        """What the query is to run with; it keeps a copy of what is set when it starts.
-
-        The file manager is the user's when there is a choice. Exchanges are never reused below
-        state, whatever is chosen: Spark forgets the watermark of the second reader.
-        """
-        conf = self._spark.conf
-        with _one_start:  # another one would take what is set for a moment for the user's choice
-            wanted: dict[str, str] = {}
-            if self._operators:
-                wanted[EXCHANGE_REUSE] = "false"
-            fast = self._settings.fast_file_manager and is_local(self._spark)
-            if fast and conf.get(FILE_MANAGER, None) is None:
-                wanted[FILE_MANAGER] = fast_file_manager(self._spark)
-            before = {name: conf.get(name, None) for name in wanted}
-            for name, value in wanted.items():
-                conf.set(name, value)
-            try:
-                yield
-            finally:
-                for name, old in before.items():
-                    if old is None:
-                        conf.unset(name)
-                    else:
-                        conf.set(name, old)
+    def _query_settings(self) -> AbstractContextManager[None]:
+        """What the query is to run with. The file manager is the user's choice, if there is one."""
+        fast = self._settings.fast_file_manager and is_local(self._spark)
+        defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
+        return session_settings(self._spark, self._plan_settings, defaults)
 
     def _epoch_done(self, figures: EpochFigures) -> None:
         self._timings.add({**figures.phases, "total": figures.seconds})

@@ -1,15 +1,41 @@
-"""The stateful operators that Spark must run for what was declared."""
+"""The stateful operators that Spark must run for what was declared, and the settings that make it.
+
+Spark plans every batch on its own, and its optimizer looks at the rows of that batch. Two of its
+rules remove a limit over a source that is empty in a batch. Then the limit's state gets no version,
+and the operators above it get other numbers. A watermark below the limit prevents it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark.spark.definitions import each
 from seamark.spark.executed_plan import WATERMARK, PlanOperator
 from seamark.spark.plan import analyzed, stateful_kind
+from seamark.spark.session_settings import EXCHANGE_REUSE, EXCLUDED_RULES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
+_RULES_THAT_REMOVE_LIMITS: Final = (
+    f"{_OPTIMIZER}.EliminateLimits",
+    f"{_OPTIMIZER}.ConvertToLocalRelation",
+)
+
+
+def settings_for(operators: Iterable[PlanOperator], excluded_rules: str) -> dict[str, str]:
+    """What a query must run with, so that every batch runs these operators.
+
+    Exchanges are never reused below state: Spark loses the watermark of the second reader.
+    """
+    operators = list(operators)
+    settings = {EXCHANGE_REUSE: "false"} if operators else {}
+    if any(operator.kind == "limit" and not operator.has_watermark for operator in operators):
+        rules = [rule for rule in excluded_rules.split(",") if rule.strip()]
+        settings[EXCLUDED_RULES] = ",".join(dict.fromkeys([*rules, *_RULES_THAT_REMOVE_LIMITS]))
+    return settings
 
 
 def optimized(df: DataFrame) -> Any:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 OLDEST: Final = (4, 0)
 FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 STATE_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
-EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
 IGNORE_MISSING_FILES: Final = "spark.sql.files.ignoreMissingFiles"
 
 
