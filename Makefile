@@ -3,6 +3,8 @@
 # tests also install Redis and PostgreSQL; elsewhere those that want them are skipped without.
 
 PYTHON ?= python3
+# The path of uv; pip is used where there is none, or with UV= on the command line.
+UV ?= $(shell command -v uv)
 ARGS ?=
 RUN := .venv/bin/python -m
 SOURCES := src tests tools benchmarks
@@ -23,7 +25,7 @@ $(shell while read -r program; do test -x "$$program" || rm -f .venv/servers.sta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark integration matrix chaos bench lint types format clean
+.PHONY: help demo test test-spark integration matrix chaos bench lint types format constraints clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,31 +69,42 @@ format: .venv/test.stamp ## format the code and fix what can be fixed
 	@$(RUN) ruff format $(SOURCES)
 	@$(RUN) ruff check --fix $(SOURCES)
 
+# No address is written, so that the files hold for any mirror of the package index.
+COMPILE = $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --custom-compile-command 'make constraints' pyproject.toml
+
+constraints: ## choose the newest versions of all packages again; needs uv
+	@test -n "$(UV)" || { echo "error: this needs uv; 'pip install uv' brings it" >&2; exit 1; }
+	$(COMPILE) --extra all --extra java --group dev -o constraints/dev.txt
+	$(COMPILE) --extra cli --extra spark --extra java --extra rocksdb --group build \
+		-c constraints/dev.txt -o constraints/demo.txt
+	echo 'pyspark==4.0.*' | $(COMPILE) --extra all --extra java --group dev \
+		-c - -o constraints/oldest.txt
+
 clean: ## remove .venv, caches and what the demo left
 	rm -rf .venv .venv-oldest .venv*.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist demo
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --expect is about how many packages it will be, for the bar; being wrong only makes it jump.
-.venv/demo.stamp: pyproject.toml
-	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the demo" --stamp $@ --expect 23 \
-		--extras cli,spark,java,rocksdb
+# Every package is installed by version and hash; 'make constraints' chooses newer versions.
+SET_UP = sh tools/check_python.sh $(PYTHON) && $(PYTHON) -m tools.environment --uv "$(UV)"
 
-.venv/test.stamp: pyproject.toml
-	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests" --stamp $@ --expect 100 \
-		--extras all,java --group dev
+.venv/demo.stamp: pyproject.toml constraints/demo.txt
+	@$(SET_UP) .venv constraints/demo.txt
+	@touch $@
+
+.venv/test.stamp: pyproject.toml constraints/dev.txt
+	@$(SET_UP) .venv constraints/dev.txt
+	@touch .venv/demo.stamp $@
+
+.venv-oldest/test.stamp: pyproject.toml constraints/oldest.txt
+	@$(SET_UP) .venv-oldest constraints/oldest.txt
+	@touch $@
 
 # What the tests need besides: Redis and PostgreSQL. Without them there is no stamp, so that each
 # run says what it skips.
 .venv/servers.stamp: | .venv/test.stamp
-	@$(RUN) tools.servers --stamp $@
+	@SERVERS="$(SERVERS)" $(RUN) tools.servers --stamp $@
 
 # Kafka and Spark's connector to it. Without Maven there is no stamp, and each run says what it skips.
 .venv/kafka.stamp: | .venv/test.stamp
 	@$(RUN) tools.kafka --stamp $@
-
-.venv-oldest/test.stamp: pyproject.toml
-	@sh tools/check_python.sh $(PYTHON)
-	@$(PYTHON) -m tools.bootstrap --for "the tests on the oldest Spark" --stamp $@ --expect 100 \
-		--extras all,java --group dev --also "pyspark==4.0.*"

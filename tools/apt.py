@@ -1,86 +1,65 @@
-"""Install Debian packages with a progress bar, and start none of the services they bring."""
+"""Install Debian packages, and start none of the services they bring, now or at the next boot."""
 
 from __future__ import annotations
 
 import os
-import re
-import sys
-import time
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
-
-from tools.logged_command import run_logged
-from tools.progress_bar import ProgressBar
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 MARK = "# Written by Seamark's set-up of its tests"
 
-# Where on the bar each step begins, and how much of it it takes.
-_STEPS = {"update": (0.0, 0.2), "dl": (0.2, 0.3), "pm": (0.5, 0.5)}
-_STATUS = re.compile(r"^(dl|pm)status:.*?:([\d.]+):(.*)$")
-# Options that a machine which somebody else is installing on, or has configured, needs.
+# Options for a machine on which somebody else is installing, or has changed a configuration.
 _PATIENT = ["-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confold"]
-
-
-class AptProgress:
-    """How far ``apt-get update`` and then ``apt-get install`` are, from their status lines."""
-
-    def __init__(self) -> None:
-        self.updating = True
-        self._started = time.monotonic()
-        self._furthest = 0.0
-        self._now = "reading what there is"
-        self._partial = ""
-
-    def read(self, log: TextIO) -> None:
-        """Take in what was written since the last call."""
-        *lines, self._partial = (self._partial + log.read()).split("\n")
-        for line in lines:
-            self.line(line)
-
-    def line(self, line: str) -> None:
-        """Take in one line of the output."""
-        if match := _STATUS.match(line):
-            begin, share = _STEPS["update" if self.updating else match[1]]
-            done = begin + share * min(float(match[2]) / 100, 1.0)
-            self._furthest = max(self._furthest, done)
-            if not self.updating:
-                self._now = match[3]
-
-    def fraction(self) -> float:
-        """Return how full the bar is, from 0 to 1; it never goes back."""
-        return self._furthest
-
-    def words(self) -> str:
-        """Say what is going on, with the seconds."""
-        return f"{time.monotonic() - self._started:.0f} s · {self._now}"
+# Where a service is linked that starts at boot: by systemd, and by the scripts of System V.
+_SYSTEMD = "etc/systemd/system/*.wants/*.service"
+_SYSTEM_V = "etc/rc[2-5].d/S[0-9][0-9]*"
 
 
 def install(packages: Sequence[str], log: Path) -> bool:
-    """Install packages as root with a bar; say whether it worked. The log has all the output."""
-    log.write_bytes(b"")
+    """Install packages as root and say whether it worked. The log has all the output."""
+    before = services_at_boot()
+    with services_stay_down(POLICY), log.open("wb") as out:
+        # what was read before may be enough when this fails
+        _apt_get(["update"], out.fileno())
+        flags = ["install", "-y", "--no-install-recommends"]
+        worked = _apt_get([*flags, *packages], out.fileno()) == 0
+    for service in sorted(services_at_boot() - before):
+        disable(service)
+    return worked
+
+
+def _apt_get(arguments: Sequence[str], out: int) -> int:
     # RUNLEVEL is for an init that has no policy-rc.d, or one that lets services start
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1", "LC_ALL": "C"}
-    progress = AptProgress()
-    with services_stay_down(), ProgressBar(sys.stdout) as bar:
+    return subprocess.run(
+        ["apt-get", "-q", *_PATIENT, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env=os.environ | quiet,
+        check=False,
+    ).returncode
 
-        def watch(lines: TextIO) -> None:
-            progress.read(lines)
-            bar.show(progress.fraction(), progress.words())
 
-        def apt_get(*arguments: str) -> int:
-            command = ["apt-get", "-q", "-o", "APT::Status-Fd=1", *_PATIENT, *arguments]
-            return run_logged(command, log, os.environ | quiet, watch)
+def services_at_boot(root: Path = Path("/")) -> set[str]:
+    """Return the names of all services that start when the machine does."""
+    by_systemd = {path.name.removesuffix(".service") for path in root.glob(_SYSTEMD)}
+    return by_systemd | {path.name[3:] for path in root.glob(_SYSTEM_V)}
 
-        apt_get("update")  # what was read before may do when this fails
-        progress.updating = False
-        return apt_get("install", "-y", "--no-install-recommends", *packages) == 0
+
+def disable(service: str) -> None:
+    """Keep a service from starting at the next boot, by whatever this machine has for that."""
+    for command in (["systemctl", "disable", service], ["update-rc.d", service, "disable"]):
+        if shutil.which(command[0]) is not None:
+            subprocess.run(command, check=False, capture_output=True)
 
 
 @contextmanager
-def services_stay_down(policy: Path = POLICY) -> Iterator[None]:
+def services_stay_down(policy: Path) -> Iterator[None]:
     """Forbid packages to start services meanwhile, unless the machine has a policy of its own."""
     with suppress(FileNotFoundError):
         if MARK in policy.read_text(errors="replace"):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.bootstrap import ROOT
+from tools.environment import ROOT
 
 FOLDER = ROOT / ".venv" / "kafka"
 BROKER = FOLDER / "broker"

@@ -1,8 +1,9 @@
-"""Have Redis and PostgreSQL for the tests: install them on Debian as root, elsewhere say how.
+"""Look for Redis and PostgreSQL, which some tests need; install them only when that is wanted.
 
-    python -m tools.servers --stamp .venv/servers.stamp
+    SERVERS=install python -m tools.servers --stamp .venv/servers.stamp
 
-Needs nothing but Python's own library. What cannot be had is no error: the tests that want it are
+They are installed as root on Debian, and only with ``SERVERS=install`` or in CI (``CI=true``).
+Otherwise a line says what to run. A server that is missing is no error: the tests that need it are
 skipped. The stamp names the programs, and is written only when all of them are there.
 """
 
@@ -14,12 +15,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools import apt
-from tools.bootstrap import ROOT, only_one
+from tools.environment import ROOT
+from tools.locks import only_one
 
 # One for the whole machine, whatever folder make runs in; apt-get's own are no help to 'update'.
 PACKAGES_LOCK = Path("/var/lib/dpkg")
@@ -70,22 +72,31 @@ class Plan:
     tell: str = ""
 
 
-def decide(missing: Sequence[Program], *, is_root: bool, has_apt: bool) -> Plan:
-    """Choose between installing what is missing, where we can, and telling about it."""
+def decide(missing: Sequence[Program], *, is_root: bool, has_apt: bool, may_install: bool) -> Plan:
+    """Choose between installing what is missing, where we can and may, and telling about it."""
     if not missing:
         return Plan()
     packages = tuple(program.package for program in missing)
-    if is_root and has_apt:
+    if is_root and has_apt and may_install:
         return Plan(install=packages)
-    by_hand = f"apt-get install {' '.join(packages)}"
-    how = f"'{by_hand}' as root" if has_apt else "install them with the system's package manager"
+    if not has_apt:
+        how = "install them with the system's package manager"
+    elif is_root:
+        how = f"make test SERVERS=install (it runs apt-get install {' '.join(packages)})"
+    else:
+        how = f"'apt-get install {' '.join(packages)}' as root"
     return Plan(tell=skipped(missing, "not installed", how))
+
+
+def may_install(environment: Mapping[str, str]) -> bool:
+    """Say whether somebody has asked for packages of the system to be installed."""
+    return environment.get("CI") == "true" or environment.get("SERVERS") == "install"
 
 
 def skipped(missing: Sequence[Program], why: str, how: str) -> str:
     """Say in one line which tests will not run, why, and how to get them."""
     names = " and ".join(program.name for program in missing)
-    return f"WARNING: the tests with {names} will be SKIPPED: {why}. To have them: {how}"
+    return f"Note: the tests that need {names} are skipped: {why}. To run them: {how}"
 
 
 def missing_programs() -> list[Program]:
@@ -109,14 +120,22 @@ def set_up(stamp: Path) -> None:
 
 def _plan() -> Plan:
     has_apt = shutil.which("apt-get") is not None
-    return decide(missing_programs(), is_root=os.geteuid() == 0, has_apt=has_apt)
+    return decide(
+        missing_programs(),
+        is_root=os.geteuid() == 0,
+        has_apt=has_apt,
+        may_install=may_install(os.environ),
+    )
 
 
 def _installed(plan: Plan, log: Path) -> Plan:
     """Carry a plan out; return what is left to tell."""
     started = time.monotonic()
     packages = " and ".join(plan.install)
-    print(f"Installing {packages} for the tests (once; apt-get, no service is started)", flush=True)
+    print(
+        f"Installing {packages} for the tests (once; apt-get, no service is left running)",
+        flush=True,
+    )
     log.parent.mkdir(parents=True, exist_ok=True)
     worked = apt.install(plan.install, log)
     missing = missing_programs()

@@ -9,27 +9,19 @@ from pathlib import Path
 import pytest
 
 from tools import apt, servers
-from tools.apt import AptProgress, services_stay_down
-from tools.servers import POSTGRES, REDIS, Plan, Program, decide
-
-APT_OUTPUT = """\
-Get:1 http://deb.example bookworm InRelease
-dlstatus:1:50.0000:Retrieving file 1 of 2
-dlstatus:2:100.0000:Retrieving file 2 of 2
-<installing>
-dlstatus:1:10.5:Retrieving file 1 of 2
-pmstatus:dpkg-exec:0.0000:Running dpkg
-pmstatus:redis-server:40.0000:Unpacking redis-server (amd64)
-pmstatus:libjemalloc2:amd64:30.0:Preparing libjemalloc2 (amd64)
-pmstatus:redis-server:100.0000:Installed redis-server (amd64)
-"""
+from tools.apt import disable, services_at_boot, services_stay_down
+from tools.servers import POSTGRES, REDIS, Plan, Program, decide, may_install
 
 
 def put_programs(folder: Path, *names: str) -> None:
     folder.mkdir(parents=True)
     for name in names:
-        (folder / name).write_text("#!/bin/sh\n")
-        (folder / name).chmod(0o755)
+        put_program(folder / name, "#!/bin/sh\n")
+
+
+def put_program(path: Path, script: str) -> None:
+    path.write_text(script)
+    path.chmod(0o755)
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, lock: Path, *, found: bool) -> list[tuple[str, ...]]:
@@ -47,37 +39,60 @@ def refusing(monkeypatch: pytest.MonkeyPatch, lock: Path, *, found: bool) -> lis
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(servers, "PACKAGES_LOCK", lock)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("SERVERS", "install")
     return asked
 
 
 @pytest.mark.parametrize("is_root", [True, False])
 @pytest.mark.parametrize("has_apt", [True, False])
 def test_nothing_is_done_when_all_is_there(is_root: bool, has_apt: bool) -> None:
-    assert decide([], is_root=is_root, has_apt=has_apt) == Plan()
+    assert decide([], is_root=is_root, has_apt=has_apt, may_install=True) == Plan()
 
 
 def test_only_what_is_missing_is_installed_by_root_on_debian() -> None:
-    both = decide([REDIS, POSTGRES], is_root=True, has_apt=True)
+    both = decide([REDIS, POSTGRES], is_root=True, has_apt=True, may_install=True)
     assert both == Plan(install=("redis-server", "postgresql"))
-    assert decide([POSTGRES], is_root=True, has_apt=True) == Plan(install=("postgresql",))
+    one = decide([POSTGRES], is_root=True, has_apt=True, may_install=True)
+    assert one == Plan(install=("postgresql",))
 
 
 @pytest.mark.parametrize(
-    ("is_root", "has_apt", "advice"),
+    ("is_root", "has_apt", "may", "advice"),
     [
-        (False, True, "'apt-get install redis-server postgresql' as root"),
-        (False, False, "package manager"),
-        (True, False, "package manager"),
+        (True, True, False, "make test SERVERS=install"),
+        (False, True, True, "'apt-get install redis-server postgresql' as root"),
+        (False, True, False, "'apt-get install redis-server postgresql' as root"),
+        (False, False, True, "package manager"),
+        (True, False, True, "package manager"),
     ],
 )
-def test_where_nothing_can_be_installed_one_line_says_what_is_skipped_and_how_to_get_it(
-    is_root: bool, has_apt: bool, advice: str
+def test_where_nothing_may_be_installed_one_line_says_what_is_skipped_and_what_to_run(
+    is_root: bool, has_apt: bool, may: bool, advice: str
 ) -> None:
-    plan = decide([REDIS, POSTGRES], is_root=is_root, has_apt=has_apt)
+    plan = decide([REDIS, POSTGRES], is_root=is_root, has_apt=has_apt, may_install=may)
     assert plan.install == ()
-    assert "the tests with Redis and PostgreSQL will be SKIPPED" in plan.tell
+    assert "the tests that need Redis and PostgreSQL are skipped" in plan.tell
     assert advice in plan.tell
     assert "\n" not in plan.tell
+
+
+def test_packages_of_the_system_are_installed_only_when_somebody_asked_for_it() -> None:
+    assert may_install({"CI": "true"})
+    assert may_install({"SERVERS": "install"})
+    assert not may_install({})
+    assert not may_install({"CI": "", "SERVERS": ""})
+    assert not may_install({"CI": "false"})
+
+
+def test_without_being_asked_root_on_debian_installs_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = refusing(monkeypatch, tmp_path, found=False)
+    monkeypatch.delenv("SERVERS")
+    servers.set_up(tmp_path / "servers.stamp")
+    assert asked == []
+    assert "make test SERVERS=install" in capsys.readouterr().err
 
 
 def test_a_failing_apt_get_is_told_with_its_reason_and_leaves_no_stamp(
@@ -87,7 +102,7 @@ def test_a_failing_apt_get_is_told_with_its_reason_and_leaves_no_stamp(
     servers.set_up(tmp_path / "servers.stamp")
     assert asked == [("redis-server",)]
     said = capsys.readouterr().err
-    assert "SKIPPED: apt-get failed (Unable to locate package redis-server)" in said
+    assert "skipped: apt-get failed (Unable to locate package redis-server)" in said
     assert str(tmp_path / "servers.log") in said
     assert said.count("\n") == 1
     assert not (tmp_path / "servers.stamp").exists()
@@ -121,17 +136,44 @@ def test_programs_are_found_on_the_path_and_beside_it_in_the_newest_version(
     assert program.find() == tmp_path / "on-path"
 
 
-def test_the_bar_of_apt_get_only_moves_forward_and_ends_full() -> None:
-    progress = AptProgress()
-    seen = [progress.fraction()]
-    for line in APT_OUTPUT.splitlines():
-        progress.updating = progress.updating and line != "<installing>"
-        progress.line(line)
-        seen.append(progress.fraction())
-    assert seen == sorted(seen)
-    assert seen[0] == 0
-    assert seen[-1] == 1
-    assert progress.words().endswith("Installed redis-server (amd64)")
+def test_services_that_start_at_boot_are_found_for_systemd_and_system_v(tmp_path: Path) -> None:
+    for name in (
+        "etc/systemd/system/multi-user.target.wants/redis-server.service",
+        "etc/systemd/system/timers.target.wants/apt-daily.timer",
+        "etc/rc3.d/S01postgresql",
+        "etc/rc3.d/K01stopped",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert services_at_boot(tmp_path) == {"redis-server", "postgresql"}
+
+
+def test_what_the_packages_start_at_boot_is_disabled_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, after = {"ssh", "cron"}, {"ssh", "cron", "redis-server", "postgresql"}
+    found = iter([before, after])
+    disabled: list[str] = []
+    monkeypatch.setattr(apt, "services_at_boot", lambda: next(found))
+    monkeypatch.setattr(apt, "disable", disabled.append)
+    monkeypatch.setattr(apt, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(apt, "_apt_get", lambda arguments, out: 0)
+    assert apt.install(["redis-server"], tmp_path / "apt.log")
+    assert disabled == ["postgresql", "redis-server"]
+
+
+def test_a_service_is_disabled_by_whatever_the_machine_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    for program in ("systemctl", "update-rc.d"):
+        put_program(tmp_path / program, f'#!/bin/sh\necho "{program} $*" >>{said}\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}")
+    disable("redis-server")
+    assert said.read_text().splitlines() == [
+        "systemctl disable redis-server",
+        "update-rc.d redis-server disable",
+    ]
 
 
 def test_services_are_forbidden_while_packages_are_installed_and_not_after(tmp_path: Path) -> None:
