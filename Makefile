@@ -1,6 +1,6 @@
 # Everything runs in .venv, which is set up on first use by the target that needs it.
-# Needs Python 3.11 or newer, make and the package index; no root, no Java. As root on Debian the
-# tests also install Redis and PostgreSQL; elsewhere those that want them are skipped without.
+# Needs Python 3.11 or newer, make and the package index; no root, no Java. Tests that need Redis or
+# PostgreSQL are skipped where there is none; SERVERS=install installs them, as root on Debian.
 
 PYTHON ?= python3
 # The path of uv; pip is used where there is none, or with UV= on the command line.
@@ -31,6 +31,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS='-k name' goes to pytest."
+	@echo "  SERVERS=install installs Redis and PostgreSQL for the tests, as root on Debian."
 
 demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the rows
 	@.venv/bin/seamark demo $(ARGS)

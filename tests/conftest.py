@@ -19,6 +19,7 @@ import pytest
 from tests.databases import PostgresServer, RedisServer, postgres_server, redis_server
 from tests.processes import ServerUnavailable
 from tests.servers import ObjectServer, azurite_server, s3_server
+from tests.skipped import skipped_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str:
     seed = f"seamark seed: {SEED}={os.environ[SEED]} (or {SEED}=random for another one)"
     return f"{seed}, temporary files in {tempfile.gettempdir()}"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the output with a count of the tests that a missing server has left out."""
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    reports = reporter.stats.get("skipped", [])
+    if line := skipped_line(str(report.longrepr[2]) for report in reports):
+        reporter.write_line(line, yellow=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -86,11 +86,11 @@ def _make_without_uv(venv: Path) -> None:
 
 def _installer(venv: Path, uv: str) -> list[str]:
     python = str(venv / "bin" / "python")
+    quiet = [] if sys.stdout.isatty() else ["--quiet"]
     if uv:
-        return [uv, "pip", "install", "--python", python]
+        return [uv, "pip", "install", "--python", python, *quiet]
     # modules are compiled when they are imported; compiling all takes as long as installing them
     quick = ["--disable-pip-version-check", "--no-input", "--no-compile"]
-    quiet = [] if sys.stdout.isatty() else ["--quiet"]
     return [python, "-I", "-m", "pip", "install", *quick, *quiet]
 
 
