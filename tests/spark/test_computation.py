@@ -12,7 +12,9 @@ import pytest
 
 from seamark.spark.computation import operators_of, python_functions
 from seamark.spark.definitions import LONGEST
-from seamark.spark.plan import analyzed
+from seamark.spark.executed_plan import PlanOperator
+from seamark.spark.expected_operators import operators_to_run, optimized
+from seamark.spark.plan import analyzed, stateful_operators
 from tests.pipeline.workloads import pandas_state, settings_of, transformed_state
 
 if TYPE_CHECKING:
@@ -252,3 +254,25 @@ def test_a_description_stays_short_and_still_tells_differences(orders: DataFrame
     for _ in range(30):
         deep = deep.withColumn("v", f.col("v") + f.col("v"))
     assert len(functions_of(deep.groupBy("k").agg(f.sum("v")))[0]) <= LONGEST
+
+
+def test_what_is_left_of_a_stream_without_the_rows_of_a_table_is_told_as_the_state_it_is(
+    orders: DataFrame,
+) -> None:
+    ids = orders.select("k")
+    table = ids.sparkSession.range(3).selectExpr("cast(id as int) as k")
+    except_ = {
+        "operator": "aggregation for except",
+        "all": "no",
+        "keys": ["k"],
+        "state": {"keys": "int"},
+    }
+    assert told(ids.subtract(table)) == [except_]
+    assert told(ids.exceptAll(table)) == [except_ | {"all": "yes"}]
+    assert stateful_operators(analyzed(ids.union(ids).subtract(table))) == [
+        "aggregation for except"
+    ]
+    assert told(table.subtract(table)) == []
+    assert operators_to_run(optimized(ids.subtract(table)), "update") == [
+        PlanOperator("aggregation", has_watermark=False)
+    ]

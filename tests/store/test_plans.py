@@ -153,6 +153,28 @@ def test_I9_a_copy_of_a_store_goes_on_with_the_epoch_that_was_begun(
             assert len(target.plans.entries()) == 1
 
 
+def test_I9_a_copy_of_a_store_without_a_checkpoint_has_the_plan_of_its_first_epoch(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    begun = plan(timeline_of(store), 1)
+    store.plans.keep(begun)
+    with open_store(tmp_path / "copy") as target:
+        for _ in range(2):
+            copy_checkpoints(store, target)
+            assert target.owner().pipeline == "orders"
+            assert target.plans.read(timeline_of(store), 1) == begun
+        target.claim(pipeline="orders")
+        assert timeline_of(target) == timeline_of(store)
+    with open_store(tmp_path / "begun") as other:
+        other.claim()
+        other.close()
+    with (
+        open_store(tmp_path / "begun") as other,
+        pytest.raises(RefusedError, match="history of its own"),
+    ):
+        copy_checkpoints(store, other)
+
+
 # what cannot be trusted
 
 

@@ -148,6 +148,7 @@ def _document(
         "copied": len(copied),
         "copied_bytes": sum(each.size for each in copied),
         "pins": sorted(plan.pins),
+        "begun_epochs": plan.begun,
     }
 
 
@@ -187,7 +188,9 @@ def _show(document: Document, source: str, target: str) -> None:
     for outcome in ("there already", "pruned there", "gone", "damaged"):
         if number := sum(row["outcome"] == outcome for row in rows):
             counts.append(f"{number} {outcome}")
-    if not rows:
+    if document["begun_epochs"]:
+        counts = ["the source has no checkpoint yet: the plan of its first epoch is copied"]
+    elif not rows:
         counts = ["the source has no checkpoints that count: nothing to copy"]
     print_paragraph(" · ".join(counts))
     if any(row["outcome"] == "damaged" for row in rows):

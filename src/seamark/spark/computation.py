@@ -70,6 +70,9 @@ def _parts(node: Any, read: frozenset[int], definitions: Definitions) -> dict[st
         return _keyed(node.keys(), node.child(), definitions)
     if kind == "Distinct":
         return _keyed(node.child().output(), node.child(), definitions)
+    if kind == "Except":
+        left = node.left()
+        return {"all": "yes" if node.isAll() else "no", **_keyed(left.output(), left, definitions)}
     if kind == "Join":
         return _join(node, read, definitions)
     if kind == "GlobalLimit":

@@ -46,6 +46,7 @@ _STATEFUL: Final = {
     "Deduplicate": "deduplication",
     "DeduplicateWithinWatermark": "deduplication within the watermark",
     "Distinct": "deduplication",
+    "Except": "aggregation for except",  # what Spark makes of it; an intersect it refuses
     "FlatMapGroupsWithState": "flatMapGroupsWithState",
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "TransformWithState": "transformWithState",

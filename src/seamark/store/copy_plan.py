@@ -23,7 +23,7 @@ from seamark.store.owner import (
     superseded_by,
 )
 
-_NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
+NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
 _DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
 _DECIDED_EXTRA: Final = ("writer", "generation", "timeline", "state_bytes", "supersedes")
 
@@ -120,14 +120,14 @@ def refuse_other_history(
     if source.pipeline and target.pipeline and source.pipeline != target.pipeline:
         raise RefusedError(
             f"the target belongs to the pipeline {target.pipeline!r}, not {source.pipeline!r}",
-            hint=_NEW_STORE,
+            hint=NEW_STORE,
         )
     known_there = set(source.superseded)
     for first, last in target.superseded:
         if (first, last) not in known_there and last > source.prune_boundary:
             raise RefusedError(
                 f"the target was rolled back by itself: {first} to {last} do not count there",
-                hint=_NEW_STORE,
+                hint=NEW_STORE,
             )
     own = first_own_id(target)
     for checkpoint_id, found in there.items():
@@ -138,12 +138,12 @@ def refuse_other_history(
             if found.item is not None and found.item.identity != item.identity:
                 raise RefusedError(
                     f"the target has another checkpoint {checkpoint_id} than the source",
-                    hint=_NEW_STORE,
+                    hint=NEW_STORE,
                 )
         elif checkpoint_id > source.prune_boundary or (own is not None and checkpoint_id >= own):
             raise RefusedError(
                 f"the target has checkpoint {checkpoint_id}, which is not of the source",
-                hint=f"Has a pipeline been run on it? {_NEW_STORE}",
+                hint=f"Has a pipeline been run on it? {NEW_STORE}",
             )
 
 
@@ -186,6 +186,8 @@ class Copying:
     """Whether the source's newest checkpoint is among those wanted."""
     left_behind: tuple[tuple[int, int], ...] = ()
     """Ranges of the target that the source may have rolled back and has forgotten since."""
+    begins: bool = False
+    """Whether the source has only begun: its timeline is where its plans belong."""
 
 
 def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
@@ -201,6 +203,8 @@ def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
         timeline = newest.timeline or source.timeline or timeline
         if copying.has_newest:
             timeline = source.timeline or timeline
+    if copying.begins:
+        timeline = source.timeline
     ids = {item.checkpoint_id for item in wanted}
     below = {i for i in copying.arriving if standing(now, i) is Standing.PRUNED}
     free = {i for i in copying.arriving if i in now.lookup.voided or i in now.lookup.tombstones}

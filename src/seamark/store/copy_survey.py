@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -17,6 +17,7 @@ from seamark.errors import (
 )
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.copy_plan import (
+    NEW_STORE,
     Copying,
     Item,
     There,
@@ -62,6 +63,8 @@ class CopyPlan:
     replaceable: frozenset[int] = frozenset()
     """Ids of the target that hold what a fenced writer has left."""
     pins: dict[str, int] = field(default_factory=dict)
+    begun: int = 0
+    """Epochs that were begun before there was a checkpoint, whose plans are all there is."""
 
     @property
     def size(self) -> int:
@@ -115,10 +118,29 @@ def plan_copy(
         has_newest=bool(counting) and counting[-1] in items,
         left_behind=left_behind(owner, there_owner, known, there),
     )
+    begun = 0 if known or there or unusable else _begun(source, owner, there_owner)
+    if begun:
+        copying = replace(copying, begins=True)
     wanted_pins = pins_to_copy(owner, there_owner, items) if pins else {}
     named = {name: pin.checkpoint_id for name, pin in wanted_pins.items()}
     replaceable = frozenset(i for i in items if (t := there.get(i)) and t.too_late)
-    return CopyPlan(owner, there_owner, items, arriving, unusable, copying, replaceable, pins=named)
+    return CopyPlan(
+        owner, there_owner, items, arriving, unusable, copying, replaceable, named, begun
+    )
+
+
+def _begun(source: CheckpointStore, owner: Owner, target: Owner) -> int:
+    """How many plans a source without a checkpoint has; a sink may have written their rows."""
+    if not owner.timeline:
+        return 0
+    begun = len(source.plans.epochs_after(owner.timeline, 0))
+    if begun and target.timeline not in ("", owner.timeline):
+        raise RefusedError(
+            "the target has begun a history of its own",
+            where=f"timeline {target.timeline}, and the source is at {owner.timeline}",
+            hint=NEW_STORE,
+        )
+    return begun
 
 
 def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:

@@ -45,7 +45,7 @@ def copy_planned(
 
     :class:`FencedError` when somebody claims the target meanwhile. Repeat it after any error.
     """
-    if not plan.items and not plan.unusable:
+    if not plan.items and not plan.unusable and not plan.begun:
         return []  # an empty store makes no store of another place
     token = f"{default_writer()} copying {uuid.uuid4().hex[:8]}"
     target.parts.ownership.probe()
