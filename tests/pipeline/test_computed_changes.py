@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seamark.pipeline.computed_changes import computed_changes, operator_words, shape_change
-from seamark.pipeline.topology import Fit, compare
+from seamark.pipeline.topology import Fit, Verdict, compare
 
 BARS: list[dict[str, Any]] = [
     {
@@ -182,3 +182,27 @@ def test_an_operator_is_told_in_one_line() -> None:
     words = operator_words(BARS[0])
     assert words == (" · by window(t, length 10 seconds, slide 10 seconds), k · count(1), sum(v)")
     assert operator_words({"operator": "limit", "rows": "10"}) == " · rows 10"
+
+
+def test_an_output_that_moves_to_another_shared_state_is_told_and_refused() -> None:
+    sinks = {name: {"kind": "files", "target": name} for name in ("a", "b", "c")}
+    computes = {"a": bars(), "b": bars(1)}
+    operators = ["a: aggregation", "b: aggregation"]
+
+    def sharing(shares: Any) -> dict[str, Any]:
+        return structure(computes, sinks=sinks, operators=operators, shares=shares)
+
+    moved = compare(sharing({"c": "a"}), sharing({"c": "b"}), "strict")
+    assert moved.fit is Fit.REFUSED
+    assert moved.changes == ["output 'c': the state of 'a' → the state of 'b'"]
+    assert compare(sharing({"c": "a"}), sharing({"c": "b"}), "warn").fit is Fit.GOES_ON
+    left = compare(sharing({"c": "a"}), sharing({}), "strict", same_spark=False)
+    assert left.changes == ["output 'c': the state of 'a' → no shared state"]
+    assert left.fit is Fit.REFUSED
+
+    before = sharing({})
+    del before["shares"]  # as it was before that was recorded
+    for shares in ({}, {"c": "a"}):
+        assert compare(before, sharing(shares), "strict") == Verdict(Fit.SAME)
+    added = sharing({"c": "a", "d": "b"}) | {"sinks": sinks | {"d": {}}}
+    assert compare(sharing({"c": "a"}), added, "strict").fit is Fit.GOES_ON

@@ -24,6 +24,8 @@ from tests.pipeline.workloads import deduplicated, orders, rows_in, windowed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from seamark.pipeline.compile import Compiled
+
 Outputs = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
 
 
@@ -190,8 +192,7 @@ def test_a_sink_that_is_added_to_state_that_is_there_gets_all_that_comes_out_of_
     assert rows_in(tmp_path / "b").total() == 4, "three windows, and the row that was waiting"
 
 
-def shared_by(spark: SparkSession, folder: Path, outputs: Outputs) -> list[tuple[int, ...]]:
-    """Which outputs have a state together, by their numbers."""
+def compiled(spark: SparkSession, folder: Path, outputs: Outputs) -> Compiled:
     from seamark.pipeline.compile import Output, compile_outputs
     from seamark.sinks import MemorySink
     from seamark.spark.plan import Sources
@@ -200,7 +201,12 @@ def shared_by(spark: SparkSession, folder: Path, outputs: Outputs) -> list[tuple
     source = orders(spark, folder)
     sources.add("orders", source)
     made = [Output(name, df, MemorySink()) for name, df in outputs(source).items()]
-    return [branch.outputs for branch in compile_outputs(made, sources).branches]
+    return compile_outputs(made, sources)
+
+
+def shared_by(spark: SparkSession, folder: Path, outputs: Outputs) -> list[tuple[int, ...]]:
+    """Which outputs have a state together, by their numbers."""
+    return [branch.outputs for branch in compiled(spark, folder, outputs).branches]
 
 
 @pytest.mark.warm
@@ -230,4 +236,8 @@ def test_only_what_looks_at_one_row_at_a_time_is_left_to_the_batch(
 
     expected = [(0, 2), (1,), (3,), (4, 8), (5,), (6,), (7,), (9,)]
     assert shared_by(spark, folder, outputs) == expected
+    assert compiled(spark, folder, outputs).shares == {
+        "2 shared": "0 shared",
+        "8 shared with 4": "4 the time of the epoch",
+    }
     assert shared_by(spark, folder, lambda source: {"a": source, "b": source}) == [(0,), (1,)]

@@ -83,6 +83,15 @@ class Compiled:
     """Functions in Python, of which only the names are known."""
 
     @property
+    def shares(self) -> dict[str, str]:
+        """Each output that takes its rows from the state of an earlier one, and which that is."""
+        return {
+            self.outputs[number].name: self.outputs[branch.outputs[0]].name
+            for branch in self.branches
+            for number in branch.outputs[1:]
+        }
+
+    @property
     def is_stateful(self) -> bool:
         """Whether anything keeps state."""
         return bool(self.operators)

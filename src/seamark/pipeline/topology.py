@@ -58,6 +58,7 @@ def structure_of(
         "operators": list(compiled.operators),
         "form": FORM,
         "computes": compiled.computes,
+        "shares": compiled.shares,
     }
 
 
@@ -92,11 +93,11 @@ def compare(
     that Spark can go on with, and ``auto_reset`` starts anew. When another Spark described the
     old computations, a difference in the wording of an expression is told and refuses nothing.
     """
-    if old is None or old == new:
+    if old is None or old == _as_recorded(new, old):
         return Verdict(Fit.SAME)
     before, after = _Described(old), _Described(new)
     topology = explain_change(before.topology, after.topology)
-    computed = _computed(before, after)
+    computed = [*_computed(before, after), *_moved(before, after)]
     lost, found_again = _losses_changed(before, after)
     told = [*topology, *(change.words for change in computed), *lost, *found_again]
     told += _unrecorded(before, after)
@@ -120,6 +121,11 @@ def compare(
     )
 
 
+def _as_recorded(new: Structure, old: Structure) -> Structure:
+    """A structure without what the older one does not tell."""
+    return {key: value for key, value in new.items() if key != "shares" or key in old}
+
+
 class _Described:
     """A structure in the three parts that are compared each in its own way."""
 
@@ -127,6 +133,8 @@ class _Described:
         rest = dict(structure)
         self.form = rest.pop("form", None)
         computes = rest.pop("computes", None)
+        shares = rest.pop("shares", None)
+        self.shares: dict[str, Any] | None = shares if isinstance(shares, dict) else None
         self.computes: Computes = computes if _is_computes(computes) else {}
         sources = rest.get("sources", {})
         self.may_lose = {name: may_lose_of(source) for name, source in sources.items()}
@@ -161,6 +169,22 @@ def _computed(old: _Described, new: _Described) -> list[Change]:
         {name: found for name, found in old.computes.items() if name in kept},
         {name: found for name, found in new.computes.items() if name in kept},
     )
+
+
+def _moved(old: _Described, new: _Described) -> list[Change]:
+    """Outputs that take their rows from the state of another one than before."""
+    if old.shares is None or new.shares is None:
+        return []  # not recorded by the Seamark that made the checkpoint
+    kept = old.topology["sinks"].keys() & new.topology["sinks"].keys()
+    return [
+        Change(f"output {name!r}: {_shared(before)} → {_shared(after)}", is_certain=True)
+        for name in sorted(kept)
+        if (before := old.shares.get(name)) != (after := new.shares.get(name))
+    ]
+
+
+def _shared(first: object) -> str:
+    return "no shared state" if first is None else f"the state of {str(first)!r}"
 
 
 def _unrecorded(old: _Described, new: _Described) -> list[str]:
