@@ -48,6 +48,10 @@ MOST_STORE_NAMES: Final = 100
 LARGEST_ENTRY: Final = 10**12
 """No log of Spark has an entry with a higher number."""
 
+MOST_ENTRIES_TRIED: Final = 10_000_000
+"""Files that are gone through to find the batches that a directory can be taken back to: trying one
+batch goes through them all. Spark keeps about 100 batches."""
+
 # packs of a StateStore
 
 PACK_FLOOR: Final = 32 * MIB

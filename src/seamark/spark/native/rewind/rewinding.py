@@ -32,6 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from seamark import limits
 from seamark.errors import RefusedError, SeamarkError
 from seamark.spark.native.batches import BatchAt, batch_at, read_query_id
 from seamark.spark.native.logs.sink_log import SinkRewind
@@ -183,11 +184,20 @@ def _with_metadata(read: Callable[[str], bytes], metadata: bytes) -> Callable[[s
     return lambda path: metadata if path == "metadata" else read(path)
 
 
+def batches_to_try(tree: Tree) -> list[int]:
+    """The committed batches that :func:`possible_batches` tries: all, or the newest of very many.
+
+    Trying one goes through the whole listing, so the number falls as the directory grows.
+    """
+    most = max(limits.MOST_ENTRIES_TRIED // max(len(tree.entries), 1), 10)
+    return tree.batches("commits")[-most:]
+
+
 def possible_batches(tree: Tree) -> list[int]:
     """The batches that a directory can be taken back to by itself, each one tried."""
     tree = behind(tree, found_barrier(tree))
     found = []
-    for batch in tree.batches("commits"):
+    for batch in batches_to_try(tree):
         try:
             plan_rewind(tree, batch)
         except (SeamarkError, FileNotFoundError):

@@ -18,6 +18,7 @@ from seamark.spark.native.rewind.histories import SharedHistory, query_of, share
 from seamark.spark.native.rewind.rewinding import (
     RewindPlan,
     SinkPlan,
+    batches_to_try,
     plan_rewind,
     possible_batches,
 )
@@ -99,6 +100,9 @@ def _not_there(
     choices = [f"batch {ranges(here)} of the directory"] if here else []
     choices += [f"batch {ranges(held)} of {store.url}"] if held and store is not None else []
     told = "It can be taken back to " + ", or to ".join(choices) if choices else "There is none"
+    tried = batches_to_try(tree)
+    if len(tried) < len(tree.batches("commits")):
+        told += f" (batches before {tried[0]} were not tried: the directory has too many files)"
     return RefusedError(
         f"batch {batch} is not there as a whole (any more), so it cannot be gone back to",
         where=f"{tree.directory.url}: {what}",
