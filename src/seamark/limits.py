@@ -63,6 +63,9 @@ READ_AHEAD: Final = 64 * MIB
 
 # stores
 
+LARGEST_GENERATION: Final = 2**53
+"""Claims of one store. A higher one leaves no room to count on."""
+
 MOST_TOMBSTONES: Final = 10_000
 """Tombstones that ``owner.json`` may name. A store has one or two."""
 

@@ -105,7 +105,7 @@ def test_timings_that_make_no_sense_cost_nothing_but_themselves(
     assert "its field 'timings' is not an object of seconds" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("generation", [7, 2**63 - 1])
+@pytest.mark.parametrize("generation", [7, 2**53])
 @pytest.mark.parametrize("is_claimed_again", [False, True])
 def test_one_manifest_of_a_generation_that_never_was_is_one_damaged_row(
     seamark: Commands, store: Path, generation: int, is_claimed_again: bool
@@ -142,3 +142,27 @@ def test_a_newest_manifest_of_an_unknown_generation_puts_the_owner_in_doubt(
         assert "--rebuild-owner" in " ".join(seamark.err.split())
     with open_store(store) as found, pytest.raises(DamageError, match="too old"):
         found.claim()
+
+
+@pytest.mark.parametrize("generation", [2**53 + 1, 2**63 - 1])
+def test_a_generation_beyond_counting_is_damage_and_what_is_saved_later_is_found(
+    seamark: Commands, store: Path, generation: int
+) -> None:
+    odd = stored_manifest(store, 4)
+    odd.write_bytes(replaced(odd.read_bytes(), "generation", str(generation)))
+    assert seamark.json("list", store)["newest_valid"] == 3
+    with open_store(store) as found:
+        found.claim()
+        save(found, 5, is_incremental=False, parent_id=None)
+        assert found.recover_latest_validated().chosen_id == 5
+
+
+def test_an_owner_is_not_rebuilt_with_a_generation_that_nothing_could_follow(
+    seamark: Commands, store: Path
+) -> None:
+    odd = stored_manifest(store, 4)
+    odd.write_bytes(replaced(odd.read_bytes(), "generation", str(2**53)))
+    seamark("doctor", store, "--rebuild-owner", "--yes", code=6)
+    assert "Remove that manifest" in " ".join(seamark.err.split())
+    odd.unlink()
+    seamark.json("list", store)

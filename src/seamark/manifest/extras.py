@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
+from seamark.limits import LARGEST_GENERATION
 from seamark.manifest.bounds import I64_MAX, I64_MIN
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ _TOLD: Final[dict[str, tuple[Any, str]]] = {
 def odd_generation(m: CheckpointManifest) -> str | None:
     """Why the generation is none. Whether a manifest counts depends on it, so it is asked first."""
     value = m.extra.get("generation")
-    is_good = value is None or (value.__class__ is int and 0 <= value <= I64_MAX)
-    return None if is_good else "its field 'generation' is not a number"
+    if value is None or (value.__class__ is int and 0 <= value <= LARGEST_GENERATION):
+        return None
+    return "its field 'generation' is not a number of a claim"
 
 
 def senseless(m: CheckpointManifest) -> Iterator[str]:

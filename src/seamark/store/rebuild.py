@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from seamark.errors import RefusedError
+from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.store.manifests import Found, Tombstone
 from seamark.store.owner import Owner, superseded_by
@@ -25,6 +27,12 @@ def rebuilt_owner(
     generations += [found.generation for _, found in contents if isinstance(found, Tombstone)]
     old = _readable_part(remains)
     generation = 1 + max([0, old.generation, *generations])
+    if generation > LARGEST_GENERATION:
+        raise RefusedError(
+            f"a manifest says generation {generation - 1}, and what is saved after it could not "
+            "be read",
+            hint="No store was claimed that often. Remove that manifest, then rebuild the owner.",
+        )
     ids = [checkpoint_id for checkpoint_id, _ in contents]
     next_id = 1 + max([0, old.next_id - 1, *ids])
     return Owner(
