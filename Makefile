@@ -7,7 +7,7 @@ PYTHON ?= python3
 UV ?= $(shell command -v uv)
 ARGS ?=
 RUN := .venv/bin/python -m
-SOURCES := src tests tools benchmarks
+SOURCES := src tests tools benchmarks examples
 # Collecting all tests to find those few takes longer than some of them do.
 WARM = $(if $(findstring tests,$(ARGS)),,$(shell grep -rl 'mark\.warm' tests --include='test_*.py'))
 
@@ -25,10 +25,10 @@ $(shell while read -r program; do test -x "$$program" || rm -f .venv/servers.sta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark integration matrix chaos bench lint types format constraints clean
+.PHONY: help demo test test-spark integration matrix chaos bench lint types format dist constraints clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12 chooses the interpreter of a new .venv; ARGS='-k name' goes to pytest."
 	@echo "  SERVERS=install installs Redis and PostgreSQL for the tests, as root on Debian."
@@ -69,6 +69,9 @@ types: .venv/test.stamp ## check the types
 format: .venv/test.stamp ## format the code and fix what can be fixed
 	@$(RUN) ruff format $(SOURCES)
 	@$(RUN) ruff check --fix $(SOURCES)
+
+dist: .venv/test.stamp ## build wheel and sdist in dist/, and check that they install
+	@$(RUN) tools.check_dist --uv "$(UV)"
 
 # No address is written, so that the files hold for any mirror of the package index.
 COMPILE = $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \

@@ -28,7 +28,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
     "ARCHITECTURE.md",
-    *sorted(f"docs/{each.name}" for each in ROOT.glob("docs/*")),
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "examples/README.md",
+    *sorted(f"docs/{each.name}" for each in ROOT.glob("docs/*.md")),
 ]
 ALDR = {"symbol": "ALDR", "time": "2026-01-05T09:30:01.500000Z", "price": 103.27}
 BRCH = {"symbol": "BRCH", "time": "2026-01-05T09:30:00.000001Z", "price": None}

@@ -1,0 +1,77 @@
+"""The programs in ``examples/`` run, and print what their descriptions say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seamark.spark.java import java_home
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+WITH_SPARK = {
+    "protect_query": ["holds batch 2", "newest that is whole: ", "to: 4", "be: 2"],
+    "two_sinks": [
+        "first run: up to epoch 2",
+        "second run: from checkpoint 2 to epoch 3",
+        "all: monday-0 20, monday-1 150, monday-2 30, tuesday-0 500, tuesday-1 10, "
+        "wednesday-0 70, wednesday-1 900",
+        "large: monday-1 150, tuesday-0 500, wednesday-1 900",
+    ],
+    "live_view": [
+        "epoch 1: attic 31.5 °C, cellar 12.0 °C",
+        "epoch 2: attic 30.0 °C, cellar 12.0 °C, kitchen 21.5 °C",
+    ],
+    "rewind_query": [
+        "rows after three batches: 3",
+        "rows after the rollback: 1",
+        "rows after the query ran again: 3",
+        "elsewhere is as after batch 2",
+        "findings   none",
+    ],
+}
+WITHOUT_SPARK = {
+    "store_without_spark": [
+        "checkpoint 2: whole",
+        "checkpoint 3: damaged",
+        "skipped 3: state.bin checksum mismatch",
+        "chosen 2: continue from event 2000",
+    ]
+}
+
+
+def printed_by(example: str, folder: Path, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{example}.py", folder],
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_run_by_a_test_and_listed() -> None:
+    programs = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert programs == WITH_SPARK.keys() | WITHOUT_SPARK.keys()
+    page = (EXAMPLES / "README.md").read_text()
+    assert all(f"[{program}.py]({program}.py)" in page for program in programs)
+
+
+@pytest.mark.parametrize("example", WITHOUT_SPARK)
+def test_an_example_without_spark_prints_what_it_promises(example: str, tmp_path: Path) -> None:
+    shown = printed_by(example, tmp_path)
+    assert [line for line in WITHOUT_SPARK[example] if line not in shown] == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("example", WITH_SPARK)
+def test_an_example_prints_what_it_promises(example: str, tmp_path: Path) -> None:
+    quiet = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    shown = printed_by(example, tmp_path, **quiet)
+    assert [line for line in WITH_SPARK[example] if line not in shown] == []
