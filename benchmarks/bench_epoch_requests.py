@@ -15,7 +15,7 @@ import seamark
 from bench_epochs import totals, trades
 from bench_requests import REQUESTS, counting
 from harness import Row, options, scratch, show
-from seamark.pipeline.settings import Step
+from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink
 from tests.pipeline.driver import session
 from tests.servers import s3_server

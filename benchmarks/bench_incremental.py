@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final
 
 from harness import Row, in_milliseconds, interleaved, options, ratio, seconds, show
+from seamark.blobs.memory import MemoryBlobs
 from seamark.state import CheckpointId, StateStore
-from seamark.store.memory import MemoryBlobs
 
 CHECKPOINTS: Final = 100
 PARTITION: Final = (100 << 20) // 1000

@@ -16,11 +16,11 @@ import google_crc32c
 import lz4.block
 
 from harness import Row, Run, in_milliseconds, interleaved, options, ratio, show
+from seamark.blobs.checksummed_json import seal
+from seamark.blobs.memory import MemoryBlobs
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.layout import OperatorSnapshotEntry
 from seamark.state.task import PACK_BYTES
-from seamark.store.memory import MemoryBlobs
-from seamark.store.sealed import seal
 
 BLOB: Final = 4096
 COUNT: Final = 10_000

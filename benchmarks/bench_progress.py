@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness import Row, in_milliseconds, interleaved, options, ratio, scratch, show
-from seamark.pipeline.progress_record import ProgressRecord
+from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.progress import SourceCheckpointStore, open_progress
 from tests.databases import redis_server
 

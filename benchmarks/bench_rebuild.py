@@ -16,11 +16,11 @@ from typing import Final
 
 from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark import CheckpointManifest, open_store
-from seamark.spark.capture import Capture
-from seamark.spark.chain import Chain, chain_of
-from seamark.spark.placement import STATE_PREFIX, Sizes, place
-from seamark.spark.restore import difference, restore
-from seamark.spark.working_copy import WorkingCopy
+from seamark.capture.capture import Capture
+from seamark.capture.chain import Chain, chain_of
+from seamark.capture.placement import STATE_PREFIX, Sizes, place
+from seamark.capture.restore import difference, restore
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.state import StateStore
 
 PARTITIONS: Final = 64

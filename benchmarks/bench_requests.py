@@ -17,9 +17,9 @@ import obstore
 
 from harness import Row, options, show
 from seamark import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus, open_store
-from seamark.store import object_store
+from seamark.blobs import object_store
+from seamark.blobs.leftovers import PROBE_PREFIX
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.layout import PROBE_PREFIX
 from seamark.testing.recording import Recording
 from tests.servers import s3_server
 

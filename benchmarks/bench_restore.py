@@ -16,8 +16,8 @@ import obstore
 from obstore.store import MemoryStore
 
 from harness import Row, options, show
+from seamark.blobs import object_store
 from seamark.state import CheckpointId, StateStore
-from seamark.store import object_store
 from seamark.testing.recording import Call, Recording
 
 PARTITIONS: Final = 1000

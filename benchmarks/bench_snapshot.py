@@ -18,9 +18,9 @@ from typing import Final
 
 from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark import open_store
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.snapshot.taking import take_snapshot
-from seamark.spark.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.native.snapshot.snapshot import take_snapshot
 
 PARTITIONS: Final = 64
 SST: Final = 4 << 20

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from seamark.blobs.checksummed_json import seal
+from seamark.capture.capture import FILE_LIST
+from seamark.capture.file_list import file_list_in
+from seamark.checkpoint_dir.file_logs.paths import moved
+from seamark.checkpoint_dir.file_logs.sink_log import rewound
+from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log
+from seamark.checkpoint_dir.formats.checksums import spark_crc_matches
+from seamark.checkpoint_dir.formats.hdfs_state import lineage_of
 from seamark.errors import DamageError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import InFlightRecord
+from seamark.native.snapshot.manifests import PLAN, planned
 from seamark.sinks.epoch_folder import read_record
-from seamark.sinks.target import claim_folder
-from seamark.spark.capture import FILE_LIST
-from seamark.spark.native.file_list import file_list_in
-from seamark.spark.native.logs.paths import moved
-from seamark.spark.native.logs.sink_log import rewound
-from seamark.spark.native.logs.source_log import entries_up_to, is_file_log
-from seamark.spark.native.snapshot.manifests import PLAN, planned
-from seamark.spark.native.state.checksums import spark_crc_matches
-from seamark.spark.native.state.data import lineage_of
+from seamark.sinks.folder_owner import claim_folder
 from seamark.state.task import TaskReceipt
-from seamark.store.sealed import seal
 from tests.test_limits import lz4_file
 
 BAD = {

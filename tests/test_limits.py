@@ -23,34 +23,36 @@ import pytest
 import xxhash
 
 from seamark import limits
+from seamark._redaction import Redactor
+from seamark.blobs.checksummed_json import seal, unseal
+from seamark.blobs.contract import Blob
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.capture.batches import batch_at
+from seamark.checkpoint_dir.closures import needs_of
+from seamark.checkpoint_dir.file_logs.compactions import is_accepted, laid_out, restart_interval
+from seamark.checkpoint_dir.file_logs.sink_log import rewound
+from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, log_problems
+from seamark.checkpoint_dir.files import rooted_at, schema_paths
+from seamark.checkpoint_dir.formats.hdfs_state import lineage_of, read_changes, same_state
+from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
+from seamark.checkpoint_dir.formats.rocksdb_zip import zip_problems
+from seamark.checkpoint_dir.operators import StatefulOperator
+from seamark.checkpoint_dir.places.directory import FileEntry, Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed_ssts
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.finishing import most_ahead
-from seamark.spark.checkpoint_files import rooted_at, schema_paths
-from seamark.spark.closures import needs_of
-from seamark.spark.native.batches import batch_at
-from seamark.spark.native.inspect.contents import Bytes
-from seamark.spark.native.inspect.copies import copy_findings
-from seamark.spark.native.inspect.seen import Seen
-from seamark.spark.native.inspect.state import State, Store
-from seamark.spark.native.inspect.times import Strange
-from seamark.spark.native.logs.compactions import is_accepted, laid_out, restart_interval
-from seamark.spark.native.logs.sink_log import rewound
-from seamark.spark.native.logs.source_log import entries_up_to, log_problems
-from seamark.spark.native.places.directory import FileEntry, Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.state.data import lineage_of, read_changes, same_state
-from seamark.spark.native.state.lz4_blocks import NotDecodable
-from seamark.spark.native.state.rocksdb_zip import zip_problems
-from seamark.spark.operators import StatefulOperator
-from seamark.spark.state_files import MissingVersion, StateFile, needed_ssts
+from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.contents import Bytes
+from seamark.native.inspect.copies import copy_findings
+from seamark.native.inspect.state import State, Store
+from seamark.native.inspect.times import Strange
+from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blob
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
 from seamark.store.owner import (
     Owner,
     Standing,
@@ -60,8 +62,6 @@ from seamark.store.owner import (
     with_fence,
 )
 from seamark.store.retention import Candidate, Retention, plan_retention
-from seamark.store.sealed import seal, unseal
-from seamark.store.secrets import Redactor
 from tests.spark.directories import make_copy, source_entry
 from tests.spark.native.inspected import looked_at, make_rocksdb
 

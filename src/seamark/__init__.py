@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seamark._lazy import lazy_names
+from seamark._common.lazy import lazy_names
 from seamark._version import __version__
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         OperatorCheckpoint,
         SinkCommitStatus,
     )
-    from seamark.pipeline.pipeline import Pipeline
-    from seamark.spark.protect import Protection, protect
+    from seamark.native.protect import Protection, protect
+    from seamark.pipeline.declaration.pipeline import Pipeline
     from seamark.store import open_store
 
 __all__ = [
@@ -53,12 +53,12 @@ _HOME = {
     "InFlightRecord": "seamark.manifest",
     "LineageError": "seamark.errors",
     "OperatorCheckpoint": "seamark.manifest",
-    "Pipeline": "seamark.pipeline.pipeline",
-    "Protection": "seamark.spark.protect",
+    "Pipeline": "seamark.pipeline.declaration.pipeline",
+    "Protection": "seamark.native.protect",
     "SeamarkError": "seamark.errors",
     "SinkCommitStatus": "seamark.manifest",
     "open_store": "seamark.store",
-    "protect": "seamark.spark.protect",
+    "protect": "seamark.native.protect",
 }
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object

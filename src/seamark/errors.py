@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from seamark._secrets import redacted
+from seamark._redaction import redacted
 
 
 class SeamarkError(Exception):

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from seamark import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint, open_store
+from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.cli.app import run
 from seamark.manifest import SinkCommitStatus
-from seamark.spark.placement import STATE_PREFIX, states_beside
 from seamark.state.pack import PackBuilder
-from seamark.store import CheckpointStore, housekeeping
+from seamark.store import CheckpointStore
+from seamark.store import cleanup as housekeeping
 
 COMMITTED = SinkCommitStatus.committed()
 MARK = 1_767_605_400_000

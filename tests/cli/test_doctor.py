@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.progress import open_progress, rocksdb_url
 from seamark.store import Blobs, open_store, place_health
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.health import Check
 from tests.cli.running import (
     Cli,
@@ -135,7 +135,7 @@ def test_the_owner_is_told_alive_or_dead(cli: Cli, store: Path) -> None:
 
 
 def test_a_store_of_a_newer_format_is_refused(cli: Cli, store: Path) -> None:
-    from seamark.store.sealed import seal, unseal
+    from seamark.blobs.checksummed_json import seal, unseal
 
     path = store / "owner.json"
     document = unseal(path.read_bytes())

@@ -12,8 +12,8 @@ import pytest
 
 from seamark.cli.app import COMMANDS, run
 from seamark.cli.spark.group import COMMANDS as SPARK_COMMANDS
+from seamark.native.inspect.findings import Code
 from seamark.progress import open_progress, rocksdb_url
-from seamark.spark.native.inspect.findings import Code
 from seamark.spark.versions import spark_version
 from tests.cli.stores import fill
 from tests.pipeline.workloads import write_input

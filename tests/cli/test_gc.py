@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
+from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.errors import FencedError
-from seamark.spark.placement import STATE_PREFIX, states_beside
 from seamark.state import CheckpointId
 from tests.cli.stores import Commands, interrupt_prune, save_partitioned, sidecar
 from tests.store.scenarios import plan

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from seamark import ConnectorCheckpoint, open_store
+from seamark.blobs.contract import Blob
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.cli.list_ import HEADINGS, OFFSETS
 from seamark.cli.offsets import gist, positions
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
-from seamark.store.blobs import Blob
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.memory import MemoryBlobs
 from tests.cli.stores import (
     COMMITTED,
     Commands,

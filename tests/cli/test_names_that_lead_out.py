@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from seamark.capture.capture import LOG
 from seamark.manifest import OperatorCheckpoint
-from seamark.spark.capture import LOG
 from seamark.state.pack import PackBuilder
 from seamark.store import open_store
 from seamark.testing.conformance.examples import example

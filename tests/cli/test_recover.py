@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
+from seamark.blobs.contract import Blob
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
-from seamark.spark.placement import STATE_PREFIX, states_beside
-from seamark.store.blobs import Blob
-from seamark.store.filesystem import FilesystemBlobs
 from tests.cli.stores import (
     COMMITTED,
     Commands,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark.cli.spark import repartition as module
-from seamark.spark.native.state.repartition import OLDEST
+from seamark.native.state.repartition import OLDEST
 from seamark.spark.versions import spark_version
 from tests.cli.running import Cli
 from tests.pipeline.workloads import write_input

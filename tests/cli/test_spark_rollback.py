@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.places.object_store import ObjectDirectory
-from seamark.spark.native.rewind.rewinding import plan_rewind, rewind
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
+from seamark.native.rewind.rewind import plan_rewind, rewind
 from tests.cli.running import Cli, options_of
 from tests.servers import ObjectServer
 from tests.spark.native.rewinds import Stopped, Stopping, contents, make_directory, make_sink

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import open_store
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.snapshot.taking import take_snapshot
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.native.snapshot.snapshot import take_snapshot
 from tests.cli.running import Cli
 from tests.pipeline.workloads import write_input
 from tests.spark.directories import make_copy

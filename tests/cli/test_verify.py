@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from seamark import open_store
+from seamark.blobs.contract import Blob, Entry
+from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.cli.verifying import check_all
 from seamark.errors import StoreUnavailableError
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blob, Entry
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.inspection import Examined, Kind
 from seamark.store.validation import ValidationResult
+from seamark.store.validator import Examined, Kind
 from tests.cli.stores import Commands, fill, flip, save, save_partitioned, sidecar, stored_manifest
 
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import seamark
-from seamark.pipeline.settings import Step
-from seamark.spark.readers import ExecutorReader
+from seamark.capture.readers import ExecutorReader
+from seamark.pipeline.declaration.settings import Step
 from tests.pipeline.driver import declare, session
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from seamark.pipeline.settings import Step
+from seamark.pipeline.declaration.settings import Step
 from seamark.testing.crashes import FailPoint, SimulatedCrash, When, crash_at
 from tests.pipeline import workloads
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 import seamark
 from seamark.errors import SeamarkError
-from seamark.pipeline.settings import OnStep
+from seamark.pipeline.declaration.settings import OnStep
 from seamark.sinks import FileSink
 from seamark.spark.java import use_java
 

@@ -15,7 +15,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.decision import decide
+from seamark.pipeline.epoch.save_with_retry import decide
 from seamark.store import CheckpointStore, open_store
 
 UNAVAILABLE = StoreUnavailableError("503 Slow Down")

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from seamark.pipeline.display import Display, epoch_line, key_values
+from seamark.pipeline.telemetry.display import Display, epoch_line, key_values
 from tests.pipeline.epochs import EPOCH_14, RECOVERY, epoch, recovery
 
 ROOT = Path(__file__).parents[2]
@@ -240,7 +240,7 @@ def test_keys_and_values_with_blanks_are_quoted() -> None:
 
 def test_a_piped_process_prints_nothing_of_its_own() -> None:
     code = (
-        "from seamark.pipeline.display import Display\n"
+        "from seamark.pipeline.telemetry.display import Display\n"
         "from tests.pipeline.epochs import EPOCH_14\n"
         "Display('trades').show_epoch(EPOCH_14)\n"
         "import sys, json; print(json.dumps('rich' in sys.modules))"

@@ -13,7 +13,7 @@ import pytest
 
 from seamark import FencedError, Pipeline, open_store
 from seamark.errors import LineageError
-from seamark.pipeline.rollback import roll_back
+from seamark.pipeline.recovery.rollback import roll_back
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.sinks.foreach import EpochNumber
 from seamark.testing.crashes import SimulatedCrash, crash_at

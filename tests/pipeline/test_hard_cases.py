@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from seamark import FencedError, Pipeline, open_store
+from seamark.capture.placement import Sizes
 from seamark.errors import RefusedError
-from seamark.pipeline.settings import Step
+from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink
-from seamark.spark.placement import Sizes
 from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.pipeline.crashing import crash, wipe
 from tests.pipeline.workloads import (

@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.pipeline.metrics import PipelineMetrics
+from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from tests.pipeline.epochs import EPOCH_14, epoch
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -237,7 +237,7 @@ def test_without_prometheus_client_the_error_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['prometheus_client'] = None\n"
         "from seamark.errors import RefusedError\n"
-        "from seamark.pipeline.metrics import PipelineMetrics\n"
+        "from seamark.pipeline.telemetry.metrics import PipelineMetrics\n"
         "try: PipelineMetrics('trades')\n"
         "except RefusedError as error: print(error)"
     )

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry
 
 from seamark.errors import InvalidInputError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.metrics import PipelineMetrics
-from seamark.pipeline.metrics_http import HttpServer
-from seamark.pipeline.metrics_server import split_address
+from seamark.pipeline.telemetry.metrics import PipelineMetrics
+from seamark.pipeline.telemetry.metrics_http import HttpServer
+from seamark.pipeline.telemetry.metrics_server import split_address
 from seamark.store import CheckpointStore, open_store
 from tests.pipeline.epochs import EPOCH_14
 
@@ -215,7 +215,7 @@ def test_without_file_descriptors_the_server_waits_and_saves_go_on(tmp_path: Pat
     code = f"""
 import os, resource, socket, sys, time
 from prometheus_client import CollectorRegistry
-from seamark.pipeline.metrics import PipelineMetrics
+from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from seamark.store import open_store
 from tests.pipeline.test_metrics_server import save
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark import open_store
-from seamark.pipeline.progress_record import positions_in
-from seamark.pipeline.settings import Step
+from seamark.pipeline.declaration.settings import Step
+from seamark.pipeline.telemetry.progress_record import positions_in
 from seamark.progress import SourceCheckpoint, open_progress
 from tests.pipeline.crashing import crash
 from tests.pipeline.workloads import Uninterrupted, run, shown

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import StoreUnavailableError
-from seamark.pipeline import progress_record
-from seamark.pipeline.progress_record import ProgressRecord
+from seamark.pipeline.telemetry import progress_record
+from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.progress import open_progress
 from tests.conftest import _or_skipped
 from tests.databases import RedisServer, redis_server

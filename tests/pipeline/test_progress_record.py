@@ -10,10 +10,10 @@ import pytest
 from seamark import open_store
 from seamark.errors import InvalidInputError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline import progress_record
-from seamark.pipeline.draft import source_offsets
-from seamark.pipeline.epoch import source_positions
-from seamark.pipeline.progress_record import ProgressRecord, positions_in, progress_url
+from seamark.pipeline.epoch.epoch_manifest import source_offsets
+from seamark.pipeline.epoch.running_epoch import source_positions
+from seamark.pipeline.telemetry import progress_record
+from seamark.pipeline.telemetry.progress_record import ProgressRecord, positions_in, progress_url
 from seamark.progress import SourceCheckpoint, open_progress
 
 Told = tuple[dict[str, SourceCheckpoint], int | None]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.draft import Identity
-from seamark.pipeline.remapping import remap_sources, reordered
-from seamark.spark.logs import parse_offsets
-from seamark.spark.working_copy import WorkingCopy
+from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.recovery.source_order import remap_sources, reordered
+from seamark.spark.batch_log import parse_offsets
 from tests.spark.directories import offsets_text
 
 

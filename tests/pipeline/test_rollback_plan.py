@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.pipeline.rollback import roll_back
-from seamark.pipeline.rollback_plan import Action, plan_rollback, sink_prospects
+from seamark.pipeline.recovery.rollback import roll_back
+from seamark.pipeline.recovery.rollback_plan import Action, plan_rollback, sink_prospects
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
 
 
 def manifest(epoch: int, sinks: dict[str, str], **fields: Any) -> CheckpointManifest:

@@ -14,9 +14,9 @@ from pyspark.sql import functions as f
 
 from seamark import Pipeline
 from seamark.errors import RefusedError
-from seamark.pipeline.launching import Launcher
+from seamark.pipeline.run_builder import Launcher
 from seamark.sinks import FileSink, ForeachBatchSink
-from seamark.spark.session_settings import EXCHANGE_REUSE
+from seamark.spark.plans.expected_operators import EXCHANGE_REUSE
 from seamark.store import open_store
 from tests.pipeline import workloads
 from tests.pipeline.workloads import deduplicated, orders, rows_in, windowed
@@ -24,7 +24,7 @@ from tests.pipeline.workloads import deduplicated, orders, rows_in, windowed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from seamark.pipeline.compile import Compiled
+    from seamark.pipeline.declaration.compile import Compiled
 
 Outputs = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
 
@@ -193,9 +193,9 @@ def test_a_sink_that_is_added_to_state_that_is_there_gets_all_that_comes_out_of_
 
 
 def compiled(spark: SparkSession, folder: Path, outputs: Outputs) -> Compiled:
-    from seamark.pipeline.compile import Output, compile_outputs
+    from seamark.pipeline.declaration.compile import Output, compile_outputs
     from seamark.sinks import MemorySink
-    from seamark.spark.plan import Sources
+    from seamark.spark.plans.plan import Sources
 
     sources = Sources()
     source = orders(spark, folder)

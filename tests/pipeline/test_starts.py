@@ -7,25 +7,25 @@ from typing import Any, cast
 
 import pytest
 
+from seamark.blobs.memory import MemoryBlobs
+from seamark.capture.capture import LOG
+from seamark.capture.placement import states_beside
+from seamark.capture.restore import install_plan
 from seamark.errors import LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.pipeline.compile import Compiled, Output
-from seamark.pipeline.draft import Identity
-from seamark.pipeline.epoch import EpochRun, new_attempt
-from seamark.pipeline.recovery import Recovered, Recovery
-from seamark.pipeline.rollback import roll_back
-from seamark.pipeline.settings import Settings
-from seamark.pipeline.sink_crew import SinkCrew
-from seamark.pipeline.stored_plans import needs_stored_plans, store_plan
+from seamark.pipeline.declaration.compile import Compiled, Output
+from seamark.pipeline.declaration.settings import Settings
+from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.epoch.running_epoch import EpochRun, new_attempt
+from seamark.pipeline.epoch.sink_crew import SinkCrew
+from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
+from seamark.pipeline.recovery.recovery import Recovered, Recovery
+from seamark.pipeline.recovery.rollback import roll_back
 from seamark.sinks import ForeachBatchSink
-from seamark.spark.capture import LOG
-from seamark.spark.logs import parse_offsets
-from seamark.spark.placement import states_beside
-from seamark.spark.restore import install_plan
+from seamark.spark.batch_log import parse_offsets
 from seamark.state.pack import PackBuilder
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
 from tests.pipeline.test_stored_plans import plan_of
 
 LEAVES = ("in",)

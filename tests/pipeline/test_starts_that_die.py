@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from seamark import open_store
-from seamark.pipeline import recovery
+from seamark.pipeline.recovery import recovery
 from seamark.testing.crashes import SimulatedCrash, When
 from tests.pipeline.crashing import WHEN, crash, wipe
 from tests.pipeline.test_hard_cases import damage_newest
@@ -31,7 +31,7 @@ STEPS: Final = (
     "mark_ready",
     "remove_others",
 )
-"""What a start does, by the names in :mod:`seamark.pipeline.recovery`."""
+"""What a start does, by the names in :mod:`seamark.pipeline.recovery.recovery`."""
 
 
 def dying(step: Callable[..., Any], when: When, reached: list[str]) -> Callable[..., Any]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError, FencedError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.epoch import EpochRun, fingerprint, new_attempt
-from seamark.pipeline.lineage import Lineage, PlanDiffers
-from seamark.pipeline.stored_plans import store_plan, stored_plans
-from seamark.sinks.contract import Plan
-from seamark.spark.logs import parse_offsets
+from seamark.pipeline.epoch.lineage import Lineage, PlanDiffers
+from seamark.pipeline.epoch.running_epoch import EpochRun, fingerprint, new_attempt
+from seamark.pipeline.epoch.stored_plans import store_plan, stored_plans
+from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
 from seamark.store.plans import StoredPlan
 
 LEAVES = ("in",)

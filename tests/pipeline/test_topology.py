@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seamark.pipeline.topology import Fit, Policy, compare
+from seamark.pipeline.declaration.topology import Fit, Policy, compare
 
 BASE: dict[str, Any] = {
     "name": "trades",

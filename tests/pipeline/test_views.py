@@ -13,7 +13,7 @@ import pytest
 
 from seamark import Pipeline, open_store
 from seamark.errors import DamageError, RefusedError
-from seamark.pipeline.settings import Step
+from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import KeyValueSink
 from seamark.testing.crashes import FailPoint, SimulatedCrash, When, crash_at
 from tests.databases import RedisServer

@@ -16,12 +16,12 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 import seamark
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
 from seamark.errors import RefusedError
-from seamark.pipeline import progress_record
-from seamark.pipeline.display import Display
-from seamark.pipeline.metrics import PipelineMetrics
-from seamark.pipeline.progress_record import ProgressRecord
+from seamark.pipeline.telemetry import progress_record
+from seamark.pipeline.telemetry.display import Display
+from seamark.pipeline.telemetry.metrics import PipelineMetrics
+from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from tests.pipeline.epochs import EPOCH_14, RECOVERY
 
 
@@ -94,7 +94,7 @@ def test_metrics_whose_files_are_gone_are_told_of_and_raise_nothing(tmp_path: Pa
         "import logging, shutil, sys\n"
         "logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
         "from prometheus_client import CollectorRegistry\n"
-        "from seamark.pipeline.metrics import PipelineMetrics\n"
+        "from seamark.pipeline.telemetry.metrics import PipelineMetrics\n"
         "from tests.pipeline.epochs import EPOCH_14\n"
         "metrics = PipelineMetrics('trades', CollectorRegistry())\n"
         f"shutil.rmtree({str(folder)!r})\n"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark import Pipeline
+from seamark.capture.placement import Sizes
 from seamark.sinks import FileSink
-from seamark.spark.placement import Sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from seamark.errors import DamageError, FencedError, InvalidInputError, OutcomeUnknownError
-from seamark.pipeline.progress_record import ProgressRecord
+from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
 from tests.conftest import _or_skipped
 from tests.databases import RedisServer, redis_server

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from seamark.pipeline.progress_record import ProgressRecord, progress_url
+from seamark.pipeline.telemetry.progress_record import ProgressRecord, progress_url
 from seamark.progress import open_progress, rocksdb_url
 
 NAMES = ["plain", "with space", "50%41", "a#b", "a?b=c", "Ärger", "a@b"]

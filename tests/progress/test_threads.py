@@ -13,7 +13,8 @@ from typing import TypeVar
 import pytest
 
 from seamark.errors import RefusedError
-from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress, turns
+from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
+from seamark.progress import session_lock as turns
 from seamark.progress import store as store_module
 from seamark.progress.ledger import Turn
 from seamark.progress.session import Session

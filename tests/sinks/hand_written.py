@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from seamark._common.files import write_all
 from seamark.sinks import Committable, FileSink, epoch_folder, files, folders, published, publishing
-from seamark.sinks.target import claim_folder
-from seamark.store.posix import write_all
+from seamark.sinks.folder_owner import claim_folder
 from seamark.testing.conformance.sink_examples import epoch
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.checksummed_json import seal, unseal
 from seamark.errors import DamageError, InvalidInputError, LineageError
 from seamark.sinks import epoch_folder, read_receipts
-from seamark.store.sealed import seal, unseal
 from seamark.testing.conformance.sink_examples import NEW, OLD, epoch, receipt
 from seamark.testing.recording import Recording
 from tests.sinks.frames import frame

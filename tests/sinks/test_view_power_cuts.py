@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from seamark._common.files import write_all
 from seamark.errors import DamageError
 from seamark.sinks import epoch_folder, folders, keyvalue_staging, publishing
 from seamark.sinks.keyvalue_staging import Staging
 from seamark.sinks.keyvalue_view import Place, StagedEpoch
 from seamark.sinks.lineage import receipt_of
-from seamark.store.posix import write_all
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording

@@ -22,7 +22,7 @@ from seamark.sources.offsets import BEGINNING, Position
 from seamark.sources.reading import Placed
 from seamark.sources.sequenced import MAX_ROWS
 from seamark.sources.streaming import SparkReader
-from seamark.spark.crossing import CrossingError, arrived, crossing
+from seamark.spark.error_transport import CrossingError, arrived, crossing
 from seamark.spark.failures import explained
 from tests.sources.examples import Numbers, reader_of
 
@@ -160,7 +160,8 @@ def across(error: SeamarkError) -> str:
     except CrossingError as sent:
         return (
             "[STREAM_FAILED] Query x terminated with exception: Failed when Python streaming data "
-            f"source perform latestOffset: Traceback…\nseamark.spark.crossing.CrossingError: {sent}"
+            "source perform latestOffset: Traceback…\n"
+            f"seamark.spark.error_transport.CrossingError: {sent}"
             "\n SQLSTATE: 38000\n\tat org.apache.spark.sql.errors…{}"
         )
 

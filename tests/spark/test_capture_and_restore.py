@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seamark.errors import DamageError
-from seamark.spark.capture import LOG, Capture
-from seamark.spark.checkpoint_files import ROOT_MARK, rooted_at
-from seamark.spark.readers import Contents
-from seamark.spark.restore import (
+from seamark.capture.capture import LOG, Capture
+from seamark.capture.readers import Contents
+from seamark.capture.restore import (
     check_path,
     difference,
     install_plan,
@@ -21,8 +19,10 @@ from seamark.spark.restore import (
     read_plan,
     restore,
 )
-from seamark.spark.state_files import MissingVersion
-from seamark.spark.working_copy import WorkingCopy
+from seamark.checkpoint_dir.files import ROOT_MARK, rooted_at
+from seamark.checkpoint_dir.state_files import MissingVersion
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import DamageError
 from tests.spark.directories import make_copy, offsets_text, source_entry, state_of
 
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seamark.spark.computation import operators_of, python_functions
-from seamark.spark.definitions import LONGEST
-from seamark.spark.executed_plan import PlanOperator
-from seamark.spark.expected_operators import operators_to_run, optimized
-from seamark.spark.plan import analyzed, stateful_operators
+from seamark.spark.plans.computation import operators_of, python_functions
+from seamark.spark.plans.definitions import LONGEST
+from seamark.spark.plans.executed_plan import PlanOperator
+from seamark.spark.plans.expected_operators import operators_to_run, optimized
+from seamark.spark.plans.plan import analyzed, stateful_operators
 from tests.pipeline.workloads import pandas_state, settings_of, transformed_state
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seamark.errors import RefusedError
-from seamark.spark.executed_plan import (
+from seamark.spark.plans.executed_plan import (
     PlanNode,
     PlanOperator,
     differences,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.logs import (
+from seamark.spark.batch_log import (
     commit_text,
     log_offset,
     parse_commit,

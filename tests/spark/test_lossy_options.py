@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.spark.lossy_options import loss_words, lossy_options, recorded_losses
+from seamark.spark.plans.lossy_options import loss_words, lossy_options, recorded_losses
 
 
 @pytest.mark.parametrize(

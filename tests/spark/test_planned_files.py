@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seamark.sinks.contract import Plan
+from seamark.spark.batch_log import Plan
 from seamark.spark.planned_files import local_files, missing_files
 
 

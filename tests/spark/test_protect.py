@@ -15,13 +15,13 @@ import pytest
 
 import seamark
 from seamark import Protection
+from seamark.checkpoint_dir.places.directory import Directory
+from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import InvalidInputError
-from seamark.spark.native.places.directory import Directory
-from seamark.spark.native.places.hadoop import HadoopDirectory
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.watch import watching
-from seamark.spark.native.watch.status import WatchStatus
+from seamark.native.restore import restore_directory
+from seamark.native.watch import watcher as watching
+from seamark.native.watch.status import WatchStatus
 from tests.pipeline.workloads import put_file, write_input
 from tests.spark.native.growing import GrowingDirectory, batches_restored_from
 from tests.spark.native.queries import after, busy_maintenance, finish, outputs, run, started

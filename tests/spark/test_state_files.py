@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seamark.errors import DamageError
-from seamark.spark.native.state.rocksdb_zip import sst_names
-from seamark.spark.state_files import (
+from seamark.checkpoint_dir.formats.rocksdb_zip import sst_names
+from seamark.checkpoint_dir.state_files import (
     MissingVersion,
     closure,
     needed_ssts,
     parse_state_file,
     version_of,
 )
+from seamark.errors import DamageError
 
 
 def snapshot(*ssts: str) -> bytes:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from seamark.state import catalog, reading, store, task, upkeep, writer
+from seamark.state import catalog, store, task, writer
+from seamark.state import cleanup as upkeep
+from seamark.state import reader as reading
 from seamark.state.catalog import Catalog
 from seamark.state.chains import Chain
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, state_path
-from seamark.state.reading import PartitionState
+from seamark.state.reader import PartitionState
 from seamark.state.store import StateStore
 from seamark.state.task import StateTask
 from seamark.state.writer import StateWriter

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import SeamarkError
 from seamark.state import CheckpointBatcher, CheckpointId, PartitionState, StateStore
-from seamark.store.blobs import Blobs
 
 BIG = bytes(range(256))
 HERE, THERE = "checkpoints/", "copies/"

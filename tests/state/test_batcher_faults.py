@@ -12,12 +12,13 @@ import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError
 from obstore.store import MemoryStore
 
+from seamark.blobs import conditional_writes as settle
+from seamark.blobs import object_store
+from seamark.blobs.contract import Tag
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import OutcomeUnknownError, RefusedError, StoreUnavailableError
 from seamark.state import BatchMetrics, CheckpointBatcher
-from seamark.store import object_store, settle
-from seamark.store.blobs import Tag
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.memory import MemoryBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.faults import Fault
 from seamark.testing.mounting import mount

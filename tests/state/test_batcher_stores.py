@@ -15,10 +15,10 @@ import obstore
 import pytest
 from obstore.store import LocalStore, MemoryStore, from_url
 
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import SeamarkError
 from seamark.state import CheckpointBatcher, decode_batch
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.memory import MemoryBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Recording

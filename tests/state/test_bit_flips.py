@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError
 from seamark.state import CheckpointId, PartitionState, StateStore
-from seamark.store.memory import MemoryBlobs
 
 LONE = b"an object of its own, not packed"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.object_store import ObjectBlobs
 from seamark.state import StateStore
 from seamark.store import Blobs
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.memory import MemoryBlobs
-from seamark.store.object_store import ObjectBlobs
 from seamark.testing.conformance import OpenState, StateConformance
 from tests.servers import ObjectServer
 

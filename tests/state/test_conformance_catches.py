@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.memory import MemoryBlobs
 from seamark.state import StateStore
-from seamark.store.memory import MemoryBlobs
 from seamark.testing.conformance import StateConformance
 from tests.state.broken_states import BREAKS, Break
 

@@ -17,10 +17,10 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from seamark.store import object_store
-from seamark.store.blobs import Blobs
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.object_store import ObjectBlobs
+from seamark.blobs import object_store
+from seamark.blobs.contract import Blobs
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording

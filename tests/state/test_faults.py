@@ -10,12 +10,13 @@ import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
+from seamark.blobs import conditional_writes as settle
+from seamark.blobs import object_store
+from seamark.blobs.contract import Blobs
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.object_store import ObjectBlobs
 from seamark.errors import DamageError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
 from seamark.state import StateStore
-from seamark.store import object_store, settle
-from seamark.store.blobs import Blobs
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.faults import Fault
 from seamark.testing.mounting import mount

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from seamark.blobs.contract import Blobs, Entry
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.state import CheckpointId, CheckpointManifestV2, StateStore
 from seamark.state.chains import newest_first
-from seamark.store.blobs import Blobs, Entry
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.memory import MemoryBlobs
 from tests.store.interleaving import ObjectSeat
 
 DAY = 86_400.0
@@ -151,7 +151,7 @@ def test_on_a_disk_the_age_of_a_file_is_told_by_the_file_system(
     blobs = FilesystemBlobs(str(tmp_path))
     now = time.time()
     with monkeypatch.context() as patched:
-        patched.setattr("seamark.store.filesystem.time.time_ns", lambda: int((now - DAY) * 1e9))
+        patched.setattr("seamark.blobs.filesystem.time.time_ns", lambda: int((now - DAY) * 1e9))
         blobs.create("checkpoints/a", b"x")
     entry = blobs.stat("checkpoints/a")
     assert entry is not None

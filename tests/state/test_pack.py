@@ -9,6 +9,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given
 
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state import decode_batch, encode_batch
 from seamark.state.pack import (
@@ -20,7 +21,6 @@ from seamark.state.pack import (
     read_trailer,
     unpack_entry,
 )
-from seamark.store.memory import MemoryBlobs
 from tests.state.packs import SMALL, TRAILER, Place, entries_of_any_kind, forged, packed
 from tests.state.reference import crc32c, flips, inflate, literals, read_v2
 

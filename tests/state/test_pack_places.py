@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
+from seamark.blobs.contract import Blobs
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.object_store import ObjectBlobs
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state import CheckpointId, CheckpointPaths, PartitionSnapshotEntry
 from seamark.state.chains import Link
-from seamark.state.reading import read_link
-from seamark.store.blobs import Blobs
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.memory import MemoryBlobs
-from seamark.store.object_store import ObjectBlobs
+from seamark.state.reader import read_link
 from tests.state.packs import packed
 
 ID = CheckpointId.now()

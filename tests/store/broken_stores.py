@@ -13,12 +13,12 @@ from datetime import timedelta
 
 import msgspec
 
+from seamark.blobs.checksummed_json import seal
+from seamark.blobs.contract import Buffer
 from seamark.errors import DamageError, FencedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore, Claim, Pin, RecoveryReport, ValidationResult
-from seamark.store.blobs import Buffer
 from seamark.store.owner import Owner
-from seamark.store.sealed import seal
 
 Broken = type[CheckpointStore]
 BREAKS: dict[str, list[Broken]] = {}

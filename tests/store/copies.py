@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from seamark.capture.placement import states_beside, watch_partitioned_state
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
-from seamark.spark.placement import states_beside, watch_partitioned_state
 from seamark.store import CheckpointStore
 from tests.store.scenarios import plan
 

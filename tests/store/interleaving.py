@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
-from seamark.store.blobs import Blob, Blobs, Buffer, Entry, Stream, Tag
+from seamark.blobs.contract import Blob, Blobs, Buffer, Entry, Stream, Tag
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
-from seamark.store.memory import MemoryBlobs
 
 Kind = Literal["object", "locked", "filesystem"]
 """object: conditional writes only. locked: memory that behaves like a local disk."""

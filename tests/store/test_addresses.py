@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.store.addresses import address_of
+from seamark.blobs.addresses import address_of
 
 Place = tuple[dict[str, str], dict[str, str]]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.object_store import ObjectBlobs
 from seamark.store import Blobs, CheckpointStore
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, Layout
-from seamark.store.memory import MemoryBlobs
-from seamark.store.object_store import ObjectBlobs
 from seamark.testing.conformance import BlobsConformance, OpenHandle, StoreConformance
 from tests.servers import ObjectServer
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.memory import MemoryBlobs
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
 from seamark.testing.conformance import BlobsConformance, StoreConformance
 from tests.store import broken_backends, broken_stores
 

@@ -12,6 +12,12 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from seamark.blobs import object_store
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.object_store import ObjectBlobs
+from seamark.capture.copying import copy_checkpoints
+from seamark.capture.placement import states_beside
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -19,14 +25,9 @@ from seamark.errors import (
     InvalidInputError,
     RefusedError,
 )
-from seamark.spark.copying import copy_checkpoints
-from seamark.spark.placement import states_beside
-from seamark.store import CheckpointStore, object_store, open_store
-from seamark.store.copy_survey import Copied, plan_copy
-from seamark.store.filesystem import FilesystemBlobs
+from seamark.store import CheckpointStore, open_store
+from seamark.store.copy.survey import Copied, plan_copy
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from seamark.store.memory import MemoryBlobs
-from seamark.store.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording

@@ -19,10 +19,11 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from seamark.store import CheckpointStore, object_store
-from seamark.store.filesystem import FilesystemBlobs
+from seamark.blobs import object_store
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.object_store import ObjectBlobs
+from seamark.store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from seamark.store.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording

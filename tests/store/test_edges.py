@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
+from seamark._common import files as posix
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.object_store import ObjectBlobs
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -25,11 +29,8 @@ from seamark.manifest import (
     OperatorCheckpoint,
     SinkCommitStatus,
 )
-from seamark.store import CheckpointStore, open_store, posix
-from seamark.store.filesystem import FilesystemBlobs
+from seamark.store import CheckpointStore, open_store
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from seamark.store.memory import MemoryBlobs
-from seamark.store.object_store import ObjectBlobs
 from seamark.store.owner import Owner
 from seamark.store.ownership import Ownership
 from seamark.testing.disk import SimulatedDisk

@@ -10,6 +10,10 @@ import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError
 from obstore.store import MemoryStore
 
+from seamark.blobs import conditional_writes as settle
+from seamark.blobs import object_store
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.object_store import ObjectBlobs
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -18,10 +22,8 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.store import CheckpointStore, object_store, settle
-from seamark.store.filesystem import FilesystemBlobs
+from seamark.store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from seamark.store.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.faults import Fault
 from seamark.testing.mounting import mount

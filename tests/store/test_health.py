@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.contract import Blobs, Entry, KeyExists, Tag
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.mounts import Mount, find_mount, mount_of
 from seamark.errors import StoreUnavailableError
-from seamark.store.blobs import Blobs, Entry, KeyExists, Tag
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.health import Check, exit_code_of
-from seamark.store.memory import MemoryBlobs
-from seamark.store.mounts import Mount, find_mount, mount_of
 from seamark.store.place_health import check_place
 
 MOUNTS = """\

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from seamark.blobs.contract import Blob, Entry, Stream, Tag
+from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import RefusedError, StoreUnavailableError
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blob, Entry, Stream, Tag
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
 from seamark.testing.conformance.examples import example, flip
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.store import Blobs, CheckpointStore, open_store
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
-from seamark.store.memory import MemoryBlobs
 
 HERE = Path(__file__).parent.parent / "fixtures" / "laminar"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((HERE / "expected.json").read_text("utf-8"))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
+from seamark.capture.copying import copy_checkpoints
+from seamark.capture.placement import drop_unreferenced, states_beside
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.sinks.target import claim_folder
-from seamark.spark.copying import copy_checkpoints
-from seamark.spark.placement import drop_unreferenced, states_beside
+from seamark.sinks.folder_owner import claim_folder
 from seamark.store import CheckpointStore
 from tests.spark.directories import make_copy
 from tests.store.copies import save

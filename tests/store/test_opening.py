@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from seamark._redaction import Redactor
 from seamark.errors import InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.store import open_store
-from seamark.store.secrets import Redactor
 from tests.servers import ObjectServer
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from seamark import CheckpointManifest
+from seamark.blobs.contract import Blobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.object_store import ObjectBlobs
+from seamark.capture.chain import chain_of
 from seamark.cli.describing import describe
 from seamark.cli.listing import summaries
 from seamark.cli.recover import explain_walk
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
-from seamark.spark.chain import chain_of
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blobs
 from seamark.store.content_health import check_contents
-from seamark.store.copy_survey import plan_copy
-from seamark.store.copying import copy_planned
+from seamark.store.copy.copying import copy_planned
+from seamark.store.copy.survey import plan_copy
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
-from seamark.store.object_store import ObjectBlobs
 from tests.servers import ObjectServer
 from tests.store.interleaving import Kind, Place, Seat
 from tests.store.test_two_writers import save, save_next

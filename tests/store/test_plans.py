@@ -10,6 +10,10 @@ import msgspec
 import pytest
 from obstore.store import MemoryStore
 
+from seamark.blobs.checksummed_json import seal
+from seamark.blobs.memory import MemoryBlobs
+from seamark.blobs.object_store import ObjectBlobs
+from seamark.capture.copying import copy_checkpoints
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -17,13 +21,9 @@ from seamark.errors import (
     InvalidInputError,
     RefusedError,
 )
-from seamark.spark.copying import copy_checkpoints
 from seamark.store import CheckpointStore, open_store, plans
 from seamark.store.layout import ObjectLayout
-from seamark.store.memory import MemoryBlobs
-from seamark.store.object_store import ObjectBlobs
 from seamark.store.plans import decode_plan
-from seamark.store.sealed import seal
 from tests.store.copies import BEGUN, COUNTING, fill, save
 from tests.store.scenarios import plan
 

@@ -11,12 +11,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from seamark import open_store
+from seamark._redaction import Redactor, redacted_document
+from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.errors import DamageError, SeamarkError, StoreUnavailableError
 from seamark.progress import open_progress
 from seamark.sinks import KeyValueSink
-from seamark.spark.native.places.opening import open_directory
 from seamark.state import StateStore
-from seamark.store.secrets import Redactor, redacted_document
 
 
 @pytest.mark.parametrize(

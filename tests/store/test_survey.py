@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from seamark import CheckpointManifest, OperatorCheckpoint
+from seamark.blobs.contract import Blob
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.store import Blobs, CheckpointStore
-from seamark.store.blobs import Blob
-from seamark.store.filesystem import FilesystemBlobs
-from seamark.store.inspection import Kind
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
-from seamark.store.memory import MemoryBlobs
+from seamark.store.validator import Kind
 
 Place = tuple[Blobs, Layout]
 

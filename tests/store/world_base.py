@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from seamark import CheckpointManifest
+from seamark.blobs.contract import Blob
 from seamark.errors import (
     DamageError,
 )
-from seamark.store.blobs import Blob
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Found, Tombstone, parse_manifest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import InvalidInputError
-from seamark.pipeline.settings import Step
+from seamark.pipeline.declaration.settings import Step
 from seamark.testing.crashes import FailPoint, SimulatedCrash, crash_at
 
 
@@ -41,7 +41,7 @@ def test_a_crash_happens_at_its_point_once_and_passes_clean_up_by() -> None:
 
 def test_a_kill_leaves_its_marker_and_ends_the_process(tmp_path: Path) -> None:
     program = (
-        "import sys; from seamark.pipeline.settings import Step\n"
+        "import sys; from seamark.pipeline.declaration.settings import Step\n"
         "from seamark.testing.crashes import kill_at\n"
         "hook = kill_at('commit', 'before', 2, sys.argv[1])\n"
         "hook(Step.COMMIT, 'before', 1)\n"

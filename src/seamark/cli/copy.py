@@ -7,17 +7,17 @@ from contextlib import contextmanager
 
 import click
 
+from seamark._common.writer import default_writer
+from seamark.capture.copying import copy_checkpoints
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, answer, bar, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import local_path, opened, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
-from seamark.pipeline.figures import size_text
-from seamark.spark.copying import copy_checkpoints
+from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.store import CheckpointStore, open_store
-from seamark.store.copy_survey import Copied, CopyPlan, plan_copy
-from seamark.store.ownership import default_writer
+from seamark.store.copy.survey import Copied, CopyPlan, plan_copy
 
 
 def _options(

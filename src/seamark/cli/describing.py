@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from seamark.capture.placement import state_id, states_beside
 from seamark.cli.listing import text_of, timings_of, took_seconds
 from seamark.cli.offsets import positions
 from seamark.cli.output import Document
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.spark.lossy_options import recorded_losses
-from seamark.spark.placement import state_id, states_beside
+from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
-from seamark.store.inspection import LONGEST_CHAIN
+from seamark.store.manifest_scan import known_pins
 from seamark.store.owner import Owner, Standing, standing, superseded_by
-from seamark.store.states import has_sidecar
-from seamark.store.survey import known_pins
+from seamark.store.sidecars import has_sidecar
+from seamark.store.validator import LONGEST_CHAIN
 
 _PARTITION: Final = re.compile(r"state/[0-9]+/([0-9]{1,9})/")
 _TAIL: Final = 256 << 10

@@ -16,7 +16,7 @@ from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.shown import without_secrets
 from seamark.cli.stores import load, opened, resolve_id
-from seamark.pipeline.figures import size_text
+from seamark.pipeline.telemetry.epoch_stats import size_text
 
 _LONGEST_VALUE = 40
 _DEEPEST = 20

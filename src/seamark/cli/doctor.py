@@ -15,7 +15,7 @@ from seamark.cli.rebuilding import rebuild_asked
 from seamark.cli.settings import Command
 from seamark.cli.stores import opened, require_path
 from seamark.errors import SeamarkError
-from seamark.pipeline.figures import size_text
+from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.progress.ledger import Ledger
 from seamark.progress.opening import open_ledger, rocksdb_path
 from seamark.store import CheckpointStore

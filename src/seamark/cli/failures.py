@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import click
 
+from seamark._common.os_errors import of_the_system
 from seamark.cli.logs import redactor
 from seamark.cli.output import error_lines, print_lines
 from seamark.cli.settings import Settings
 from seamark.cli.streams import fault_of_stdout, give_up_stdout, is_of_printing
 from seamark.cli.visible import visible
 from seamark.errors import SeamarkError
-from seamark.store.os_errors import of_the_system
 
 
 def tell(error: Exception, asked: Settings) -> int:

@@ -6,6 +6,8 @@ import time
 
 import click
 
+from seamark.blobs.contract import Entry
+from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.cli.durations import duration, duration_text
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, age_text, answer, hint
@@ -22,12 +24,10 @@ from seamark.cli.removing import (
 from seamark.cli.settings import Command
 from seamark.cli.stores import opened
 from seamark.errors import RefusedError
-from seamark.pipeline.figures import size_text
-from seamark.spark.placement import STATE_PREFIX, states_beside
+from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Entry
-from seamark.store.housekeeping import INTERRUPTED
+from seamark.store.cleanup import INTERRUPTED
 from seamark.store.plans import PLANS_PREFIX
 
 

@@ -16,7 +16,7 @@ from seamark.cli.settings import Command
 from seamark.cli.stores import local_path, opened
 from seamark.cli.verifying import check_all
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.pipeline.figures import seconds_text, size_text
+from seamark.pipeline.telemetry.epoch_stats import seconds_text, size_text
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence
 

@@ -7,19 +7,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from seamark.capture.placement import state_id, states_beside
 from seamark.cli.offsets import positions
 from seamark.cli.output import Document
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.extras import unshowable
-from seamark.spark.placement import state_id, states_beside
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
-from seamark.store.inspection import LONGEST_CHAIN
-from seamark.store.overtaking import UNCOUNTED, Overtaken, until_settled
+from seamark.store.consistent_read import UNCOUNTED, Overtaken, until_settled
+from seamark.store.manifest_scan import Surveyed, known_pins
 from seamark.store.owner import standing
-from seamark.store.states import has_sidecar
-from seamark.store.survey import Surveyed, known_pins
+from seamark.store.sidecars import has_sidecar
+from seamark.store.validator import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")
 """Statuses of checkpoints that a start could choose."""

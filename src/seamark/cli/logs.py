@@ -28,7 +28,7 @@ def redactor(options: Mapping[str, str]) -> Callable[[str], str]:
 
     A short value of a name that tells no secret is hidden where it stands as a word of its own.
     """
-    from seamark.store.secrets import HIDDEN, Redactor
+    from seamark._redaction import HIDDEN, Redactor
 
     values = {v for name, v in options.items() if _may_be_secret(name, v)}
     patterns = [_pattern(value) for value in sorted(values, key=len, reverse=True)]

@@ -18,9 +18,9 @@ from seamark.cli.removing import (
 )
 from seamark.cli.settings import Command
 from seamark.cli.stores import opened
-from seamark.pipeline.figures import size_text
+from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.store import CheckpointStore
-from seamark.store.housekeeping import INTERRUPTED
+from seamark.store.cleanup import INTERRUPTED
 from seamark.store.retention import Verdict
 
 

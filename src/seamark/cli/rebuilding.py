@@ -9,19 +9,19 @@ from typing import Final
 import click
 import msgspec
 
+from seamark.blobs.conditional_writes import Taken, create_once, replace_once
+from seamark.blobs.contract import Blob, TagMismatch
+from seamark.blobs.probe import ensure_conditional_writes
 from seamark.cli.layout import print_facts, print_paragraph
 from seamark.cli.output import Document, answer, hint
 from seamark.cli.stores import opened
 from seamark.errors import DamageError, FencedError, RefusedError
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blob, TagMismatch
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Found, Tombstone
 from seamark.store.owner import Owner, decode_owner, encode_owner
+from seamark.store.owner_rebuild import rebuilt_owner
 from seamark.store.ownership import claim_mark
-from seamark.store.probe import ensure_conditional_writes
-from seamark.store.rebuild import rebuilt_owner
-from seamark.store.settle import Taken, create_once, replace_once
 
 _LARGEST: Final = 16 << 20
 

@@ -12,10 +12,10 @@ from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
-from seamark.pipeline.figures import seconds_text, size_text
+from seamark.pipeline.telemetry.epoch_stats import seconds_text, size_text
 from seamark.store import CheckpointStore
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.evidence import Evidence, weakest
-from seamark.store.overtaking import Overtaken, until_settled
 
 
 @click.command("recover", cls=Command)

@@ -7,7 +7,11 @@ from typing import Any
 
 import click
 
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
+from seamark._common.os_errors import is_full
+from seamark._common.writer import default_writer
+from seamark.blobs.leftovers import PROBE_PREFIX, TEMPORARY
+from seamark.capture.placement import drop_unreferenced, states_beside, unreferenced
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -16,14 +20,9 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
-from seamark.spark.placement import drop_unreferenced, states_beside, unreferenced
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
-from seamark.store.filesystem import TEMPORARY
-from seamark.store.housekeeping import is_store
-from seamark.store.layout import PROBE_PREFIX
-from seamark.store.os_errors import is_full
-from seamark.store.ownership import default_writer
+from seamark.store.cleanup import is_store
 
 log = logger_named(__name__)
 

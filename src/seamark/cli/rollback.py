@@ -13,8 +13,8 @@ from seamark.cli.removing import force_option, options_needed, refuse_foreign
 from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.rollback import roll_back
-from seamark.pipeline.rollback_plan import NATIVE, RollbackPlan, plan_rollback
+from seamark.pipeline.recovery.rollback import roll_back
+from seamark.pipeline.recovery.rollback_plan import NATIVE, RollbackPlan, plan_rollback
 
 
 @click.command("rollback", cls=Command)

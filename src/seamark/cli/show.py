@@ -13,7 +13,7 @@ from seamark.cli.output import Document, age_text, answer, hint, styled, time_te
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened, resolve_id
-from seamark.pipeline.figures import phase_text, seconds_text, size_text
+from seamark.pipeline.telemetry.epoch_stats import phase_text, seconds_text, size_text
 
 
 @click.command("show", cls=Command)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from seamark._secrets import redacted_document
+from seamark._redaction import redacted_document
 from seamark.cli.logs import redactor
 from seamark.cli.settings import settings
 from seamark.cli.visible import visible

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from seamark._common.os_errors import telling
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.offsets import positions
 from seamark.cli.output import Document, answer, hint
@@ -21,7 +22,6 @@ from seamark.progress.checkpoints import SourceCheckpoint
 from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
 from seamark.store import CheckpointStore
-from seamark.store.os_errors import telling
 
 _REMOTE: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 _IN_STORE: Final = "progress"

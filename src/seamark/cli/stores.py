@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from seamark._common.checks import U64_MAX
+from seamark.blobs.opening import refuse_broken_url
+from seamark.capture.placement import state_id, states_beside, watch_partitioned_state
 from seamark.cli.settings import settings
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -18,10 +21,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.bounds import U64_MAX
-from seamark.spark.placement import state_id, states_beside, watch_partitioned_state
 from seamark.store import CheckpointStore, open_store
-from seamark.store.opening import refuse_broken_url
 from seamark.store.owner import live_pins
 
 _SHORTEST_PREFIX: Final = 4

@@ -16,7 +16,7 @@ from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.cli.verifying import Check, check_all
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.pipeline.figures import size_text
+from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from seamark.capture.placement import state_id, states_beside
 from seamark.cli.output import Advance
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
-from seamark.spark.placement import state_id, states_beside
 from seamark.state import StateStore
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence, state_evidence
-from seamark.store.inspection import Examined, Kind
 from seamark.store.owner import Standing, standing
+from seamark.store.validator import Examined, Kind
 
 
 @dataclass

@@ -16,9 +16,9 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from seamark._common.checks import I64_MAX, I64_MIN, U16_MAX, U32_MAX, U64_MAX, check_number
+from seamark._common.json_documents import DocumentReader, encode_document
 from seamark.errors import DamageError, InvalidInputError
-from seamark.manifest.bounds import I64_MAX, I64_MIN, U16_MAX, U32_MAX, U64_MAX, check_number
-from seamark.manifest.documents import DocumentReader, encode_document
 from seamark.manifest.parts import (
     ConnectorCheckpoint,
     InFlightRecord,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
+from seamark._common.checks import I64_MAX, I64_MIN
 from seamark.limits import LARGEST_GENERATION
-from seamark.manifest.bounds import I64_MAX, I64_MIN
 
 if TYPE_CHECKING:
     from seamark.manifest import CheckpointManifest

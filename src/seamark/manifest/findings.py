@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from seamark._common.checks import unsafe_name, unsafe_path
 from seamark.errors import DamageError
-from seamark.manifest.bounds import unsafe_name, unsafe_path
 from seamark.manifest.extras import senseless, unshowable
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Self
 
 import msgspec
 
+from seamark._common.checks import U64_MAX, check_number
 from seamark.errors import DamageError, InvalidInputError
-from seamark.manifest.bounds import U64_MAX, check_number
 
 
 class ConnectorCheckpoint(msgspec.Struct, frozen=True):

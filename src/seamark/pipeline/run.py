@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from seamark._logs import logger_named
-from seamark._signals import first_signal
+from seamark._common.logs import logger_named
+from seamark._common.signals import first_signal
 from seamark.errors import SeamarkError
-from seamark.pipeline.coordinator import Coordinator
-from seamark.pipeline.lineage import PlanDiffers
-from seamark.pipeline.report import RecoveryReport
-from seamark.pipeline.timings import Percentiles, Timings
+from seamark.pipeline.epoch.coordinator import Coordinator
+from seamark.pipeline.epoch.lineage import PlanDiffers
+from seamark.pipeline.recovery.report import RecoveryReport
+from seamark.pipeline.telemetry.timings import Percentiles, Timings
 from seamark.spark.failures import explained, is_of_spark
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seamark._lazy import lazy_names
+from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from seamark.progress.checkpoints import MAX_POSITION_BYTES, SourceCheckpoint

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from seamark._common.checks import U64_MAX, check_number
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.manifest.bounds import U64_MAX, check_number
 
 MAX_POSITION_BYTES: Final = 64 * 1024
 """The largest position that is kept. One that is larger is refused, and the last good one stays."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from seamark._common.checks import U64_MAX
 from seamark.errors import RefusedError
-from seamark.manifest.bounds import U64_MAX
 from seamark.progress.checkpoints import SourceCheckpoint, check_sequence
 
 

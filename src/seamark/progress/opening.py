@@ -6,8 +6,8 @@ import os
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
+from seamark._common.checks import check_text
 from seamark.errors import InvalidInputError
-from seamark.manifest.bounds import check_text
 from seamark.progress.ledger import Ledger
 from seamark.progress.memory import MemoryLedger
 from seamark.progress.store import SourceCheckpointStore

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from seamark._common.checks import check_text
+from seamark._redaction import Redactor
 from seamark.errors import (
     DamageError,
     InvalidInputError,
@@ -15,8 +17,6 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
-from seamark.manifest.bounds import check_text
-from seamark.store.secrets import Redactor
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
 from seamark.progress.ledger import Ledger
 from seamark.progress.redis import RedisLedger
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
 from seamark.errors import PositionUnavailable, RefusedError
 from seamark.progress.checkpoints import check_sequence
 from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts

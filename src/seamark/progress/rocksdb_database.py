@@ -229,7 +229,7 @@ class Secondary:
 
 def _make_folder(path: str) -> None:
     """Make a folder and those above it, so that a power cut does not take their names."""
-    from seamark.store.posix import sync_folder  # loads the stores, which a reader does not need
+    from seamark._common.files import sync_folder  # loads the stores, which a reader does not need
 
     if not os.path.isdir(path):
         _make_folder(os.path.dirname(path))

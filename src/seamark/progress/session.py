@@ -6,8 +6,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from seamark._common.checks import check_text
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.manifest.bounds import check_text
 from seamark.progress.checkpoints import (
     SourceCheckpoint,
     check_forward,

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
+from seamark._common.checks import check_text
 from seamark.errors import RefusedError
-from seamark.manifest.bounds import check_text
 from seamark.progress.checkpoints import SourceCheckpoint, check_sequence
 from seamark.progress.ledger import Changes, Ledger, Transaction
 from seamark.progress.session import Session, as_bytes, check_space
-from seamark.progress.turns import give_up_turn, take_turn
+from seamark.progress.session_lock import give_up_turn, take_turn
 
 
 class SourceCheckpointStore:

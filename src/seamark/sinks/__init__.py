@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seamark._lazy import lazy_names
+from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from seamark.sinks.console import ConsoleSink
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Description,
         Epoch,
         Guarantee,
-        Plan,
         Receipt,
         Sink,
     )
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from seamark.sinks.keyvalue import KeyValueSink
     from seamark.sinks.memory import MemorySink
     from seamark.sinks.published import read_receipts
+    from seamark.spark.batch_log import Plan
 
 __all__ = [
     "Committable",
@@ -58,7 +58,7 @@ _HOME = {
     "Guarantee": "seamark.sinks.contract",
     "KeyValueSink": "seamark.sinks.keyvalue",
     "MemorySink": "seamark.sinks.memory",
-    "Plan": "seamark.sinks.contract",
+    "Plan": "seamark.spark.batch_log",
     "Receipt": "seamark.sinks.contract",
     "Sink": "seamark.sinks.contract",
     "read_receipts": "seamark.sinks.published",

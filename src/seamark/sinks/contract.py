@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from seamark.spark.batch_log import Plan
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -37,15 +39,6 @@ class Guarantee(Enum):
     def is_transactional(self) -> bool:
         """Whether the sink shows an epoch only together with its checkpoint."""
         return self is Guarantee.EXACTLY_ONCE
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What Spark planned for an epoch: enough to run it again on exactly the same rows."""
-
-    offsets: str
-    """The offset log's entry of the batch, verbatim."""
-    sources: dict[str, str] = {}
-    """Entries of the sources' own logs that are new in this batch, by path."""
 
 
 @dataclass(frozen=True)

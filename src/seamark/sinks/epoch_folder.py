@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from seamark._common.checks import unsafe_path
+from seamark._common.files import open_to_read, open_to_write, read_file, sync_folder, write_all
+from seamark.blobs.checksummed_json import seal, unseal
 from seamark.errors import DamageError, FormatTooNewError, SeamarkError
-from seamark.manifest.bounds import unsafe_path
 from seamark.sinks.contract import Receipt
-from seamark.sinks.fitness import check_token
 from seamark.sinks.folders import remove_tree
-from seamark.store.posix import open_to_read, open_to_write, read_file, sync_folder, write_all
-from seamark.store.sealed import seal, unseal
+from seamark.sinks.schema_checks import check_token
 
 RECORD: Final = "_seamark.json"
 VERSION: Final = 1

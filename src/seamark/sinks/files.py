@@ -16,10 +16,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from seamark._common.files import require_inside, sync_folder
+from seamark._common.os_errors import telling
 from seamark.errors import DamageError, InvalidInputError
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
-from seamark.sinks.fitness import check_schema, check_token, local_folder
+from seamark.sinks.folder_owner import claim_folder
 from seamark.sinks.folders import is_there, names_in, remove_tree, staging_into, sync_if_there
 from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.published import published_epochs, receipt_in, unpublish_after
@@ -31,10 +33,8 @@ from seamark.sinks.publishing import (
     publish,
     staging_folder,
 )
+from seamark.sinks.schema_checks import check_schema, check_token, local_folder
 from seamark.sinks.spark_files import Coalesce, write_files
-from seamark.sinks.target import claim_folder
-from seamark.store.os_errors import telling
-from seamark.store.posix import require_inside, sync_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

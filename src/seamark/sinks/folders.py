@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from seamark._common.files import ABSENT, require_inside, require_no_link, sync_folder
+from seamark._common.os_errors import telling
 from seamark.errors import StoreUnavailableError
-from seamark.store.os_errors import telling
-from seamark.store.posix import ABSENT, require_inside, require_no_link, sync_folder
 
 _TRIES: Final = 40
 _PAUSE: Final = 0.05

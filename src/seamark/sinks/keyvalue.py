@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from seamark._logs import logger_named
+from seamark._common.checks import check_name, check_number
+from seamark._common.logs import logger_named
 from seamark.errors import (
     InvalidInputError,
     RefusedError,
 )
-from seamark.manifest.bounds import check_name, check_number
 from seamark.progress.opening import rocksdb_path
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
-from seamark.sinks.fitness import check_token, local_folder
 from seamark.sinks.folders import staging_into
 from seamark.sinks.keyvalue_columns import Shape
 from seamark.sinks.keyvalue_rows import Rows, load_rows
@@ -37,6 +36,7 @@ from seamark.sinks.keyvalue_view import (
 )
 from seamark.sinks.keyvalue_writer import PreparedView, ViewWriter
 from seamark.sinks.lineage import identity_in, receipt_of
+from seamark.sinks.schema_checks import check_token, local_folder
 from seamark.sinks.spark_files import write_files
 
 if TYPE_CHECKING:

@@ -13,8 +13,10 @@ from typing import Final
 
 import msgspec
 
+from seamark._common.files import open_to_write, read_file, require_inside, sync_folder, write_all
+from seamark._common.json_documents import UNREADABLE
+from seamark._common.os_errors import telling
 from seamark.errors import DamageError
-from seamark.manifest.documents import UNREADABLE
 from seamark.sinks.epoch_folder import (
     drop_litter,
     epoch_of,
@@ -23,7 +25,6 @@ from seamark.sinks.epoch_folder import (
     read_record,
     seal_epoch,
 )
-from seamark.sinks.fitness import check_token
 from seamark.sinks.folders import (
     is_there,
     lost_the_race,
@@ -34,8 +35,7 @@ from seamark.sinks.folders import (
 )
 from seamark.sinks.keyvalue_view import Place, StagedEpoch
 from seamark.sinks.publishing import STAGING, attempt_folder, staging_folder
-from seamark.store.os_errors import telling
-from seamark.store.posix import open_to_write, read_file, require_inside, sync_folder, write_all
+from seamark.sinks.schema_checks import check_token
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from seamark._common.files import read_file, sync_folder
+from seamark._common.json_documents import UNREADABLE
+from seamark._common.os_errors import telling
 from seamark.errors import DamageError
-from seamark.manifest.documents import UNREADABLE
 from seamark.progress.session import Session
 from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
 from seamark.sinks.folders import is_there, lost_the_race, remove_tree
@@ -29,8 +31,6 @@ from seamark.sinks.keyvalue_view import (
     packed_time,
     unpacked_time,
 )
-from seamark.store.os_errors import telling
-from seamark.store.posix import read_file, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from seamark._common.json_documents import UNREADABLE
 from seamark.errors import DamageError, RefusedError
-from seamark.manifest.documents import UNREADABLE
 from seamark.progress.records import stage_sources
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore

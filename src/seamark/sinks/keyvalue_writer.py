@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
 from seamark.errors import (
     DamageError,
     LineageError,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from seamark._common.files import sync_folder
+from seamark._common.os_errors import telling
 from seamark.errors import DamageError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import epoch_of, folder_name, read_record
-from seamark.sinks.fitness import local_folder
 from seamark.sinks.folders import is_there, make_durable_folder, names_in, sync_if_there
-from seamark.store.os_errors import telling
-from seamark.store.posix import sync_folder
+from seamark.sinks.schema_checks import local_folder
 
 
 def read_receipts(path: str | os.PathLike[str]) -> list[Receipt]:

@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from seamark._common.files import sync_folder
+from seamark._common.os_errors import telling
 from seamark.errors import DamageError, LineageError
 from seamark.sinks.epoch_folder import Sealed, Versions, find_damage, folder_name, read_record
-from seamark.sinks.fitness import check_token
 from seamark.sinks.folders import is_there, lost_the_race, sync_if_there
 from seamark.sinks.lineage import Identity, another_lineage
-from seamark.store.os_errors import telling
-from seamark.store.posix import sync_folder
+from seamark.sinks.schema_checks import check_token
 
 STAGING: Final = "_seamark/staging"
 _TRIES: Final = 3

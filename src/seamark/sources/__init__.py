@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seamark._lazy import lazy_names
+from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from seamark.errors import PositionUnavailable

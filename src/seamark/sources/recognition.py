@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
-from seamark.spark.plan import leaves
+from seamark.spark.plans.plan import leaves
 from seamark.spark.versions import spark_version
 
 if TYPE_CHECKING:

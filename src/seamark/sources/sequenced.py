@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from seamark.errors import InvalidInputError
 from seamark.sources.offsets import Position
 from seamark.sources.reading import Placed, SequenceReader
-from seamark.spark.crossing import crossing
+from seamark.spark.error_transport import crossing
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader

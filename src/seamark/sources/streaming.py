@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from seamark.errors import InvalidInputError
 from seamark.sources.offsets import BEGINNING, Offset, offset_from
 from seamark.sources.reading import Row, SequenceReader
-from seamark.spark.crossing import crossing
+from seamark.spark.error_transport import crossing
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow

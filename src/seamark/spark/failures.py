@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeGuard
 
+from seamark._redaction import Redactor
 from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
 from seamark.spark.connectors import missing_connector
-from seamark.spark.crossing import arrived
-from seamark.store.secrets import Redactor
+from seamark.spark.error_transport import arrived
 
 _LONGEST: Final = 600
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
+from seamark._redaction import Redactor
 from seamark.errors import SourceUnavailableError
 from seamark.spark.failures import explained
-from seamark.store.secrets import Redactor
 
 log = logger_named("seamark.pipeline")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from seamark.errors import SeamarkError
-from seamark.sinks.contract import Plan
+from seamark.spark.batch_log import Plan
 from seamark.spark.versions import IGNORE_MISSING_FILES
 
 if TYPE_CHECKING:

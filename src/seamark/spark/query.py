@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from seamark.errors import RefusedError, SeamarkError
-from seamark.spark.executed_plan import (
+from seamark.spark.batch_log import StateIds, commit_text
+from seamark.spark.plans.executed_plan import (
     REUSED,
     WATERMARK,
     PlanNode,
@@ -21,7 +22,6 @@ from seamark.spark.executed_plan import (
     require_declared,
     require_watermarks,
 )
-from seamark.spark.logs import StateIds, commit_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
-EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
-
 _lock: Final = threading.Lock()
 
 

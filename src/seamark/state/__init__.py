@@ -5,6 +5,7 @@ processes and reads them back; :class:`CheckpointBatcher` packs small blobs of o
 """
 
 from seamark.state.batcher import BatchMetrics, CheckpointBatcher
+from seamark.state.cleanup import StateVerification
 from seamark.state.layout import (
     CheckpointId,
     CheckpointManifestV2,
@@ -14,10 +15,9 @@ from seamark.state.layout import (
     SourceOffsetEntry,
 )
 from seamark.state.lcb1 import decode_batch, encode_batch
-from seamark.state.reading import PartitionState
+from seamark.state.reader import PartitionState
 from seamark.state.store import StateStore
 from seamark.state.task import StateTask, TaskReceipt
-from seamark.state.upkeep import StateVerification
 from seamark.state.writer import StateWriter
 
 __all__ = [

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from seamark._common.checks import U64_MAX, check_number, check_prefix
+from seamark.blobs.conditional_writes import Taken, create_once
+from seamark.blobs.contract import Blobs
+from seamark.blobs.opening import open_blobs
+from seamark.blobs.probe import ensure_conditional_writes
 from seamark.errors import DamageError, InvalidInputError
-from seamark.manifest.bounds import U64_MAX, check_number, check_prefix
 from seamark.state.lcb1 import BATCH_LIMIT, decode_batch, encode_batch, encoded_key
-from seamark.store.blobs import Blobs
-from seamark.store.opening import open_blobs
-from seamark.store.probe import ensure_conditional_writes
-from seamark.store.settle import Taken, create_once
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

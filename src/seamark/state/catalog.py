@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
+from seamark._common.parallel import side_by_side
+from seamark._common.retry import TRIES, too_fast
+from seamark.blobs.checksummed_json import is_sealed, seal, unseal
+from seamark.blobs.conditional_writes import Taken, create_once
+from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
 from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
 from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
-from seamark.state.side_by_side import side_by_side
-from seamark.store.blobs import Blobs, KeyExists, TagMismatch
-from seamark.store.overtaking import TRIES, too_fast
-from seamark.store.sealed import is_sealed, seal, unseal
-from seamark.store.settle import Taken, create_once
 
 log = logger_named(__name__)
 

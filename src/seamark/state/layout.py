@@ -25,8 +25,7 @@ from typing import Any, Final, Self
 import msgspec
 import uuid_utils
 
-from seamark.errors import InvalidInputError
-from seamark.manifest.bounds import (
+from seamark._common.checks import (
     I64_MAX,
     I64_MIN,
     U32_MAX,
@@ -34,7 +33,8 @@ from seamark.manifest.bounds import (
     check_name,
     check_number,
 )
-from seamark.manifest.documents import DocumentReader, encode_document
+from seamark._common.json_documents import DocumentReader, encode_document
+from seamark.errors import InvalidInputError
 
 _last_lock = threading.Lock()
 _last_value = 0

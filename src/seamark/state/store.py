@@ -12,6 +12,11 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from seamark._common.checks import U64_MAX, check_number, check_prefix, check_span
+from seamark._common.writer import default_writer
+from seamark.blobs.contract import Blobs, Buffer, Entry
+from seamark.blobs.opening import open_blobs
+from seamark.blobs.probe import ensure_conditional_writes
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -19,20 +24,15 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.limits import READ_AHEAD
-from seamark.manifest.bounds import U64_MAX, check_number, check_prefix, check_span
-from seamark.state import upkeep
+from seamark.state import cleanup as upkeep
 from seamark.state.catalog import Catalog
 from seamark.state.chains import LONGEST_CHAIN, Chain, Link, Place, resolve
+from seamark.state.cleanup import StatePlace, StateVerification
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
-from seamark.state.reading import PartitionState, read_chain, stream_link
+from seamark.state.reader import PartitionState, read_chain, stream_link
 from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
-from seamark.state.upkeep import StatePlace, StateVerification
 from seamark.state.writer import StateWriter
-from seamark.store.blobs import Blobs, Buffer, Entry
-from seamark.store.opening import open_blobs
-from seamark.store.ownership import default_writer
-from seamark.store.probe import ensure_conditional_writes
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -19,9 +19,12 @@ from typing import Final, Self
 import msgspec
 from msgspec import UNSET
 
+from seamark._common.checks import U32_MAX, check_name, check_number
+from seamark._common.json_documents import UNREADABLE
+from seamark.blobs.conditional_writes import Taken, create_once
+from seamark.blobs.contract import Blobs, Buffer, KeyExists
+from seamark.blobs.streams import PIECE, pieces_of, small_or_stream
 from seamark.errors import DamageError, InvalidInputError, RefusedError
-from seamark.manifest.bounds import U32_MAX, check_name, check_number
-from seamark.manifest.documents import UNREADABLE
 from seamark.state.layout import (
     CheckpointId,
     CheckpointPaths,
@@ -31,9 +34,6 @@ from seamark.state.layout import (
     state_path,
 )
 from seamark.state.pack import PackBuilder
-from seamark.store.blobs import Blobs, Buffer, KeyExists
-from seamark.store.settle import Taken, create_once
-from seamark.store.streams import PIECE, pieces_of, small_or_stream
 
 PACK_BELOW: Final = 1 << 20
 """States smaller than this are packed."""

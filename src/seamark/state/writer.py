@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import msgspec
 
+from seamark._common.checks import unsafe_path
+from seamark.blobs.contract import Buffer
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.manifest.bounds import unsafe_path
 from seamark.state.chains import (
     LONGEST_CHAIN,
     Chain,
@@ -27,7 +28,6 @@ from seamark.state.layout import (
     SourceOffsetEntry,
 )
 from seamark.state.task import StateTask, TaskReceipt
-from seamark.store.blobs import Buffer
 
 
 class StateWriter:

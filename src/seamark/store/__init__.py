@@ -7,7 +7,7 @@
 1
 """
 
-from seamark.store.blobs import Blobs
+from seamark.blobs.contract import Blobs
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.opening import open_store
 from seamark.store.owner import Owner, Pin

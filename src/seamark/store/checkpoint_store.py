@@ -8,7 +8,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
-from seamark._logs import logger_named
+from seamark._common.checks import check_id, check_name, check_span
+from seamark._common.logs import logger_named
+from seamark.blobs.conditional_writes import Taken
+from seamark.blobs.contract import Blob, Buffer, Tag, TagMismatch
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -17,10 +20,8 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.bounds import check_id, check_name, check_span
-from seamark.store import amendments, housekeeping
-from seamark.store.blobs import Blob, Buffer, Tag, TagMismatch
-from seamark.store.inspection import Kind
+from seamark.store import cleanup as housekeeping
+from seamark.store import manifest_update as amendments
 from seamark.store.manifests import MANIFEST_LIMIT, Found, Tombstone, parse_manifest
 from seamark.store.owner import (
     Owner,
@@ -35,9 +36,9 @@ from seamark.store.ownership import Claim
 from seamark.store.plans import Plans
 from seamark.store.reader import HOUR, StoreReader
 from seamark.store.retention import Retention
-from seamark.store.settle import Taken
-from seamark.store.stamping import may_replace, refuse_unsafe, sealed, stamped
-from seamark.store.states import Written, checksum_prefix
+from seamark.store.sidecars import Written, checksum_prefix
+from seamark.store.store_fields import may_replace, refuse_unsafe, sealed, stamped
+from seamark.store.validator import Kind
 
 log = logger_named(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from seamark.manifest import CheckpointManifest
-from seamark.store.states import has_sidecar
+from seamark.store.sidecars import has_sidecar
 
 
 class Evidence(Enum):

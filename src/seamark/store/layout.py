@@ -21,12 +21,11 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from seamark._common.checks import U64_MAX
+from seamark.blobs.contract import Blobs
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.bounds import U64_MAX
-from seamark.store.blobs import Blobs
 
 OWNER_KEY: Final = "owner.json"
-PROBE_PREFIX: Final = "probe/"
 
 
 class Layout(ABC):

@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark._logs import logger_named
+from seamark._common.json_documents import UNREADABLE
+from seamark._common.logs import logger_named
+from seamark.blobs.checksummed_json import is_sealed, seal, unseal
+from seamark.blobs.conditional_writes import create_once, replace_once
+from seamark.blobs.contract import Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.documents import UNREADABLE
 from seamark.manifest.extras import odd_generation
-from seamark.store.blobs import Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.store.layout import Layout
-from seamark.store.sealed import is_sealed, seal, unseal
-from seamark.store.settle import create_once, replace_once
 
 log = logger_named(__name__)
 

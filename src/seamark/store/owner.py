@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from seamark.blobs.checksummed_json import seal, unseal
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -24,7 +25,6 @@ from seamark.errors import (
 )
 from seamark.limits import MOST_SUPERSEDED_RANGES, MOST_TOMBSTONES
 from seamark.manifest import CheckpointManifest
-from seamark.store.sealed import seal, unseal
 
 FORMAT_VERSION: Final = 1
 REBUILD: Final = (

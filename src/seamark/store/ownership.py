@@ -15,7 +15,6 @@ longer replace it by a manifest.
 from __future__ import annotations
 
 import os
-import platform
 import time
 import uuid
 from collections.abc import Callable
@@ -25,8 +24,12 @@ from typing import Final
 
 import msgspec
 
-from seamark._logs import logger_named
-from seamark._version import __version__
+from seamark._common.checks import U64_MAX, check_text
+from seamark._common.logs import logger_named
+from seamark._common.writer import default_writer
+from seamark.blobs.conditional_writes import Taken, create_once, replace_once
+from seamark.blobs.contract import Blobs, Tag, TagMismatch
+from seamark.blobs.probe import ensure_conditional_writes
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -34,8 +37,6 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
-from seamark.manifest.bounds import U64_MAX, check_text
-from seamark.store.blobs import Blobs, Tag, TagMismatch
 from seamark.store.coverage import uncovered
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Manifests, Tombstone, tombstone_bytes
@@ -47,9 +48,7 @@ from seamark.store.owner import (
     with_fence,
     with_superseded,
 )
-from seamark.store.probe import ensure_conditional_writes
-from seamark.store.rebuild import rebuilt_owner
-from seamark.store.settle import Taken, create_once, replace_once
+from seamark.store.owner_rebuild import rebuilt_owner
 
 log = logger_named(__name__)
 
@@ -383,11 +382,6 @@ def _is_of(claim: Claim, owner: Owner) -> bool:
         and owner.generation == claim.generation
         and (not owner.released)
     )
-
-
-def default_writer() -> str:
-    """Host, process and version: who to look for."""
-    return f"{platform.node() or 'unknown'} pid {os.getpid()} seamark {__version__}"
 
 
 def claim_mark(generation: int) -> str:

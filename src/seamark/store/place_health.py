@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from seamark._common.files import sync_folder
+from seamark.blobs.contract import Blobs
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.leftovers import PROBE_PREFIX
+from seamark.blobs.mounts import Mount, mount_of
+from seamark.blobs.probe import probe_conditional_writes
 from seamark.errors import RefusedError, SeamarkError
-from seamark.store.blobs import Blobs
-from seamark.store.filesystem import FilesystemBlobs
 from seamark.store.health import Check, failed, ok, tried, warning
-from seamark.store.layout import OWNER_KEY, PROBE_PREFIX
-from seamark.store.mounts import Mount, mount_of
-from seamark.store.posix import sync_folder
-from seamark.store.probe import probe_conditional_writes
+from seamark.store.layout import OWNER_KEY
 
 CLOCK_SECONDS: Final = 5.0
 _SLOW_WRITE: Final = 0.25

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from seamark._common.checks import check_id
+from seamark.blobs.checksummed_json import seal, unseal
+from seamark.blobs.conditional_writes import Taken, create_once
+from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import DamageError, FormatTooNewError, InvalidInputError, RefusedError
-from seamark.manifest.bounds import check_id
-from seamark.store.blobs import Blobs, Entry
 from seamark.store.ownership import Ownership
-from seamark.store.sealed import seal, unseal
-from seamark.store.settle import Taken, create_once
 
 PLANS_PREFIX: Final = "plans/"
 PLAN_LIMIT: Final = 64 << 20

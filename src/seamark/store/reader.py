@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final
 
-from seamark._logs import logger_named
+from seamark._common.checks import U16_MAX, U64_MAX, check_id, check_number, check_span
+from seamark._common.logs import logger_named
+from seamark.blobs.contract import Blobs, Buffer, Entry
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -17,26 +19,25 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
-from seamark.manifest.bounds import U16_MAX, U64_MAX, check_id, check_number, check_span
-from seamark.store import housekeeping, recovery
-from seamark.store.blobs import Blobs, Buffer, Entry
-from seamark.store.inspection import Examined, FurtherCheck, Inspector, Kind, ReadState
-from seamark.store.layout import Layout
-from seamark.store.manifests import Found, Manifests
-from seamark.store.overtaking import (
+from seamark.store import cleanup as housekeeping
+from seamark.store import recovery
+from seamark.store.consistent_read import (
     UNCOUNTED,
     is_pruned,
     listing,
     raise_if_overtaken,
     until_settled,
 )
+from seamark.store.layout import Layout
+from seamark.store.manifest_scan import Surveyed, survey
+from seamark.store.manifests import Found, Manifests
 from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 from seamark.store.plans import Plans
 from seamark.store.retention import Retention, Verdict
-from seamark.store.states import States, Written
-from seamark.store.survey import Surveyed, survey
+from seamark.store.sidecars import States, Written
 from seamark.store.validation import RecoveryReport, ValidationResult
+from seamark.store.validator import Examined, FurtherCheck, Inspector, Kind, ReadState
 
 log = logger_named(__name__)
 

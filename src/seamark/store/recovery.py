@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 
-from seamark.store.inspection import Inspector, Kind, Known
+from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.manifests import Manifests
-from seamark.store.overtaking import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.owner import Owner, Standing, standing
 from seamark.store.ownership import Ownership
 from seamark.store.validation import RecoveryReport
+from seamark.store.validator import Inspector, Kind, Known
 
 
 def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) -> RecoveryReport:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from seamark._common.checks import check_span
 from seamark.errors import InvalidInputError
-from seamark.manifest.bounds import check_span
 
 
 @dataclass(frozen=True)

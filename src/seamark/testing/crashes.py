@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn, cast
 
 from seamark.errors import InvalidInputError
-from seamark.pipeline.settings import Step
+from seamark.pipeline.declaration.settings import Step
 
 When = Literal["before", "after"]
 

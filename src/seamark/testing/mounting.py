@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from seamark.store import filesystem, posix
+from seamark._common import files as posix
+from seamark.blobs import filesystem
 
 
 class Patcher(Protocol):

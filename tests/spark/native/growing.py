@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from seamark.spark.native.batches import batch_at
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import restore_directory
+from seamark.capture.batches import batch_at
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.native.restore import restore_directory
 from seamark.store import open_store
 from tests.spark.directories import offsets_text, source_entry, state_of
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import xxhash
 
-from seamark.spark.native.inspect.inspection import Inspection, inspect
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.state.rocksdb_zip import sst_sizes
+from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.native.inspect.inspection import Inspection, inspect
 from tests.spark.directories import source_entry
 from tests.spark.native.samples import SAMPLES, sample
 

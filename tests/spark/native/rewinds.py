@@ -6,14 +6,14 @@ import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from seamark.checkpoint_dir.file_logs.sink_log import rewound
+from seamark.checkpoint_dir.files import CheckpointFiles
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import DamageError
-from seamark.spark.checkpoint_files import CheckpointFiles
-from seamark.spark.logs import parse_offsets
-from seamark.spark.native.logs.sink_log import rewound
-from seamark.spark.native.places.directory import Directory, FileEntry, Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.rewind.files import SINK_LOG
-from seamark.spark.native.rewind.rewinding import SinkPlan, sink_plan
+from seamark.native.rewind.files import SINK_LOG
+from seamark.native.rewind.rewind import SinkPlan, sink_plan
+from seamark.spark.batch_log import parse_offsets
 from tests.spark.directories import make_copy, source_entry
 
 BATCHES = 7

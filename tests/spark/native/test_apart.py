@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import InvalidInputError
-from seamark.spark.native.apart import require_apart
+from seamark.native.overlap_check import require_apart
 
 AZURE = "abfss://box@account.dfs.core.windows.net"
 

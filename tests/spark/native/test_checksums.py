@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.spark.native.state.checksums import hadoop_crc_matches, spark_crc_matches
+from seamark.checkpoint_dir.formats.checksums import hadoop_crc_matches, spark_crc_matches
 from tests.spark.native.samples import SAMPLES, sample, sample_paths
 
 WITH_HADOOP = [

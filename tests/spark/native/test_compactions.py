@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seamark.spark.native.logs.compactions import (
+from seamark.checkpoint_dir.file_logs.compactions import (
     is_accepted,
     laid_out,
     parse_names,

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
+from seamark.blobs.checksummed_json import seal, unseal
+from seamark.capture.copying import copy_checkpoints
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.app import run
 from seamark.errors import DamageError
-from seamark.spark.copying import copy_checkpoints
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.rewind.histories import shared_history
-from seamark.spark.native.snapshot.taking import take_snapshot
+from seamark.native.restore import restore_directory
+from seamark.native.rewind.histories import shared_history
+from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.store import CheckpointStore
-from seamark.store.copy_survey import plan_copy
-from seamark.store.sealed import seal, unseal
+from seamark.store.copy.survey import plan_copy
 from tests.spark.directories import make_copy
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import open_store
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
+from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.cli.app import run
 from seamark.errors import CheckpointNotFoundError, SeamarkError
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.hadoop import HadoopDirectory
-from seamark.spark.native.places.opening import open_directory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.snapshot.taking import take_snapshot
+from seamark.native.restore import restore_directory
+from seamark.native.snapshot.snapshot import take_snapshot
 from tests.spark.directories import make_copy
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from seamark.spark.native.inspect.inspection import inspect
-from seamark.spark.native.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.native.inspect.inspection import inspect
 from seamark.spark.versions import spark_version
-from seamark.spark.working_copy import WorkingCopy
 from tests.pipeline.workloads import settings_of, write_input
 from tests.spark.native.queries import KINDS, run
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.errors import CheckpointNotFoundError
-from seamark.spark.native.inspect import findings
-from seamark.spark.native.inspect.findings import Code, Severity
-from seamark.spark.native.inspect.inspection import inspect
-from seamark.spark.native.inspect.outlook import Action
-from seamark.spark.native.places.directory import Directory, FileEntry
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.places.opening import open_directory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.snapshot.taking import take_snapshot
+from seamark.native.inspect import findings
+from seamark.native.inspect.findings import Code, Severity
+from seamark.native.inspect.inspection import inspect
+from seamark.native.inspect.outlook import Action
+from seamark.native.restore import restore_directory
+from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.store import open_store
 from tests.servers import ObjectServer
 from tests.spark.directories import make_copy, source_entry

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from seamark.spark.native.inspect.findings import Code, Severity
-from seamark.spark.native.inspect.outlook import Action
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.rewind.barrier import new_barrier
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.native.inspect.findings import Code, Severity
+from seamark.native.inspect.outlook import Action
+from seamark.native.rewind.barrier import new_barrier
 from tests.spark.directories import source_entry
 from tests.spark.native.inspected import (
     CONF,

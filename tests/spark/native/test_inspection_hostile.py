@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from seamark.checkpoint_dir.state_files import needed_ssts
 from seamark.errors import DamageError, SeamarkError
-from seamark.spark.state_files import needed_ssts
 from tests.spark.directories import source_entry
 from tests.spark.native.inspected import (
     Make,

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
+from seamark.checkpoint_dir.file_logs.sink_log import rewound
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.logs import parse_commit, parse_offsets
-from seamark.spark.native.inspect.findings import Code, Severity
-from seamark.spark.native.inspect.outlook import Action
-from seamark.spark.native.logs.sink_log import rewound
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
-from seamark.spark.native.state.choice import format_version
-from seamark.spark.working_copy import WorkingCopy
+from seamark.native.inspect.findings import Code, Severity
+from seamark.native.inspect.outlook import Action
+from seamark.native.restore import restore_directory
+from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
+from seamark.native.state.choice import format_version
+from seamark.spark.batch_log import parse_commit, parse_offsets
 from tests.spark.directories import source_entry
 from tests.spark.native.inspected import (
     CONF,

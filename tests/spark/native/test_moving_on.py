@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark import open_store
-from seamark.spark.native.inspect.inspection import inspect
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.native.inspect.inspection import inspect
+from seamark.native.restore import restore_directory
+from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from seamark.spark.versions import spark_version
 from tests.pipeline.workloads import clock, put_file, settings_of, write_input
 from tests.spark.native.queries import (

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark import open_store
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
-from seamark.spark.native.inspect.inspection import inspect
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.snapshot.taking import take_snapshot
-from seamark.spark.native.state.choice import Asked, choose
-from seamark.spark.native.state.rows import state_frame
-from seamark.spark.working_copy import WorkingCopy
+from seamark.native.inspect.inspection import inspect
+from seamark.native.restore import restore_directory
+from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.state.choice import Asked, choose
+from seamark.native.state.rows import state_frame
 from tests.pipeline.workloads import write_input
 from tests.spark.native.queries import AGED_KINDS, after, run
 

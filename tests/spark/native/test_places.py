@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import open_store
+from seamark.capture.restore import difference
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.hadoop import HadoopDirectory
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.places.opening import open_directory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.rewind.moving import move_all
-from seamark.spark.native.snapshot.taking import take_snapshot
-from seamark.spark.restore import difference
-from seamark.spark.working_copy import WorkingCopy
+from seamark.native.restore import restore_directory
+from seamark.native.rewind.moving import move_all
+from seamark.native.snapshot.snapshot import take_snapshot
 from tests.spark.directories import make_copy
 from tests.spark.native.rewinds import contents
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.state.repartition import (
+from seamark.native.state.repartition import (
     OLDEST,
     _failed,
     _verified,
@@ -20,7 +21,6 @@ from seamark.spark.native.state.repartition import (
     require_runner,
 )
 from seamark.spark.versions import spark_version
-from seamark.spark.working_copy import WorkingCopy
 from tests.pipeline.workloads import put_file, write_input
 from tests.spark.directories import make_copy
 from tests.spark.native.queries import after, outputs, run

@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 
 from seamark import limits, open_store
+from seamark.capture.batches import batch_at
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.state_files import MissingVersion
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
-from seamark.spark.native.batches import batch_at
-from seamark.spark.native.places.directory import Directory, Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.rewind.barrier import found_barrier
-from seamark.spark.native.rewind.files import OPERATORS, SINK_LOG, STATE
-from seamark.spark.native.rewind.histories import shared_history
-from seamark.spark.native.rewind.rewinding import (
+from seamark.native.rewind.barrier import found_barrier
+from seamark.native.rewind.files import OPERATORS, SINK_LOG, STATE
+from seamark.native.rewind.histories import shared_history
+from seamark.native.rewind.rewind import (
     batches_to_try,
     plan_rewind,
     possible_batches,
     require_still,
     rewind,
 )
-from seamark.spark.native.rewind.targets import Wanted, planned_rewind
-from seamark.spark.native.snapshot.taking import take_snapshot
-from seamark.spark.state_files import MissingVersion
-from seamark.spark.working_copy import WorkingCopy
+from seamark.native.rewind.targets import Wanted, planned_rewind
+from seamark.native.snapshot.snapshot import take_snapshot
 from tests.spark.directories import make_copy, offsets_text, source_entry
 from tests.spark.native.rewinds import (
     BATCHES,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from seamark.capture.batches import newest_committed
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.app import run as seamark
-from seamark.spark.native.batches import newest_committed
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.rewind.barrier import new_barrier
-from seamark.spark.native.rewind.rewinding import plan_rewind, possible_batches, rewind
+from seamark.native.rewind.barrier import new_barrier
+from seamark.native.rewind.rewind import plan_rewind, possible_batches, rewind
 from seamark.spark.versions import spark_version
 from tests.pipeline.workloads import doubled, orders, settings_of, write_input
 from tests.spark.native.queries import (

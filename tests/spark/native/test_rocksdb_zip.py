@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seamark.checkpoint_dir.formats.lz4_blocks import EMPTY
+from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes, zip_problems
+from seamark.checkpoint_dir.state_files import needed_ssts
 from seamark.errors import DamageError
-from seamark.spark.native.state.lz4_blocks import EMPTY
-from seamark.spark.native.state.rocksdb_zip import sst_sizes, zip_problems
-from seamark.spark.state_files import needed_ssts
 from tests.spark.native.samples import sample, sample_paths
 
 WHOLE = sample("rocksdb/3.zip")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seamark.checkpoint_dir.file_logs.compactions import is_accepted, parse_names, text_of
+from seamark.checkpoint_dir.file_logs.sink_log import SinkRewind, rewound
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.native.logs.compactions import is_accepted, parse_names, text_of
-from seamark.spark.native.logs.sink_log import SinkRewind, rewound
 from tests.spark.native.samples import log_sample, reader_of
 
 SPARKS = log_sample("logs/sink")

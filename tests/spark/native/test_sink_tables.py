@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 from seamark.cli.spark.directories import opened_directory
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.native import sink_tables
-from seamark.spark.native.sink_tables import TableAt, table_at
+from seamark.native import sink_tables
+from seamark.native.sink_tables import TableAt, table_at
 from tests.spark.native.tables import QUERY, delta_table, iceberg_table
 
 OTHER = "11111111-2222-3333-4444-555555555555"

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from seamark import open_store
+from seamark.capture.batches import possible_lines
+from seamark.capture.placement import Sizes
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
+from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError
-from seamark.spark.native.batches import possible_lines
-from seamark.spark.native.places.directory import Directory, FileEntry, Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.places.object_store import ObjectDirectory
-from seamark.spark.native.places.opening import open_directory
-from seamark.spark.native.restoring import Wishes, restore_directory
-from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
-from seamark.spark.placement import Sizes
-from seamark.spark.working_copy import WorkingCopy
+from seamark.native.restore import Wishes, restore_directory
+from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from tests.servers import ObjectServer
 from tests.spark.directories import make_copy, offsets_text, source_entry, state_of
 

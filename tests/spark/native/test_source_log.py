@@ -6,11 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seamark.checkpoint_dir.file_logs.compactions import is_accepted, parse_names, text_of
+from seamark.checkpoint_dir.file_logs.paths import escaped
+from seamark.checkpoint_dir.file_logs.source_log import (
+    entries_up_to,
+    is_file_log,
+    log_problems,
+    moved,
+)
+from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import DamageError
-from seamark.spark.native.logs.compactions import is_accepted, parse_names, text_of
-from seamark.spark.native.logs.paths import escaped
-from seamark.spark.native.logs.source_log import entries_up_to, is_file_log, log_problems, moved
-from seamark.spark.state_files import MissingVersion
 from tests.spark.native.samples import log_sample, reader_of
 
 SPARKS = log_sample("logs/source")

@@ -8,10 +8,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seamark.errors import DamageError
-from seamark.spark.native.state import data as state_data
-from seamark.spark.native.state import lz4_blocks
-from seamark.spark.native.state.data import (
+from seamark.checkpoint_dir.formats import hdfs_state as state_data
+from seamark.checkpoint_dir.formats import lz4_blocks
+from seamark.checkpoint_dir.formats.hdfs_state import (
     Change,
     applied,
     is_empty_change,
@@ -19,7 +18,8 @@ from seamark.spark.native.state.data import (
     read_snapshot,
     same_state,
 )
-from seamark.spark.native.state.lz4_blocks import NotDecodable, codec_of
+from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable, codec_of
+from seamark.errors import DamageError
 from tests.spark.native.samples import sample, sample_paths
 
 STATE = [

@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql import types as t
 
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -19,12 +21,10 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.state.choice import Asked, choose, keepers
-from seamark.spark.native.state.rows import _told, brought_here
-from seamark.spark.native.state.spark_errors import Said, said_by
-from seamark.spark.native.state.values import plain
+from seamark.native.state.choice import Asked, choose, keepers
+from seamark.native.state.rows import _told, brought_here
+from seamark.native.state.spark_errors import Said, said_by
+from seamark.native.state.values import plain
 from tests.spark.directories import make_copy
 
 

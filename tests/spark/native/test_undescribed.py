@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seamark import open_store
+from seamark.checkpoint_dir.operators import JOIN_STORES, are_of_one_partition
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
-from seamark.spark.native.inspect.findings import Code
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import Wishes, restore_directory
-from seamark.spark.native.snapshot.taking import take_snapshot
-from seamark.spark.native.state.choice import keepers
-from seamark.spark.operators import JOIN_STORES, are_of_one_partition
-from seamark.spark.working_copy import WorkingCopy
+from seamark.native.inspect.findings import Code
+from seamark.native.restore import Wishes, restore_directory
+from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.state.choice import keepers
 from tests.spark.directories import source_entry
 from tests.spark.native.inspected import codes, looked_at, packed, write
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from seamark.errors import InvalidInputError
-from seamark.spark.native.snapshot.taking import Snapshot
-from seamark.spark.native.watch.status import (
+from seamark.native.snapshot.snapshot import Snapshot
+from seamark.native.watch.status import (
     Every,
     LastCheckpoint,
     LastFailure,
     Notes,
     WatchStatus,
 )
-from seamark.spark.native.watch.watching import Watcher
+from seamark.native.watch.watcher import Watcher
 
 
 @pytest.mark.parametrize("every", [0, -1, 0.0, True, float("nan"), timedelta(0), "5", None])

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import InvalidInputError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
-from seamark.spark.native.places.directory import Directory, FileEntry
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.places.object_store import ObjectDirectory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.watch.status import WatchStatus
-from seamark.spark.native.watch.watching import Watcher
+from seamark.native.restore import restore_directory
+from seamark.native.watch.status import WatchStatus
+from seamark.native.watch.watcher import Watcher
 from seamark.store import CheckpointStore, open_store
 from tests.servers import ObjectServer
 from tests.spark.directories import offsets_text

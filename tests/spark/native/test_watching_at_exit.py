@@ -33,13 +33,13 @@ def test_a_program_that_ends_does_not_wait_for_ever(
 ) -> None:
     code = (
         "import sys, threading\n"
-        "from seamark.spark.native.watch import watching\n"
-        "from seamark.spark.native.places.local import LocalDirectory\n"
+        "from seamark.native.watch import watcher\n"
+        "from seamark.checkpoint_dir.places.local import LocalDirectory\n"
         "class Stuck(LocalDirectory):\n"
         "    def listing(self):\n"
         "        threading.Event().wait()\n"
-        "watching._PATIENCE_AT_EXIT = 0.1\n"
-        "watching.Watcher(Stuck(sys.argv[1]), sys.argv[2]).start()\n"
+        "watcher._PATIENCE_AT_EXIT = 0.1\n"
+        "watcher.Watcher(Stuck(sys.argv[1]), sys.argv[2]).start()\n"
     )
     done = run_program(code, growing.root, tmp_path / "store")
     assert done.returncode == 0

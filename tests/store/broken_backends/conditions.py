@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 
-from seamark.store.blobs import Blob, KeyExists, Tag, TagMismatch
-from seamark.store.memory import MemoryBlobs
+from seamark.blobs.contract import Blob, KeyExists, Tag, TagMismatch
+from seamark.blobs.memory import MemoryBlobs
 from tests.store.broken_backends.registry import breaks
 
 

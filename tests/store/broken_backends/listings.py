@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seamark.store.blobs import Entry
-from seamark.store.memory import MemoryBlobs
+from seamark.blobs.contract import Entry
+from seamark.blobs.memory import MemoryBlobs
 from tests.store.broken_backends.registry import breaks
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-from seamark.store.blobs import Blob, Entry, Tag
-from seamark.store.memory import MemoryBlobs
+from seamark.blobs.contract import Blob, Entry, Tag
+from seamark.blobs.memory import MemoryBlobs
 from tests.store.broken_backends.registry import breaks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from seamark.store.memory import MemoryBlobs
+from seamark.blobs.memory import MemoryBlobs
 
 Broken = type[MemoryBlobs]
 BREAKS: dict[str, list[Broken]] = {}

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from seamark.store.blobs import Blob, Buffer, KeyExists, Tag, TagMismatch
-from seamark.store.memory import MemoryBlobs
+from seamark.blobs.contract import Blob, Buffer, KeyExists, Tag, TagMismatch
+from seamark.blobs.memory import MemoryBlobs
 from tests.store.broken_backends.registry import A_MOMENT, breaks
 
 

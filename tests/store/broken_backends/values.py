@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from seamark.store.blobs import Blob, Buffer, Entry, Stream, Tag
-from seamark.store.memory import MemoryBlobs
+from seamark.blobs.contract import Blob, Buffer, Entry, Stream, Tag
+from seamark.blobs.memory import MemoryBlobs
 from tests.store.broken_backends.registry import breaks
 
 

@@ -14,8 +14,8 @@ from seamark.cli.settings import Command, settings
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen
     from seamark.cli.demo.view import ViewReader, Watched
-    from seamark.pipeline.figures import EpochFigures
-    from seamark.pipeline.report import RecoveryReport
+    from seamark.pipeline.recovery.report import RecoveryReport
+    from seamark.pipeline.telemetry.epoch_stats import EpochFigures
 
 FATAL_EPOCH: Final = 8
 LAST_EPOCH: Final = 15

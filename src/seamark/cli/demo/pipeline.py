@@ -26,7 +26,7 @@ from seamark.cli.demo.trades import (
     SYMBOLS,
     TRADES_PER_EPOCH,
 )
-from seamark.pipeline.settings import OnStep, Step
+from seamark.pipeline.declaration.settings import OnStep, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

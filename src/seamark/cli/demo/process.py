@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from seamark.cli.demo.folder import LOG
 from seamark.errors import SeamarkError
-from seamark.pipeline.figures import EpochFigures
-from seamark.pipeline.report import RecoveryReport
+from seamark.pipeline.recovery.report import RecoveryReport
+from seamark.pipeline.telemetry.epoch_stats import EpochFigures
 
 _TAIL_LINES: Final = 12
 

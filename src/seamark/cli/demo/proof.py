@@ -16,7 +16,7 @@ from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, LATEST
 from seamark.cli.demo.trades import Bar, Trade, closed_bars, large_trades, latest_trades
 from seamark.cli.demo.view import Watched, open_view, rows_in_view
 from seamark.errors import CheckpointNotFoundError, DamageError
-from seamark.spark.logs import parse_offsets
+from seamark.spark.batch_log import parse_offsets
 
 Row = Trade | Bar
 

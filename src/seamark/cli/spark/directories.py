@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from seamark.checkpoint_dir.places.directory import Directory
+from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.cli.settings import settings
 from seamark.cli.stores import local_path, opened
-from seamark.spark.native.places.directory import Directory
-from seamark.spark.native.places.opening import open_directory
 from seamark.store import CheckpointStore
 
 

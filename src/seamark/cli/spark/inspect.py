@@ -29,9 +29,9 @@ from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.shown import without_secrets
 from seamark.cli.spark.directories import opened_directory
-from seamark.pipeline.figures import size_text
-from seamark.spark.native.inspect.inspection import Inspection, inspect
-from seamark.spark.native.inspect.sizes import OperatorSeen
+from seamark.native.inspect.inspection import Inspection, inspect
+from seamark.native.inspect.sizes import OperatorSeen
+from seamark.pipeline.telemetry.epoch_stats import size_text
 
 _DAMAGED = 3
 _LARGEST = 5

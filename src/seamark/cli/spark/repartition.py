@@ -6,25 +6,25 @@ import shlex
 
 import click
 
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.hadoop import a_session
 from seamark.cli.layout import print_facts, print_paragraph
 from seamark.cli.output import Document, answer, bar, hint
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
-from seamark.pipeline.figures import size_text
-from seamark.spark.logs import SHUFFLE_PARTITIONS
-from seamark.spark.native.places.directory import Directory, Tree
-from seamark.spark.native.places.hadoop import a_session
-from seamark.spark.native.rewind.rewinding import require_still
-from seamark.spark.native.snapshot.taking import take_snapshot
-from seamark.spark.native.state.repartition import (
+from seamark.native.rewind.rewind import require_still
+from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.state.repartition import (
     Repartition,
     installed_spark,
     plan_repartition,
     repartition,
     require_runner,
 )
+from seamark.pipeline.telemetry.epoch_stats import size_text
+from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 
 
 @click.command("repartition", cls=Command)

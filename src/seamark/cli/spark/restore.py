@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from seamark.checkpoint_dir.places.directory import Directory
 from seamark.cli.layout import print_paragraph
 from seamark.cli.output import Document, bar, hint, print_json, print_long
 from seamark.cli.places import PLACE
@@ -17,11 +18,10 @@ from seamark.cli.spark.sinks import opened_sink_log, sink_options, suffix_of_asi
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.figures import size_text
-from seamark.spark.native.places.directory import Directory
-from seamark.spark.native.restoring import Wishes, require_empty, restore_directory
-from seamark.spark.native.rewind.rewinding import SinkPlan, rewind_sink
-from seamark.spark.native.sink_tables import TableAt, table_at, way_back
+from seamark.native.restore import Wishes, require_empty, restore_directory
+from seamark.native.rewind.rewind import SinkPlan, rewind_sink
+from seamark.native.sink_tables import TableAt, table_at, way_back
+from seamark.pipeline.telemetry.epoch_stats import size_text
 
 _LOOK: Final = (
     " --table PATH looks into a Delta or Iceberg table for what it has seen, and says which of its "

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import click
 
+from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.cli.output import Document, answer, bar
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
@@ -21,12 +22,11 @@ from seamark.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from seamark.spark.native.places.directory import Directory, Tree
-from seamark.spark.native.restoring import new_metadata
-from seamark.spark.native.rewind.barrier import query_before
-from seamark.spark.native.rewind.rewinding import RewindPlan, require_still, rewind
-from seamark.spark.native.rewind.targets import Wanted, planned_rewind
-from seamark.spark.native.snapshot.taking import pipeline_name, take_snapshot
+from seamark.native.restore import new_metadata
+from seamark.native.rewind.barrier import query_before
+from seamark.native.rewind.rewind import RewindPlan, require_still, rewind
+from seamark.native.rewind.targets import Wanted, planned_rewind
+from seamark.native.snapshot.snapshot import pipeline_name, take_snapshot
 from seamark.store import CheckpointStore
 
 

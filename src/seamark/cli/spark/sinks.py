@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from seamark.checkpoint_dir.file_logs.sink_log import rewound
+from seamark.checkpoint_dir.places.directory import Tree
 from seamark.cli.spark.directories import opened_directory
 from seamark.errors import CheckpointNotFoundError, RefusedError
-from seamark.spark.native.logs.sink_log import rewound
-from seamark.spark.native.places.directory import Tree
-from seamark.spark.native.rewind.files import SINK_LOG
-from seamark.spark.native.rewind.rewinding import SinkPlan, sink_plan
+from seamark.native.rewind.files import SINK_LOG
+from seamark.native.rewind.rewind import SinkPlan, sink_plan
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 

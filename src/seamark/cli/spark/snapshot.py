@@ -8,8 +8,8 @@ from seamark.cli.output import Document, bar, hint, print_json, print_long
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
-from seamark.pipeline.figures import seconds_text, size_text
-from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
+from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
+from seamark.pipeline.telemetry.epoch_stats import seconds_text, size_text
 
 
 @click.command("snapshot", cls=Command)

@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 
 import click
 
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, hint, print_json
 from seamark.cli.places import PLACE
@@ -17,10 +19,8 @@ from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory
 from seamark.cli.spark.state_output import FORMATS, Wanted, require_new, write_rows
 from seamark.cli.stores import opened, resolve_id
-from seamark.spark.native.places.directory import Directory, Tree
-from seamark.spark.native.places.local import LocalDirectory
-from seamark.spark.native.restoring import restore_directory
-from seamark.spark.native.state.choice import Asked, Side, choose, keepers
+from seamark.native.restore import restore_directory
+from seamark.native.state.choice import Asked, Side, choose, keepers
 
 _ON_SCREEN = 20
 

@@ -15,16 +15,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.hadoop import a_session
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, hint, print_json
 from seamark.errors import RefusedError
-from seamark.pipeline.figures import size_text
-from seamark.spark.native.places.directory import Directory, Tree
-from seamark.spark.native.places.hadoop import a_session
-from seamark.spark.native.places.object_store import ObjectDirectory
-from seamark.spark.native.state.choice import Reading
-from seamark.spark.native.state.rows import brought_here, state_frame
-from seamark.spark.native.state.values import plain_row
+from seamark.native.state.choice import Reading
+from seamark.native.state.rows import brought_here, state_frame
+from seamark.native.state.values import plain_row
+from seamark.pipeline.telemetry.epoch_stats import size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

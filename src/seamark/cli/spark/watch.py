@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from seamark._signals import first_signal
+from seamark._common.signals import first_signal
+from seamark.checkpoint_dir.places.directory import Directory
 from seamark.cli.durations import duration
 from seamark.cli.output import Document, print_json, print_long, stderr, stdout
 from seamark.cli.places import PLACE
@@ -23,10 +24,9 @@ from seamark.cli.shown import shown
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.errors import CheckpointNotFoundError, SeamarkError
-from seamark.spark.native.places.directory import Directory
-from seamark.spark.native.snapshot.taking import Snapshot, take_snapshot
-from seamark.spark.native.watch.status import WatchStatus
-from seamark.spark.native.watch.watching import KEEP, Watcher
+from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
+from seamark.native.watch.status import WatchStatus
+from seamark.native.watch.watcher import KEEP, Watcher
 
 _LOOK: Final = 0.1
 _BATCHES: Final = re.compile(r"([1-9]\d*)\s*b(?:atch(?:es)?)?")

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
+from seamark._redaction import HIDDEN
 from seamark.errors import InvalidInputError, SeamarkError
 from seamark.sources.table.dialects import bound, dialect_of
-from seamark.store.secrets import HIDDEN
 
 Values = tuple[Any, ...]
 

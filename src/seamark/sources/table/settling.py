@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from seamark._logs import logger_named
+from seamark._common.logs import logger_named
 
 log = logger_named("seamark.sources")
 

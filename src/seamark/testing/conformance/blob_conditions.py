@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.store.blobs import Blob, Blobs, TagMismatch
+from seamark.blobs.contract import Blob, Blobs, TagMismatch
 from seamark.testing.conformance.blob_values import KEY, LIMIT, content
 
 

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
-from seamark.store.blobs import Blobs
+from seamark.blobs.contract import Blobs
 from seamark.testing.conformance.blob_values import KEY, content
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError
-from seamark.store.blobs import Blobs
 
 LEADING_AWAY: Final = (
     "",

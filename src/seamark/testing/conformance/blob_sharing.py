@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 
-from seamark.store.blobs import Blobs, KeyExists, Tag, TagMismatch
+from seamark.blobs.contract import Blobs, KeyExists, Tag, TagMismatch
 from seamark.testing.conformance.blob_values import KEY, STATE, content
 
 WRITERS = 8

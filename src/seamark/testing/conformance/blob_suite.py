@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from seamark.store.blobs import Blobs
+from seamark.blobs.contract import Blobs
 from seamark.testing.conformance.blob_conditions import BlobConditions
 from seamark.testing.conformance.blob_listings import BlobListings
 from seamark.testing.conformance.blob_names import BlobNames

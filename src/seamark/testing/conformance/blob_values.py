@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from seamark.blobs.contract import Blobs, Buffer, KeyExists
 from seamark.errors import DamageError
-from seamark.store.blobs import Blobs, Buffer, KeyExists
 
 KEY = "manifests/manifest-000001.json"
 STATE = "checkpoints/state-000001.bin"

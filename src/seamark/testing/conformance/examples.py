@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from seamark.blobs.checksummed_json import seal
+from seamark.blobs.contract import Blobs
 from seamark.errors import FencedError
 from seamark.manifest import (
     CheckpointManifest,
@@ -16,8 +18,6 @@ from seamark.manifest import (
     SinkCommitStatus,
 )
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blobs
-from seamark.store.sealed import seal
 
 NAMES_THAT_LEAD_AWAY = ("", "..", ".", "a/b", "../up", "a\\b", "nul\x00")
 NOT_AN_ID: tuple[Any, ...] = (0, -1, 2**64, True, 1.0, "1", None)

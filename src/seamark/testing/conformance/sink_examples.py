@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from seamark.sinks.contract import Committable, Epoch, Plan, Receipt, Sink
+from seamark.sinks.contract import Committable, Epoch, Receipt, Sink
+from seamark.spark.batch_log import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, RefusedError, SeamarkError
 from seamark.state import CheckpointId, PartitionState
-from seamark.store.blobs import Blobs
 from seamark.testing.conformance.state_examples import (
     ALONE,
     LARGE,

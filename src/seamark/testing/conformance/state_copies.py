@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -13,7 +14,6 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.state import CheckpointId, StateStore
-from seamark.store.blobs import Blobs
 from seamark.testing.conformance.examples import flip, overwrite
 from seamark.testing.conformance.state_examples import (
     ALONE,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, SeamarkError
 from seamark.state import CheckpointId, StateStore
-from seamark.store.blobs import Blobs
 from seamark.testing.conformance.examples import flip, overwrite
 from seamark.testing.conformance.state_examples import (
     ALONE,

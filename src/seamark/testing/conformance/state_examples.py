@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from seamark.blobs.contract import Blobs, Buffer, Tag
 from seamark.errors import StoreUnavailableError
 from seamark.state import CheckpointId, CheckpointPaths, PartitionState, StateStore
-from seamark.store.blobs import Blobs, Buffer, Tag
 
 Place = tuple[str, int]
 States = Mapping[Place, bytes]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.contract import Blobs
+from seamark.blobs.memory import MemoryBlobs
 from seamark.state import StateStore
-from seamark.store.blobs import Blobs
-from seamark.store.memory import MemoryBlobs
 from seamark.testing.conformance.state_chains import StateChains
 from seamark.testing.conformance.state_copies import StateCopies, StatePointer
 from seamark.testing.conformance.state_damage import StateDamage

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.state import CheckpointId, PartitionState, TaskReceipt
-from seamark.store.blobs import Blobs
 from seamark.testing.conformance.state_examples import (
     ALONE,
     LARGE,

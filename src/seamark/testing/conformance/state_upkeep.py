@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import CheckpointNotFoundError, InvalidInputError, RefusedError
 from seamark.state import CheckpointId, PartitionState
-from seamark.store.blobs import Blobs
 from seamark.testing.conformance.examples import flip
 from seamark.testing.conformance.state_examples import (
     ALONE,

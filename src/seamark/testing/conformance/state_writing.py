@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import CheckpointNotFoundError, FencedError, InvalidInputError
 from seamark.state import (
     CheckpointId,
@@ -19,7 +20,6 @@ from seamark.state import (
     TaskReceipt,
     decode_batch,
 )
-from seamark.store.blobs import Blobs
 from seamark.testing.conformance.examples import NAMES_THAT_LEAD_AWAY
 from seamark.testing.conformance.state_examples import (
     ALONE,

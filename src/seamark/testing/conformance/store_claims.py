@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -15,7 +16,6 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blobs
 from seamark.store.layout import OWNER_KEY, Layout
 from seamark.store.owner import encode_owner
 from seamark.testing.conformance.examples import (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, FormatTooNewError, InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import (
     OpenHandle,

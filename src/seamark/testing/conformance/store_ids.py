@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import FencedError, InvalidInputError
 from seamark.manifest import ConnectorCheckpoint, OperatorCheckpoint, SinkCommitStatus
-from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import (
     NAMES_THAT_LEAD_AWAY,

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
+from seamark.blobs.checksummed_json import seal, unseal
+from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError
 from seamark.manifest import OperatorCheckpoint
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout
-from seamark.store.sealed import seal, unseal
 from seamark.testing.conformance.blob_names import LEADING_AWAY
 from seamark.testing.conformance.examples import OpenHandle, example, overwrite
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import InvalidInputError
 from seamark.manifest import OperatorCheckpoint
-from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import OpenHandle, example, flip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seamark.store.blobs import Blobs
+from seamark.blobs.contract import Blobs
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import OpenHandle, child, example, flip, overwrite
 

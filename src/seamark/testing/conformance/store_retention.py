@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import CheckpointNotFoundError, InvalidInputError, RefusedError
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import OpenHandle, child, example, flip
 

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import FencedError, InvalidInputError
 from seamark.manifest import DEFAULT_VNODE_COUNT
-from seamark.store.blobs import Blobs
 from seamark.store.layout import OWNER_KEY, Layout
 from seamark.testing.conformance.examples import (
     OpenHandle,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from seamark.blobs.contract import Blobs, Buffer
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -17,7 +18,6 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import OperatorCheckpoint
-from seamark.store.blobs import Blobs, Buffer
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import OpenHandle, example, flip
 

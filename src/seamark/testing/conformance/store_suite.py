@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout, ObjectLayout
 from seamark.testing.conformance.examples import OpenHandle
 from seamark.testing.conformance.store_claims import StoreClaims

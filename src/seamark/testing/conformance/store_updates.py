@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from seamark.blobs.contract import Blobs
 from seamark.errors import (
     CheckpointNotFoundError,
     FencedError,
@@ -17,7 +18,6 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
 from seamark.store import CheckpointStore
-from seamark.store.blobs import Blobs
 from seamark.store.layout import Layout
 from seamark.testing.conformance.examples import (
     NAMES_THAT_LEAD_AWAY,

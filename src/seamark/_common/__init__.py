@@ -1,0 +1,1 @@
+"""What every package needs: loggers, files, checks, JSON, retries, texts."""

@@ -1,0 +1,283 @@
+"""The few things that the file system backend asks of the operating system."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from contextlib import suppress
+from typing import Final
+
+from seamark._common.os_errors import telling
+from seamark.errors import DamageError, RefusedError, StoreUnavailableError
+from seamark.limits import LARGEST_FILE
+
+Buffer = bytes | bytearray | memoryview
+
+ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
+LOCK_PATIENCE: Final = 60.0
+_FOLDERS_REMEMBERED: Final = 1000
+
+
+class FileLock:
+    """An exclusive lock on a file from entering to leaving; the system frees it for a dead one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        with telling("locking", self._path):
+            self._fd = _opened(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._wait()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + LOCK_PATIENCE
+        while not self._try():
+            if time.monotonic() > deadline:
+                raise StoreUnavailableError(
+                    f"another process has held {self._path} for {LOCK_PATIENCE:.0f} s",
+                    hint="A writer that is stopped or hangs? Find it with 'fuser' or 'lsof'.",
+                )
+            time.sleep(0.002)
+
+    def _try(self) -> bool:
+        with telling("locking", self._path):
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def is_locked(path: str) -> bool:
+    """Whether somebody holds the lock on a file."""
+    try:
+        fd = _opened(path, os.O_RDWR)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return False
+        raise
+    try:
+        # shared, so that two who look do not take each other for the holder
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def version_of_file(found: os.stat_result) -> tuple[int, int, int]:
+    """Changes whenever the file is written."""
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+# files that somebody else may have put there
+
+
+def a_link(path: str) -> StoreUnavailableError:
+    """The error for a link inside a folder of ours. It proves nothing about what it leads to."""
+    return StoreUnavailableError(
+        f"{path} is a link, and links are not followed here",
+        hint="Put the file or folder itself in its place, or mount the other disk there "
+        "(mount --bind). Only the folder that you name yourself may be a link.",
+    )
+
+
+def require_inside(root: str, path: str) -> None:
+    """:class:`StoreUnavailableError` when a folder on the way from ``root`` to a file is a link.
+
+    :class:`DamageError` when the path climbs: no file of ours has such a name.
+    """
+    _refuse_climbing(root, path)
+    folder = os.path.dirname(path)
+    while len(folder) > len(root):
+        require_no_link(folder)
+        folder = os.path.dirname(folder)
+
+
+def _refuse_climbing(root: str, path: str) -> None:
+    if ".." in path[len(root) :].split("/"):
+        raise DamageError(f"{path} leads out of {root}")
+
+
+def require_no_link(path: str) -> None:
+    """:class:`StoreUnavailableError` when the name is a link; fine when it is not taken."""
+    try:
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            raise a_link(path)
+    except OSError as error:
+        if isinstance(error, StoreUnavailableError) or error.errno not in ABSENT:
+            raise
+
+
+def _opened(path: str, flags: int, mode: int = 0o666) -> int:
+    """A descriptor of what has the name itself: no link is followed, no pipe is waited for."""
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            require_no_link(path)
+        raise
+
+
+def open_to_read(path: str) -> int | None:
+    """A descriptor of a regular file, or None when there is no such file."""
+    try:
+        fd = _opened(path, os.O_RDONLY)
+    except OSError as error:
+        if isinstance(error, StoreUnavailableError) or error.errno not in ABSENT:
+            # a socket cannot even be opened
+            if error.errno == errno.ENXIO:
+                raise _not_a_file(path) from None
+            raise
+        return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _not_a_file(path)
+    return fd
+
+
+def _not_a_file(path: str) -> DamageError:
+    return DamageError(f"{path} is not a regular file")
+
+
+class Inside:
+    """Files below a folder, reached without a link on the way. A folder is looked at once."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._plain: set[str] = set()
+
+    def require(self, path: str) -> None:
+        """:class:`StoreUnavailableError` when a link leads to the folder of a file."""
+        folder = os.path.dirname(path)
+        if folder not in self._plain:
+            require_inside(self._root, path)
+            if len(self._plain) >= _FOLDERS_REMEMBERED:
+                self._plain.clear()
+            self._plain.add(folder)
+
+    def forget(self, folder: str) -> None:
+        """The folder may be another one by now."""
+        self._plain.discard(folder)
+
+    def open(self, path: str) -> int | None:
+        """As :func:`open_to_read`."""
+        fd = open_to_read(path)
+        if fd is not None:
+            try:
+                self.require(path)
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    def stat(self, path: str) -> os.stat_result | None:
+        """What the system knows about a file; None when there is none."""
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return None
+            raise
+        if stat.S_ISLNK(found.st_mode):
+            raise a_link(path)
+        self.require(path)
+        return found
+
+
+def open_to_write(path: str, mode: int = 0o666) -> int:
+    """A descriptor of a regular file without a byte, new or not."""
+    fd = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _not_a_file(path)
+    return fd
+
+
+def create_beside(path: str, mode: int = 0o666) -> tuple[int, str]:
+    """A new file in the folder of ``path``, to be renamed to it: its descriptor and its path.
+
+    Nobody can foresee its name, and nothing that has the name already is opened.
+    """
+    folder, name = os.path.split(path)
+    temporary = f"{folder}/.{name[:180]}.{os.urandom(8).hex()}.seamark.tmp"
+    return _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), temporary
+
+
+def read_file(root: str, relative: str) -> bytes:
+    """The bytes of a regular file below a folder; FileNotFoundError when there is none.
+
+    :class:`RefusedError` for one that is too large, be it that most of it is a hole.
+    """
+    path = f"{root}/{relative}"
+    _refuse_climbing(root, path)
+    fd = open_to_read(path)
+    if fd is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    try:
+        require_inside(root, path)
+        size = os.fstat(fd).st_size
+        if size > LARGEST_FILE:
+            raise RefusedError(f"{path} has {size} bytes, and {LARGEST_FILE} is the most")
+        return read_all(fd, size + 1)
+    finally:
+        os.close(fd)
+
+
+def read_all(fd: int, most: int) -> bytes:
+    """Up to ``most`` bytes, in as many reads as it takes."""
+    data = os.read(fd, most)
+    parts = [data]
+    while data and (most := most - len(data)) > 0:
+        data = os.read(fd, most)
+        parts.append(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def write_all(fd: int, piece: Buffer) -> None:
+    """All of a piece, in as many writes as it takes."""
+    written = os.write(fd, piece)
+    view = memoryview(piece)
+    while written < len(view):
+        more = os.write(fd, view[written:])
+        if more == 0:
+            raise OSError(errno.EIO, "the disk takes no more bytes and does not say why")
+        written += more
+
+
+def clock_at(path: str) -> float:
+    """The file system's time, by a file that is made there for a moment.
+
+    Where none can be made, as on a full disk, this machine's: what is old has to go all the same.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        # times of values are up to a millisecond ahead, so that versions tell apart
+        return os.stat(path).st_mtime + 0.002
+    except OSError:
+        return time.time()
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
+    # the folder itself may be a link: the root of a store is one now and then
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

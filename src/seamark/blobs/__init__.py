@@ -1,0 +1,1 @@
+"""Where bytes live: the contract of a backend, and the backends."""

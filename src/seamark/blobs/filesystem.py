@@ -1,0 +1,403 @@
+"""A store in a local directory, with its own I/O because durability is decided by fsync.
+
+A value is written to a temporary file, fsynced, linked to its name (which fails when the name is
+taken) and the directory is fsynced. A new directory is made durable in its parent first, so a name
+that survives a power cut never hangs in the air.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Final
+
+from seamark._common.files import (
+    ABSENT,
+    FileLock,
+    Inside,
+    clock_at,
+    is_locked,
+    read_all,
+    require_no_link,
+    sync_folder,
+    version_of_file,
+    write_all,
+)
+from seamark._common.os_errors import telling
+from seamark.blobs.contract import (
+    Blob,
+    Blobs,
+    Buffer,
+    Entry,
+    KeyExists,
+    Stream,
+    Tag,
+    TagMismatch,
+    check_folder,
+    check_key,
+    check_range,
+    is_key,
+)
+from seamark.blobs.leftovers import TEMPORARY
+from seamark.errors import DamageError, StoreUnavailableError
+
+_LOCK: Final = "locks/writers.lock"
+_FOLDERS_REMEMBERED: Final = 1000
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class FilesystemBlobs(Blobs):
+    """Files below a directory. Readers need no lock; writers take a short one for conditions."""
+
+    read_back_proves = False  # what can be read may still be in the page cache only
+
+    def __init__(self, root: str) -> None:
+        self.url = os.path.abspath(root)
+        self._turn = threading.RLock()
+        self._durable: set[str] = set()
+        self._inside = Inside(self.url)
+        self._depth = 0
+
+    @property
+    def address(self) -> tuple[str, ...]:
+        return ("file", *os.path.realpath(self.url).strip("/").split("/"))
+
+    # reading
+
+    def read(self, key: str, limit: int) -> Blob | None:
+        path = self._path(key)
+        with telling("reading", path):
+            fd = self._inside.open(path)
+            if fd is None:
+                return None
+            try:
+                size = os.fstat(fd).st_size
+                if size > limit:
+                    raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
+                data = read_all(fd, size + 1)
+            finally:
+                os.close(fd)
+        return Blob(data, data)  # a value is its own tag
+
+    def stat(self, key: str) -> Entry | None:
+        path = self._path(key)
+        with telling("looking at", path):
+            found = self._inside.stat(path)
+        return None if found is None else _entry(key, found)
+
+    def stream(self, key: str, piece: int) -> Stream | None:
+        path = self._path(key)
+        with telling("reading", path):
+            fd = self._inside.open(path)
+            if fd is None:
+                return None
+            found = os.fstat(fd)
+        pieces = self._pieces(fd, path, min(piece, max(found.st_size, 1)))
+        return Stream(pieces, version_of_file(found))
+
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        check_range(key, offset, length)
+        path = self._path(key)
+        with telling("reading", path):
+            fd = self._inside.open(path)
+            if fd is None:
+                return None
+            try:
+                there = max(os.fstat(fd).st_size - offset, 0)  # never make room for a mere claim
+                os.lseek(fd, offset, os.SEEK_SET)
+                return read_all(fd, min(length, there))
+            finally:
+                os.close(fd)
+
+    def _pieces(self, fd: int, path: str, piece: int) -> Iterator[Buffer]:
+        try:
+            buffers = [memoryview(bytearray(piece)) for _ in range(2)]
+            turn = 0
+            while True:
+                with telling("reading", path):
+                    count = os.readv(fd, [buffers[turn]])
+                if count == 0:
+                    return
+                yield buffers[turn][:count]
+                turn = 1 - turn
+        finally:
+            with suppress(OSError):  # nothing was written, so nothing can be lost
+                os.close(fd)
+
+    def entries(self, prefix: str) -> list[Entry]:
+        found: list[Entry] = []
+        folder = self._path(check_folder(prefix).rstrip("/")) if prefix else self.url
+        with telling("listing", folder):
+            self._inside.require(f"{folder}/")
+            self._walk(folder, prefix, found)
+        return sorted(found)
+
+    def _walk(self, folder: str, prefix: str, found: list[Entry]) -> None:
+        try:
+            entries = os.scandir(folder)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return
+            raise
+        with entries:
+            for entry in entries:
+                if not is_key(entry.name):
+                    continue  # a backslash: no value of ours
+                if entry.is_dir(follow_symlinks=False):
+                    self._walk(entry.path, f"{prefix}{entry.name}/", found)
+                    continue
+                with suppress(FileNotFoundError):  # removed while we looked
+                    info = entry.stat(follow_symlinks=False)
+                    found.append(_entry(prefix + entry.name, info))
+
+    def folders_holding(self, prefix: str, name: str) -> list[str]:
+        self._check_root()
+        folder = self._path(check_folder(prefix).rstrip("/"))
+        found: list[str] = []
+        with telling("listing", folder):
+            self._inside.require(f"{folder}/")
+            try:
+                names = os.listdir(folder)
+            except OSError as error:
+                if error.errno in ABSENT:
+                    return []
+                raise
+            for entry in names:
+                path = f"{folder}/{entry}/{name}"
+                if os.access(path, os.F_OK):
+                    found.append(entry)
+                    continue
+                # access() says no for any reason; only 'it is not there' may count
+                try:
+                    os.stat(path)
+                    found.append(entry)
+                except OSError as error:
+                    if error.errno not in ABSENT:
+                        raise
+        return found
+
+    # writing
+
+    def create(self, key: str, data: bytes) -> Tag:
+        self.create_stream(key, [data])
+        return data
+
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
+        path = self._path(key)
+        temporary = self._write_temporary(path, pieces)
+        linked = False
+        try:
+            with telling("creating", path, unknown_outcome=lambda: linked):
+                try:
+                    self._link(temporary, path)
+                except FileExistsError:
+                    raise KeyExists(key) from None
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    self._rename_unless_there(temporary, path, key)
+                linked = True
+                sync_folder(os.path.dirname(path))
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+        return None
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        path = self._path(key)
+        with self.exclusive():
+            current = self.read(key, max(len(data), 1) * 64 + (1 << 26))
+            if current is None or current.tag != tag:
+                raise TagMismatch(key)
+            temporary = self._write_temporary(path, [data])
+            renamed = False
+            try:
+                with telling("replacing", path, unknown_outcome=lambda: renamed):
+                    os.replace(temporary, path)
+                    renamed = True
+                    if durable:
+                        sync_folder(os.path.dirname(path))
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        return data
+
+    def make_durable(self, key: str) -> None:
+        path = self._path(key)
+        with telling("syncing", path):
+            self._durable.discard(os.path.dirname(path))
+            self._make_folder(os.path.dirname(path))
+            fd = self._inside.open(path)
+            if fd is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            sync_folder(os.path.dirname(path))
+
+    def delete_durably(self, keys: Sequence[str]) -> None:
+        self._unlink(keys)
+        for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
+            with telling("syncing", folder), suppress(FileNotFoundError):
+                sync_folder(folder)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._unlink(keys)
+        for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
+            self._remove_if_empty(folder)
+
+    def _unlink(self, keys: Sequence[str]) -> None:
+        for path in [self._path(key) for key in keys]:
+            with telling("removing", path):
+                self._inside.require(path)
+                try:
+                    os.unlink(path)
+                except OSError as error:
+                    # a directory in a value's place is damage, and stays to be looked at
+                    if error.errno not in (*ABSENT, errno.EISDIR):
+                        raise
+
+    def _remove_if_empty(self, folder: str) -> None:
+        # the folders of the first level stay: somebody may be about to use them
+        while os.path.dirname(os.path.dirname(folder)).startswith(self.url):
+            self._durable.discard(folder)
+            self._inside.forget(folder)
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return  # not empty, or gone already
+            folder = os.path.dirname(folder)
+
+    def _write_temporary(self, path: str, pieces: Iterable[Buffer]) -> str:
+        temporary = self._path(f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}")
+        with telling("writing", temporary):
+            self._make_folder(os.path.dirname(temporary))
+            self._make_folder(os.path.dirname(path))
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            for piece in pieces:  # an error of the producer is its own, not the store's
+                with telling("writing", temporary):
+                    write_all(fd, piece)
+            with telling("writing", temporary):
+                # by the file system's clock, and a little more, which tells versions apart
+                now = os.fstat(fd).st_mtime_ns + time.time_ns() % 1_000_000
+                os.utime(temporary, ns=(now, now))
+                os.fsync(fd)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            with suppress(OSError):
+                os.close(fd)
+            raise
+        with telling("closing", temporary):
+            os.close(fd)
+        return temporary
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder below the root and be sure that its name survives a power cut.
+
+        A folder that is there already may have been made by a process that died before its
+        fsync, so each handle makes sure once.
+        """
+        if folder in self._durable:
+            return
+        above = os.path.dirname(folder)
+        if folder == self.url:
+            self._make_root()
+        else:
+            self._make_folder(above)
+            try:
+                os.mkdir(folder, 0o755)
+            except FileExistsError:
+                require_no_link(folder)
+            sync_folder(above)
+        if len(self._durable) >= _FOLDERS_REMEMBERED:
+            self._durable.clear()
+        self._durable.add(folder)
+
+    def _make_root(self) -> None:
+        folders = [self.url]
+        while (above := os.path.dirname(folders[-1])) != folders[-1]:
+            folders.append(above)
+        for folder in reversed(folders[:-1]):
+            made = not os.path.isdir(folder)
+            if made:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, 0o755)
+            try:
+                sync_folder(os.path.dirname(folder))
+            except OSError:
+                if made:
+                    raise  # a folder of somebody else's that we may not read is not our business
+
+    def _link(self, temporary: str, path: str) -> None:
+        try:
+            os.link(temporary, path)
+        except FileNotFoundError:
+            # a clean-up has removed the folder since this handle made it
+            folder = os.path.dirname(path)
+            self._durable.discard(folder)
+            self._make_folder(folder)
+            os.link(temporary, path)
+
+    def _rename_unless_there(self, temporary: str, path: str, key: str) -> None:
+        # file systems without hard links: the lock stands in for the atomic link
+        with self.exclusive():
+            if os.access(path, os.F_OK):
+                raise KeyExists(key)
+            os.rename(temporary, path)
+
+    def clock(self) -> float:
+        return clock_at(self._path(f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}"))
+
+    # locks
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        with self._turn:
+            if self._depth:
+                yield
+                return
+            with self._lock(_LOCK):
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+
+    def hold(self, name: str) -> AbstractContextManager[object]:
+        return self._lock(f"locks/{name}.lock")
+
+    def forget_holds(self, but: str) -> None:
+        for entry in self.entries("locks/"):
+            if entry.key not in (_LOCK, f"locks/{but}.lock"):
+                self.delete([entry.key])
+
+    def is_held(self, name: str) -> bool | None:
+        path = self._path(f"locks/{name}.lock")
+        with telling("looking at", path):
+            return is_locked(path)
+
+    def _lock(self, key: str) -> FileLock:
+        path = self._path(key)
+        with telling("locking", path):
+            self._make_folder(os.path.dirname(path))
+        return FileLock(path)
+
+    def _check_root(self) -> None:
+        """A file where the store should be must not look like an empty store."""
+        if os.path.exists(self.url) and not os.path.isdir(self.url):
+            raise StoreUnavailableError(f"{self.url} is not a directory", hint="Check the path.")
+
+    def _path(self, key: str) -> str:
+        return f"{self.url}/{check_key(key)}"
+
+
+def _entry(key: str, found: os.stat_result) -> Entry:
+    return Entry(key, found.st_size, found.st_mtime_ns / 1e9, version_of_file(found))

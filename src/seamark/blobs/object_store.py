@@ -1,0 +1,337 @@
+"""A store on S3, Google Cloud Storage or Azure Blob Storage, through obstore."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+
+from seamark._redaction import Redactor
+from seamark.blobs.addresses import address_of
+from seamark.blobs.contract import (
+    Blob,
+    Blobs,
+    Buffer,
+    Entry,
+    KeyExists,
+    Stream,
+    Tag,
+    TagMismatch,
+    check_folder,
+    check_key,
+    check_range,
+    is_key,
+)
+from seamark.blobs.leftovers import PROBE_PREFIX
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    RefusedError,
+    StoreUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from obstore import BytesStream, ObjectMeta, PutMode, PutResult, UpdateVersion
+    from obstore.store import ObjectStore
+
+_PART: Final = 8 << 20
+_PARTS_AT_A_TIME: Final = 4  # 32 MiB in memory
+_DELETES: Final = 1000
+_RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
+
+_NO_BUCKET: Final = re.compile(
+    "NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
+)
+_HAPPENED_NOT: Final = (PermissionDeniedError, UnauthenticatedError, NotSupportedError)
+
+
+class ObjectBlobs(Blobs):
+    """Objects below a prefix. Conditions are the store's own (``If-None-Match``, ``If-Match``)."""
+
+    max_put = 32 << 20
+    needs_probe = True
+    parallel_reads = 16
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        url: str,
+        *,
+        redact: Redactor | None = None,
+        conditional: bool = True,
+    ) -> None:
+        self.url = url
+        self._store = store
+        self._redact = redact or Redactor({})
+        self._conditional = conditional
+
+    @property
+    def address(self) -> tuple[str, ...]:
+        config: Mapping[str, Any] = getattr(self._store, "config", None) or {}
+        prefix = str(getattr(self._store, "prefix", None) or "")
+        return address_of(type(self._store).__name__, config, prefix)
+
+    @classmethod
+    def open(cls, url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectBlobs:
+        """Open by URL, with options as obstore takes them and credentials of the environment."""
+        redact = Redactor(options)
+        shown = redact(url)
+        settings = {"retry_config": _RETRIES, **_client_options(options)}
+        try:
+            store = obstore.store.from_url(url, **settings)
+        except UnknownConfigurationKeyError as error:
+            raise InvalidInputError(
+                f"a storage option is not known: {_first_words(error, redact)}",
+                where=shown,
+                hint="Options are those of obstore's S3Store, GCSStore and AzureStore.",
+            ) from None
+        except (BaseError, ValueError, TypeError) as error:
+            raise InvalidInputError(
+                f"cannot open the store: {_first_words(error, redact)}", where=shown
+            ) from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            # obstore aborts a call this way on some values of the wrong kind
+            raise InvalidInputError(
+                "cannot open the store: a storage option has a value of the wrong kind",
+                where=shown,
+                hint=f"Options given: {', '.join(sorted(options))}.",
+            ) from None
+        return cls(store, shown, redact=redact, conditional=conditional)
+
+    # reading
+
+    def read(self, key: str, limit: int) -> Blob | None:
+        try:
+            with self._telling("reading", key):
+                result = obstore.get(self._store, check_key(key))
+                size = result.meta["size"]
+                if size > limit:
+                    raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
+                return Blob(bytes(result.bytes()), _tag_of(result.meta))
+        except FileNotFoundError:
+            return None
+
+    def stat(self, key: str) -> Entry | None:
+        try:
+            with self._telling("looking at", key):
+                return _entry(obstore.head(self._store, check_key(key)))
+        except FileNotFoundError:
+            return None
+
+    def stream(self, key: str, piece: int) -> Stream | None:
+        try:
+            with self._telling("reading", key):
+                result = obstore.get(self._store, check_key(key))
+                version = _version(result.meta["e_tag"])
+                chunks = result.stream(min_chunk_size=piece)
+        except FileNotFoundError:
+            return None
+        return Stream(self._pieces(key, chunks), version)
+
+    def read_range(self, key: str, offset: int, length: int) -> bytes | None:
+        check_range(key, offset, length)
+        if length == 0:
+            return b"" if self.stat(key) is not None else None
+        try:
+            with self._telling("reading", key):
+                return bytes(
+                    obstore.get_range(self._store, check_key(key), start=offset, length=length)
+                )
+        except FileNotFoundError:
+            return None
+        except StoreUnavailableError:
+            # a range that begins behind the end is refused; that says something about the value
+            entry = self.stat(key)
+            if entry is not None and entry.size <= offset:
+                return b""
+            raise
+
+    def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
+        while True:
+            with self._telling("reading", key):
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield memoryview(chunk)
+
+    def entries(self, prefix: str) -> list[Entry]:
+        check_folder(prefix)
+        with self._telling("listing", prefix):
+            pages = obstore.list(self._store, prefix=prefix.rstrip("/") or None, chunk_size=1000)
+            entries = [_entry(meta) for page in pages for meta in page]
+        return sorted(e for e in entries if e.key.startswith(prefix) and is_key(e.key))
+
+    def folders_holding(self, prefix: str, name: str) -> list[str]:
+        tails = (entry.key.removeprefix(prefix).split("/") for entry in self.entries(prefix))
+        return [tail[0] for tail in tails if len(tail) == 2 and tail[1] == name]
+
+    # writing
+
+    def create(self, key: str, data: bytes) -> Tag:
+        if not self._conditional and self.stat(key) is not None:
+            raise KeyExists(key)
+        try:
+            return self._put(key, data, "create" if self._conditional else "overwrite")
+        except AlreadyExistsError:
+            raise KeyExists(key) from None
+        except FileNotFoundError as error:
+            raise StoreUnavailableError(
+                f"writing {key} failed: {self._brief(error)}", where=self.url
+            ) from None
+
+    def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
+        # pieces are taken here and pushed: a producer that itself reads from an object store
+        # cannot be called from inside of obstore
+        with self._telling("writing", key, write=True):
+            writer = obstore.open_writer(
+                self._store, check_key(key), buffer_size=_PART, max_concurrency=_PARTS_AT_A_TIME
+            )
+        for piece in pieces:
+            with self._telling("writing", key, write=True):
+                writer.write(bytes(piece))  # sent later, when the producer may reuse its buffer
+        with self._telling("writing", key, write=True):
+            writer.close()  # only now it appears; a writer that is not closed leaves nothing
+        return None
+
+    def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
+        if not self._conditional:
+            current = self.read(key, 1 << 32)
+            if current is None or current.tag != tag:
+                raise TagMismatch(key)
+            return self._put(key, data, "overwrite")
+        try:
+            return self._put(key, data, _condition(tag))
+        except (PreconditionError, FileNotFoundError):
+            raise TagMismatch(key) from None
+
+    def delete(self, keys: Sequence[str]) -> None:
+        checked = [check_key(key) for key in keys]
+        for start in range(0, len(checked), _DELETES):
+            batch = checked[start : start + _DELETES]
+            try:
+                with self._telling("removing", batch[0]):
+                    obstore.delete(self._store, batch)
+            except FileNotFoundError:
+                # Azure minds a missing one and may have stopped there
+                for key in batch:
+                    with suppress(FileNotFoundError), self._telling("removing", key):
+                        obstore.delete(self._store, key)
+
+    def clock(self) -> float:
+        key = f"{PROBE_PREFIX}{os.urandom(16).hex()}"
+        self._put(key, b"", "overwrite")
+        entry = self.stat(key)
+        self.delete([key])
+        return time.time() if entry is None else entry.modified
+
+    def _put(self, key: str, data: bytes, mode: PutMode | Literal["overwrite"]) -> Tag:
+        with self._telling("writing", key, write=True):
+            return _tag_of(
+                obstore.put(self._store, check_key(key), data, mode=mode, use_multipart=False)
+            )
+
+    def version_of(self, tag: Tag) -> Hashable:
+        return _version(tag[0]) if isinstance(tag, tuple) else None
+
+    @contextmanager
+    def _telling(self, doing: str, key: str, *, write: bool = False) -> Iterator[None]:
+        """Turn an obstore error into one of ours, without a secret in it.
+
+        The original is not chained: its text may hold a signed URL.
+        """
+        try:
+            yield
+        except (AlreadyExistsError, PreconditionError, DamageError, StoreUnavailableError):
+            raise
+        except FileNotFoundError as error:
+            # a wrong bucket must not look like an empty store
+            if not _NO_BUCKET.search(str(error)):
+                raise
+            raise StoreUnavailableError(
+                f"{doing} {key} failed: the bucket or container does not exist",
+                where=self.url,
+                hint="Check the URL and the account, or create the bucket.",
+            ) from None
+        except NotSupportedError as error:
+            raise RefusedError(
+                f"{doing} {key}: the store does not support it: {self._brief(error)}",
+                where=self.url,
+            ) from None
+        except ValueError as error:
+            # obstore refuses more names than we do, as those with control characters
+            raise DamageError(
+                f"{key!r} cannot be the name of an object: {self._brief(error)}", where=self.url
+            ) from None
+        except (BaseError, OSError) as error:
+            maybe = write and not isinstance(error, _HAPPENED_NOT)
+            raise (OutcomeUnknownError if maybe else StoreUnavailableError)(
+                f"{doing} {key} failed: {self._brief(error)}",
+                where=self.url,
+                hint=_ADVICE.get(type(error).__name__),
+            ) from None
+
+    def _brief(self, error: Exception) -> str:
+        """The error's own words without its debug dump and without secrets."""
+        return _first_words(error, self._redact)
+
+
+_ADVICE: Final = {
+    "PermissionDeniedError": "The credentials lack a permission on this prefix.",
+    "UnauthenticatedError": "The credentials are missing, wrong or expired.",
+}
+
+
+def _first_words(error: Exception, redact: Redactor) -> str:
+    return redact(str(error).split("Debug source", 1)[0].strip())
+
+
+def _client_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`allow_http` is an option of the client, but everybody writes it beside the others."""
+    given = dict(options)
+    if "allow_http" in given:
+        allow = str(given.pop("allow_http")).lower() in ("true", "1", "yes")
+        given["client_options"] = {"allow_http": allow, **(given.get("client_options") or {})}
+    return given
+
+
+def _condition(tag: Tag) -> PutMode:
+    e_tag, version = tag if isinstance(tag, tuple) else (None, None)
+    condition: UpdateVersion = {}
+    if e_tag is not None:
+        condition["e_tag"] = e_tag
+    if version is not None:
+        condition["version"] = version
+    return condition
+
+
+def _version(e_tag: str | None) -> str | None:
+    # Azure quotes its tags in some answers and not in others
+    return e_tag.strip('"') if e_tag else None
+
+
+def _tag_of(meta: ObjectMeta | PutResult) -> Tag:
+    return (meta.get("e_tag"), meta.get("version"))
+
+
+def _entry(meta: ObjectMeta) -> Entry:
+    return Entry(
+        meta["path"], meta["size"], meta["last_modified"].timestamp(), _version(meta["e_tag"])
+    )

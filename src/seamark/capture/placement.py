@@ -1,0 +1,270 @@
+"""Where the captured files of an epoch go, by size: into the manifest, its sidecar, or beside both.
+
+Files of one operator are one pack. A small pack is inlined, larger ones are chunks of the sidecar,
+and what would make that too large becomes a partitioned state checkpoint of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from seamark.capture.capture import LOG, Captured
+from seamark.capture.readers import Contents
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
+from seamark.state import CheckpointId, StateStore
+from seamark.state.pack import PackBuilder, unpack_all
+from seamark.store import CheckpointStore
+
+STATE_PREFIX: Final = "state/"
+_SETTLED: Final = 3600.0
+"""Seconds after which nobody can still be about to point at a state checkpoint."""
+
+_WRITERS: Final = 3
+"""Parts in memory at a time; each is hashed and written without Python's lock."""
+
+_PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The limits between the three places."""
+
+    inline_operator: int = 64 << 10
+    inline_manifest: int = 256 << 10
+    sidecar: int = 32 << 20
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What goes into a manifest, and into its sidecar."""
+
+    operator_states: dict[str, OperatorCheckpoint]
+    chunks: list[bytes]
+    state_checkpoint: str | None
+    size: int
+    """Bytes as stored."""
+    digests: dict[str, bytes]
+    """SHA-256 of every file, by path."""
+
+
+Part = tuple[str, int, Callable[[], Contents]]
+"""Operator, partition, and how to read a share of its files."""
+
+
+def place(
+    captured: Captured,
+    sizes: Sizes,
+    states: StateStore,
+    epoch: int,
+    large: Iterable[Part] | None = None,
+) -> Placed:
+    """Pack what was captured. Only a partitioned state checkpoint is written here already.
+
+    ``large`` is state that is known to be too much for one sidecar, and is read when it is its
+    turn to be written.
+    """
+    digests: dict[str, bytes] = {}
+    small = dict(captured.files)
+    path, beside = None, 0
+    if large is None and captured.size > sizes.sidecar:
+        large = _parts({label: small.pop(label) for label in captured.files if label != LOG})
+    if large is not None:
+        path, beside = _partitioned(large, states, epoch, digests)
+    packs = {label: _pack(contents, digests) for label, contents in small.items() if contents}
+    placed: dict[str, OperatorCheckpoint] = {}
+    chunks: list[bytes] = []
+    inlined = offset = 0
+    for label, pack in packs.items():
+        if len(pack) <= sizes.inline_operator and inlined + len(pack) <= sizes.inline_manifest:
+            placed[label] = OperatorCheckpoint.inline(pack)
+            inlined += len(pack)
+            continue
+        placed[label] = OperatorCheckpoint.in_sidecar(offset, len(pack))
+        chunks.append(pack)
+        offset += len(pack)
+    return Placed(placed, chunks, path, inlined + offset + beside, digests)
+
+
+def _pack(contents: Contents, digests: dict[str, bytes], *, compress: bool = True) -> bytes:
+    builder = PackBuilder()
+    placed = builder.add_all(list(contents), list(contents.values()), compress=compress)
+    digests.update(zip(contents, placed.digests, strict=True))
+    return b"".join(builder.finish())
+
+
+def _parts(files: Mapping[str, Contents]) -> Iterator[Part]:
+    for label, contents in files.items():
+        by_partition: dict[int, Contents] = {}
+        for path, data in contents.items():
+            by_partition.setdefault(partition_of(path), {})[path] = data
+        for partition, part in by_partition.items():
+            yield label, partition, partial(_given, part)
+
+
+def _given(contents: Contents) -> Contents:
+    return contents
+
+
+def partition_of(path: str) -> int:
+    """The partition that a state file belongs to."""
+    found = _PARTITION.match(path)
+    return int(found[1]) if found else 0
+
+
+def _partitioned(
+    parts: Iterable[Part], states: StateStore, epoch: int, digests: dict[str, bytes]
+) -> tuple[str, int]:
+    """Write parts side by side, each one packed; the state checkpoint's path and its size."""
+
+    def write(part: Part) -> int:
+        label, partition, read = part
+        # Spark compresses its state files itself
+        pack = _pack(read(), digests, compress=False)
+        writer.put(label, partition, pack)
+        return len(pack)
+
+    with states.begin(epoch) as writer:
+        with ThreadPoolExecutor(_WRITERS, "seamark-place") as pool:
+            size = sum(pool.map(write, parts))
+        written = writer.commit()
+    return f"{STATE_PREFIX}{written.checkpoint_id}", size
+
+
+def state_id(manifest: CheckpointManifest) -> CheckpointId | None:
+    """The partitioned state checkpoint that a manifest points at."""
+    path = manifest.table_store_checkpoint_path
+    if path is None:
+        return None
+    try:
+        return CheckpointId.parse(path.removeprefix(STATE_PREFIX))
+    except ValueError:
+        raise DamageError(
+            f"checkpoint {manifest.checkpoint_id} points at {path!r}, which is no state checkpoint"
+        ) from None
+
+
+class Unpacked(NamedTuple):
+    """Some files of one operator, or of Spark's logs."""
+
+    label: str
+    contents: Contents
+    digests: dict[str, bytes]
+
+
+def _unpacked(label: str, pack: bytes) -> Unpacked:
+    entries = unpack_all(pack)
+    return Unpacked(
+        label,
+        {entry.key: data for entry, data in entries},
+        {entry.key: entry.sha256 for entry, _ in entries},
+    )
+
+
+def contents_of(
+    store: CheckpointStore,
+    states: StateStore,
+    manifest: CheckpointManifest,
+    *,
+    only: str | None = None,
+) -> Iterator[Unpacked]:
+    """What one checkpoint holds itself, each file verified by its SHA-256.
+
+    ``only`` is the label of one pack, and nothing else is read.
+    """
+    packs = {
+        label: operator
+        for label, operator in manifest.operator_states.items()
+        if only in (None, label)
+    }
+    sidecar = b""
+    if any(operator.external for operator in packs.values()):
+        found = store.load_state_data(manifest.checkpoint_id)
+        if found is None:  # taken for an empty one, its operators would begin from nothing
+            gone = f"the state of checkpoint {manifest.checkpoint_id} is gone"
+            raise store.missing(manifest.checkpoint_id, DamageError(gone, where=store.url))
+        sidecar = found
+    for label, operator in packs.items():
+        if operator.external:
+            end = operator.external_offset + operator.external_length
+            pack: bytes | None = sidecar[operator.external_offset : end]
+        else:
+            pack = operator.decode_inline()
+        if pack:
+            yield _unpacked(label, pack)
+    if only is None and (partitioned := state_id(manifest)) is not None:
+        for label, _, state in states.restore_all(partitioned):
+            yield _unpacked(label, state.snapshot)
+
+
+def unreferenced(
+    store: CheckpointStore, states: StateStore, min_age: float | None = None
+) -> list[CheckpointId]:
+    """Partitioned state that no checkpoint points at any more, oldest first.
+
+    With ``min_age`` nothing that is younger, in seconds; without, all that nobody can be about
+    to point at.
+    :class:`DamageError` when a manifest cannot be read: nobody knows what it points at.
+    """
+    listed = states.list()
+    if not listed:
+        return []
+    wanted = set()
+    for checkpoint_id in store.list_ids():
+        manifest = store.load_by_id(checkpoint_id)
+        if manifest is not None:
+            wanted.add(state_id(manifest))
+    # ids are in the order of time: a newer one may be another writer's, about to be pointed at
+    newest = max((found for found in wanted if found is not None), default=None)
+    settled = CheckpointId.before(time.time() - (_SETTLED if min_age is None else min_age))
+    if min_age is not None:
+        newest = None
+    return [
+        found
+        for found in listed
+        if found not in wanted and (found < settled or (newest is not None and found < newest))
+    ]
+
+
+def drop_unreferenced(
+    store: CheckpointStore, states: StateStore, min_age: float | None = None
+) -> int:
+    """Remove partitioned state that no checkpoint points at any more; how many are left.
+
+    For the owner of the store, between two epochs: what is being written is not listed yet.
+    """
+    listed = states.list()
+    unwanted = unreferenced(store, states, min_age) if listed else []
+    for found in unwanted:
+        states.delete(found)
+    return len(listed) - len(unwanted)
+
+
+def states_beside(store: CheckpointStore) -> StateStore:
+    """Where the partitioned state of a store's checkpoints is kept."""
+    return StateStore(store.backend, prefix=STATE_PREFIX)
+
+
+def watch_partitioned_state(store: CheckpointStore, states: StateStore) -> None:
+    """Have the store's validation look at the partitioned state that manifests point at."""
+    seen: set[str] = set()
+
+    def check(manifest: CheckpointManifest, believe: bool) -> str | None:
+        path = manifest.table_store_checkpoint_path
+        if path is None or not manifest.is_ours or (believe and path in seen):
+            return None
+        found = state_id(manifest)
+        problems = states.verify(found).issues if found is not None else []
+        if problems:
+            return f"{path}: {'; '.join(map(str, problems))}"
+        seen.add(path)
+        return None
+
+    store.check_further(check)

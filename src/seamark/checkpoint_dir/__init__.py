@@ -1,0 +1,1 @@
+"""Spark's checkpoint directories: their files and formats, on any file system."""

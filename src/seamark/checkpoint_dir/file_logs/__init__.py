@@ -1,0 +1,1 @@
+"""The logs of Spark's file source and file sink."""

@@ -1,0 +1,154 @@
+"""The file sink's ``_spark_metadata``: which files of its folder belong to the output.
+
+Entry k lists what batch k of the query has added; the sink drops every batch that its log already
+has. So a query that is to run batches again needs the log without them. Lines do not say which
+batch they are of: what a compaction has replaced cannot be told apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from seamark._common.json_documents import UNREADABLE
+from seamark.checkpoint_dir.file_logs.compactions import (
+    DEFAULT_INTERVAL,
+    LogNames,
+    entry_name,
+    first_missing,
+    is_accepted,
+    known_interval,
+    lines_of,
+    parse_names,
+    text_of,
+)
+from seamark.errors import DamageError, RefusedError
+
+
+@dataclass(frozen=True)
+class SinkRewind:
+    """What makes a sink's log end at a batch. Write first, then remove in the order given."""
+
+    to_batch: int
+    keep: tuple[str, ...]
+    """Entries that stay as they are."""
+    remove: tuple[str, ...]
+    """Entries to take away, newest first."""
+    write: Mapping[str, str]
+    """Compactions that a restart will ask for, made again from the entries: name → text."""
+    unlisted: tuple[str, ...]
+    """Paths of data files that the log no longer names afterwards; they stay where they are."""
+
+
+class _SinkLine(msgspec.Struct):
+    path: str
+    size: int
+    action: str
+
+
+def rewound(names: Collection[str], read: Callable[[str], str], to_batch: int) -> SinkRewind:
+    """How to make the log of a file sink end at ``to_batch``; -1 for an empty one.
+
+    :class:`RefusedError` when the entries up to it are gone, or the log does not reach it;
+    :class:`DamageError` when one cannot be read. What ``read`` raises passes through.
+    """
+    log = parse_names(names)
+    if log.newest < to_batch:
+        raise RefusedError(
+            f"the sink's log ends at batch {log.newest}, before batch {to_batch}",
+            hint="Is this the folder that the query writes to?",
+        )
+    kept = LogNames(
+        tuple(at for at in log.plain if at <= to_batch),
+        tuple(at for at in log.compacted if at <= to_batch),
+    )
+    base = kept.compacted[-1] if kept.compacted else -1
+    missing = first_missing(kept.plain, base + 1, to_batch)
+    if missing is not None:
+        raise RefusedError(
+            f"the sink's log cannot go back to batch {to_batch}: entry {missing} is gone, and"
+            " the compaction that replaced it does not say which files are of which batch",
+            hint=_possible(log),
+        )
+    listed = _lines_at(log, read, log.newest)
+    lines = _lines_at(kept, read, to_batch)
+    remaining = {_path(line) for line in lines}
+    unlisted = dict.fromkeys(path for line in listed if (path := _path(line)) not in remaining)
+    write = _asked_for(kept, read, to_batch, known_interval(log.compacted))
+    replaced = {name.removesuffix(".compact") for name in write}
+    ours = [name for name in names if not parse_names([name]).newest < 0]
+    ours.sort(key=lambda name: parse_names([name]).newest, reverse=True)
+    stays = {name for name in ours if parse_names([name]).newest <= to_batch} - replaced
+    return SinkRewind(
+        to_batch,
+        tuple(name for name in reversed(ours) if name in stays),
+        tuple(name for name in ours if name not in stays),
+        write,
+        tuple(unlisted),
+    )
+
+
+def _asked_for(
+    kept: LogNames, read: Callable[[str], str], last: int, interval: int | None
+) -> dict[str, str]:
+    """The compactions that a restart would miss in what is kept."""
+    settings = (DEFAULT_INTERVAL, interval or DEFAULT_INTERVAL)
+    if last < 0 or all(is_accepted(kept.compacted, last, setting) for setting in settings):
+        return {}
+    base = kept.compacted[-1] if kept.compacted else -1
+    # two compactions tell the interval; the wider it is, the less work later
+    for step in range(DEFAULT_INTERVAL, 0, -1):
+        newest = (last + 1) // step * step - 1
+        if newest - step >= max(base, 0):
+            pair = {newest - step, newest}.difference(kept.compacted)
+            return {entry_name(at, True): _text_at(kept, read, at) for at in sorted(pair)}
+    return {entry_name(last, True): _text_at(kept, read, last)}
+
+
+def _text_at(log: LogNames, read: Callable[[str], str], last: int) -> str:
+    return text_of(_lines_at(log, read, last))
+
+
+def _lines_at(log: LogNames, read: Callable[[str], str], last: int) -> list[str]:
+    """All lines of the log as it was at a batch."""
+    base = max((at for at in log.compacted if at <= last), default=-1)
+    entries = [(base, True)] if base >= 0 else []
+    entries += [(at, False) for at in log.plain if base < at <= last]
+    lines: list[str] = []
+    for at, compacted in entries:
+        name = entry_name(at, compacted)
+        lines += lines_of(name, read(name))
+    return lines
+
+
+def _path(line: str) -> str:
+    try:
+        return msgspec.json.decode(line, type=_SinkLine).path
+    except UNREADABLE as error:
+        raise DamageError(f"a line of the sink's log cannot be read: {error}") from None
+
+
+def _possible(log: LogNames) -> str:
+    """The batches that the log can still go back to, in words."""
+    compacted = set(log.compacted)
+    ends: list[int] = []
+    reached = -1  # the empty log
+    for at in sorted({*log.plain, *log.compacted}):
+        if at in compacted or reached == at - 1:
+            reached = at
+            ends.append(at)
+    if not ends:
+        return "It cannot go back at all: let the query write to a new folder."
+    return f"It can still go back to batch {_ranges(ends)}; or let the query write to a new folder."
+
+
+def _ranges(numbers: list[int]) -> str:
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in parts)

@@ -1,0 +1,1 @@
+"""File formats of state: checksums, LZ4 blocks, RocksDB archives, HDFS-backed maps."""

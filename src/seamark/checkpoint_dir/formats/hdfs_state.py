@@ -1,0 +1,239 @@
+"""The rows inside state files, without a JVM.
+
+HDFS-backed ``V.delta`` and ``V.snapshot``, and RocksDB's ``V.changelog``, are a stream of records
+in LZ4 blocks. All fields are big-endian (Java's ``DataOutput``)::
+
+    delta, snapshot, changelog 1    { record } | -1
+    changelog 3    "v3" | lineage | { record } | -1
+    record         key length i32 | key | value length i32 (-1: deleted) | value
+    changelog 2    "v2" |           { kind u8 | record } | 0
+    changelog 4    "v4" | lineage | { kind u8 | record } | 0
+
+Keys and values are kept as bytes. Other codecs than LZ4 are told by :class:`NotDecodable`, which
+says nothing about damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from seamark import limits
+from seamark._common.json_documents import UNREADABLE
+from seamark.checkpoint_dir.formats.lz4_blocks import (
+    TORN,
+    TRAILING,
+    NotDecodable,
+    unpacked,
+    unpacked_head,
+)
+from seamark.errors import DamageError
+
+RECORD: Final = "a record cannot be read"
+SNAPSHOT_DELETES: Final = "a snapshot holds a deletion"
+
+_LENGTH: Final = struct.Struct(">i")
+_UTF: Final = struct.Struct(">H")
+_LONGEST_HEAD: Final = 4 + _UTF.size + 0xFFFF
+_PUT, _DELETE, _MERGE = 0x01, 0x10, 0x11
+
+
+class Change(NamedTuple):
+    """What one record does to one key."""
+
+    key: bytes
+    value: bytes | None
+    """None removes the key."""
+    merge: bool = False
+    """Whether the value is added to those that the key has."""
+
+
+def read_changes(data: bytes) -> list[Change]:
+    """The records of a delta, a snapshot or a changelog, in their order.
+
+    :class:`DamageError` for a file that is torn or whose bytes are proven wrong, with one of this
+    module's reasons or those of the blocks; :class:`NotDecodable` for another codec or a newer
+    changelog.
+    """
+    plain = unpacked(data)
+    version, at = _version(plain)
+    if version in (3, 4):
+        at = _after_utf(plain, at)
+    most = limits.most_records(len(data))
+    return _typed_records(plain, at, most) if version in (2, 4) else _records(plain, at, most)
+
+
+def lineage_of(data: bytes) -> dict[int, str]:
+    """Version → id of the files below a changelog of checkpoint format 2, as far as it tells.
+
+    It reaches back to the newest snapshot at the time. Nothing for other changelogs.
+    """
+    head = unpacked_head(data, _LONGEST_HEAD)
+    version, at = _version(head)
+    if version not in (3, 4):
+        return {}
+    end = _after_utf(head, at)
+    try:
+        told = msgspec.json.decode(head[at + _UTF.size : end], type=list[_Ancestor])
+    except UNREADABLE as error:
+        raise DamageError(f"{RECORD}: its lineage cannot be read ({error})") from None
+    return {ancestor.version: ancestor.uid for ancestor in told}
+
+
+class _Ancestor(msgspec.Struct):
+    version: int
+    uid: str = msgspec.field(name="checkpointUniqueId")
+
+
+def is_empty_change(data: bytes) -> bool:
+    """Whether a delta or changelog changes nothing; raises what :func:`read_changes` raises."""
+    return not read_changes(data)
+
+
+def read_snapshot(data: bytes, *, row_checksums: bool = False) -> dict[bytes, bytes]:
+    """The whole state that an HDFS-backed ``V.snapshot`` holds, key → value."""
+    state: dict[bytes, bytes] = {}
+    for key, value, _ in read_changes(data):
+        if value is None:
+            raise DamageError(SNAPSHOT_DELETES)
+        state[key] = value if row_checksums else _whole_words(value)
+    return state
+
+
+def applied(
+    base: Mapping[bytes, bytes], changes: Iterable[Change], *, row_checksums: bool = False
+) -> dict[bytes, bytes]:
+    """A state after the changes of one delta; ``base`` stays as it is.
+
+    ``row_checksums`` is the query's ``spark.sql.streaming.stateStore.rowChecksum.enabled``:
+    with it a deletion names its key behind a checksum. :class:`NotDecodable` for a change that
+    adds to a value, which only RocksDB can do.
+    """
+    state = dict(base)
+    _apply(state, changes, row_checksums)
+    return state
+
+
+def _apply(state: dict[bytes, bytes], changes: Iterable[Change], row_checksums: bool) -> None:
+    for key, value, merge in changes:
+        if merge:
+            raise NotDecodable("a value is added to others by a rule of RocksDB")
+        if value is None:
+            state.pop(key[4:] if row_checksums else key, None)
+        else:
+            state[key] = value if row_checksums else _whole_words(value)
+
+
+def same_state(
+    snapshot: bytes,
+    deltas: Iterable[bytes],
+    base: bytes | None = None,
+    *,
+    row_checksums: bool = False,
+) -> bool:
+    """Whether ``V.snapshot`` is what an earlier snapshot and the deltas up to V make.
+
+    ``base`` is the earlier ``U.snapshot``, None for the empty state of version 0; ``deltas`` are
+    the files U+1 … V in that order. False exposes a snapshot that an abandoned history left
+    behind, or a delta in the place of another: Spark notices neither. :class:`NotDecodable` when
+    the rows take too much memory for the size of the files.
+    """
+    found = read_snapshot(snapshot, row_checksums=row_checksums)
+    state = {} if base is None else read_snapshot(base, row_checksums=row_checksums)
+    stored = len(snapshot) + len(base or b"")
+    plain = sum(len(key) + len(value) for each in (found, state) for key, value in each.items())
+    for delta in deltas:
+        changes = read_changes(delta)
+        stored += len(delta)
+        plain += sum(len(change.key) + len(change.value or b"") for change in changes)
+        if plain > limits.most_compared(stored):
+            raise NotDecodable(f"its rows are not compared: {stored} bytes hold {plain} of them")
+        _apply(state, changes, row_checksums)
+    return state == found
+
+
+def _whole_words(value: bytes) -> bytes:
+    """Spark before 2.3 wrote four bytes too many; every later one cuts them off on reading."""
+    return value[: len(value) // 8 * 8]
+
+
+# records
+
+
+def _version(plain: bytes) -> tuple[int, int]:
+    """A changelog's version and where its text ends; (1, 0) for the files that name none."""
+    if plain[:3] != b"\x00\x02v" or not plain[3:4].isdigit():
+        return 1, 0
+    version = int(plain[3:4])
+    if version not in (2, 3, 4):
+        raise NotDecodable(f"its rows cannot be read: changelog version {version} is not known")
+    return version, 4
+
+
+def _after_utf(plain: bytes, at: int) -> int:
+    if len(plain) < at + _UTF.size:
+        raise DamageError(TORN)
+    end: int = at + _UTF.size + _UTF.unpack_from(plain, at)[0]
+    return end
+
+
+def _sized(plain: bytes, at: int) -> tuple[bytes | None, int]:
+    """Bytes behind their length, None for the length -1; and where they end."""
+    try:
+        (size,) = _LENGTH.unpack_from(plain, at)
+    except struct.error:
+        raise DamageError(TORN) from None
+    start: int = at + _LENGTH.size
+    if size == -1:
+        return None, start
+    if size < 0:
+        raise DamageError(RECORD, where=f"at plain byte {at}")
+    if len(plain) < start + size:
+        raise DamageError(TORN)
+    return plain[start : start + size], start + size
+
+
+def _records(plain: bytes, at: int, most: int) -> list[Change]:
+    changes: list[Change] = []
+    while True:
+        if len(changes) > most:
+            raise _too_many(most)
+        key, at = _sized(plain, at)
+        if key is None:
+            break
+        value, at = _sized(plain, at)
+        changes.append(Change(key, value))
+    return _nothing_after(plain, at, changes)
+
+
+def _typed_records(plain: bytes, at: int, most: int) -> list[Change]:
+    changes: list[Change] = []
+    while True:
+        if len(changes) > most:
+            raise _too_many(most)
+        if at >= len(plain):
+            raise DamageError(TORN)
+        kind, start = plain[at], at
+        at += 1
+        if kind == 0:
+            break
+        key, at = _sized(plain, at)
+        value, at = _sized(plain, at)
+        fits = (value is None) == (kind == _DELETE)
+        if key is None or not fits or kind not in (_PUT, _DELETE, _MERGE):
+            raise DamageError(RECORD, where=f"at plain byte {start}")
+        changes.append(Change(key, value, kind == _MERGE))
+    return _nothing_after(plain, at, changes)
+
+
+def _too_many(most: int) -> NotDecodable:
+    return NotDecodable(f"its rows are not looked at: it has more than {most}")
+
+
+def _nothing_after(plain: bytes, at: int, changes: list[Change]) -> list[Change]:
+    if at != len(plain):
+        raise DamageError(TRAILING, where=f"at plain byte {at}")
+    return changes

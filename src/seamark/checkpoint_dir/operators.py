@@ -1,0 +1,142 @@
+"""What a stateful operator is: its stores, and how many partitions each has.
+
+From 4.0 on Spark describes every operator in ``state/<operator>/_metadata``. An older Spark wrote
+no description, and a newer one can be lost. Then the folders tell the stores, the offset log the
+number of partitions, and the schema beside the state (Spark 3.1 and later) the kind of operator.
+Pure functions over names and bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from seamark import limits
+from seamark._common.checks import check_name
+from seamark.checkpoint_dir.state_files import SST_FOLDER
+from seamark.errors import DamageError
+
+DEFAULT_STORE: Final = "default"
+MOST_PARTITIONS: Final = 1_000_000
+"""No operator has more; a folder with a higher number is none of Spark's."""
+UNKNOWN: Final = "unknown"
+"""The name of an operator that nothing tells the kind of."""
+JOIN: Final = "symmetricHashJoin"
+LIMIT: Final = "globalLimit"
+
+JOIN_STORES: Final = (
+    "left-keyToNumValues",
+    "left-keyWithIndexToValue",
+    "right-keyToNumValues",
+    "right-keyWithIndexToValue",
+)
+"""The stores of a join in state formats 1 and 2, in the order in which Spark lists them."""
+
+_NO_STORES: Final = frozenset({SST_FOLDER, "logs"})
+_SCHEMA: Final = b'{"type":"struct"'
+_NO_FIELDS: Final = _SCHEMA + b',"fields":[]}'
+_NULL_TYPES: Final = (b"void", b"null")
+_NULL_KEY: Final = b"\x01".ljust(16, b"\0")
+"""A row of one field that is null, as Spark has it in memory."""
+_HASH_OF_NULL: Final = 42
+
+
+class StoreFolder(NamedTuple):
+    """One state store: the files of one partition of one operator."""
+
+    operator: int
+    partition: int
+    store: str
+    path: str
+    """Relative to the directory."""
+
+
+class StatefulOperator(NamedTuple):
+    """One stateful operator of a query."""
+
+    number: int
+    name: str
+    stores: list[str]
+    partitions: int
+
+    @property
+    def label(self) -> str:
+        """The name under which its state is kept."""
+        return f"{self.number}-{self.name}"
+
+    def folders(self, partitions: Iterable[int] | None = None) -> Iterator[StoreFolder]:
+        """Every store of every partition, or of some."""
+        for partition in range(self.partitions) if partitions is None else partitions:
+            for store in self.stores:
+                below = "" if store == DEFAULT_STORE else f"/{store}"
+                path = f"state/{self.number}/{partition}{below}"
+                yield StoreFolder(self.number, partition, store, path)
+
+
+def parse_description(number: int, text: str) -> StatefulOperator:
+    """The operator that Spark describes; :class:`DamageError` when that cannot be read."""
+    try:
+        fields = json.loads(text.partition("\n")[2])
+        stores = fields["stateStoreInfo"]
+        if len(stores) > limits.MOST_STORE_NAMES:
+            raise ValueError(f"it names {len(stores)} stores")
+        for store in stores:
+            check_name(str(store["storeName"]), "the store's name")
+        found = StatefulOperator(
+            number,
+            str(fields["operatorInfo"]["operatorName"]),
+            [str(store["storeName"]) for store in stores],
+            int(stores[0]["numPartitions"]),
+        )
+    except (LookupError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise DamageError(
+            f"Spark's description of stateful operator {number} cannot be read: {error!r}"
+        ) from None
+    if not 0 < found.partitions <= MOST_PARTITIONS:
+        raise DamageError(f"stateful operator {number} cannot have {found.partitions} partitions")
+    return found
+
+
+def stores_among(folders: Iterable[str]) -> list[str]:
+    """The stores of an operator, by the folders inside all of its partitions.
+
+    A join has four stores. When one is there, the others must be as well.
+    """
+    found = {name for name in folders if name not in _NO_STORES and name[:1] not in ("_", ".")}
+    if found.intersection(JOIN_STORES):
+        found.update(JOIN_STORES)
+    return sorted(found) or [DEFAULT_STORE]
+
+
+def name_of(stores: Collection[str], schema: bytes | None) -> str:
+    """The name of an operator without a description, as far as its stores and schema tell.
+
+    ``schema`` is the file beside the state of partition 0: the key's schema, then the value's.
+    """
+    if set(stores).intersection(JOIN_STORES):
+        return JOIN
+    is_limit = schema is not None and any(
+        b'"fields":[{"name":"key","type":"' + null + b'"' in schema for null in _NULL_TYPES
+    )
+    if schema is not None and is_limit and b'"fields":[{"name":"value","type":"long"' in schema:
+        return LIMIT
+    return UNKNOWN
+
+
+def has_no_key(schema: bytes) -> bool:
+    """Whether state has no key, so that all rows go to one partition."""
+    return schema.find(_SCHEMA) == schema.find(_NO_FIELDS) >= 0
+
+
+def are_of_one_partition(keys: Collection[bytes], partitions: int) -> bool:
+    """Whether the keys of partition 0 prove that an operator has no other partition.
+
+    The key of an aggregation without a group has no bytes. That of a limit is null, and a group
+    of that name belongs to partition 0 only when the number of partitions divides its hash.
+    """
+    if not keys:
+        return False
+    if all(not key for key in keys):
+        return True
+    return all(key == _NULL_KEY for key in keys) and _HASH_OF_NULL % partitions != 0

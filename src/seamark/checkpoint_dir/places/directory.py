@@ -1,0 +1,149 @@
+"""The contract between what is done to a checkpoint directory and the place where it lies.
+
+A place is a handful of verbs over relative paths; a local disk, an object store and whatever
+Hadoop knows each have a module of their own. Everything else works on a :class:`Tree`: one listing
+of all files, taken at one moment, and the way to read them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from seamark.checkpoint_dir.files import CheckpointFiles
+
+
+class FileEntry(NamedTuple):
+    """One file of a listing."""
+
+    size: int
+    modified: float
+    """Seconds since the Unix epoch, by the clock of the place."""
+    version: str
+    """Changes when the file is written again, as far as the place can tell."""
+
+
+class Directory(ABC):
+    """Somewhere that Spark keeps a checkpoint. Safe to read from several threads.
+
+    Errors: FileNotFoundError for a file that is not there; :class:`StoreUnavailableError` when the
+    place does not answer, which proves nothing about the files.
+    """
+
+    url: str
+    """Where it is, for messages: free of secrets."""
+    uri: str
+    """The same as Spark writes it into its own files."""
+
+    @abstractmethod
+    def listing(self) -> dict[str, FileEntry]:
+        """Every file by its relative path, hidden ones too. Nothing for a place that is empty.
+
+        :class:`CheckpointNotFoundError` when there is no such directory, where that can be told.
+        """
+
+    @abstractmethod
+    def folders(self) -> Collection[str]:
+        """Folders without a file below them, where the place has such; seen by ``listing()``."""
+
+    def newest_commit(self) -> int | None:
+        """The last batch that is listed as committed: ``listing()`` for those who only wait.
+
+        None when there is none yet; :class:`CheckpointNotFoundError` as for ``listing()``.
+        """
+        return newest_of(Tree(self, self.listing()).names("commits"))
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The bytes of a file."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes) -> None:
+        """Put a file in place of whatever is there, whole or not at all."""
+
+    @abstractmethod
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files, and the checksums that Hadoop keeps beside them; none there is fine."""
+
+    @abstractmethod
+    def beside(self, suffix: str) -> Directory:
+        """The directory whose name is this one's with something at its end."""
+
+    def close(self) -> None:  # noqa: B027 - most places hold nothing
+        """Give back what is held."""
+
+
+class Tree(CheckpointFiles):
+    """The files of a directory as one listing saw them. Reading goes to the directory itself."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        entries: Mapping[str, FileEntry],
+        empty_folders: Collection[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.entries = dict(entries)
+        self._below: dict[str, dict[str, None]] = {"": {}}
+        for path in entries:
+            self._note(path)
+        for folder in empty_folders:
+            self._note(folder)
+            self._below.setdefault(folder, {})
+
+    def _note(self, path: str) -> None:
+        while path:
+            folder, _, name = path.rpartition("/")
+            known = folder in self._below
+            self._below.setdefault(folder, {})[name] = None
+            if known:
+                return
+            path = folder
+
+    @classmethod
+    def of(cls, directory: Directory) -> Tree:
+        """What is there now."""
+        entries = directory.listing()
+        return cls(directory, entries, directory.folders())
+
+    @property
+    def uri(self) -> str:
+        """See :class:`CheckpointFiles`."""
+        return self.directory.uri
+
+    def read(self, relative: str) -> bytes:
+        """See :class:`CheckpointFiles`."""
+        return self.directory.read(relative)
+
+    def names(self, folder: str) -> Collection[str]:
+        """See :class:`CheckpointFiles`."""
+        return self._below.get(folder, ())
+
+    def has_folder(self, relative: str) -> bool:
+        """See :class:`CheckpointFiles`."""
+        return relative in self._below
+
+    def files_below(self, relative: str) -> Iterator[str]:
+        """See :class:`CheckpointFiles`."""
+        folder = "" if relative in ("", ".") else relative
+        for name in self._below.get(folder, ()):
+            path = f"{folder}/{name}" if folder else name
+            if path in self._below:
+                yield from self.files_below(path)
+            elif not name.startswith("."):
+                yield path
+
+    def size(self, relative: str) -> int | None:
+        """See :class:`CheckpointFiles`."""
+        entry = self.entries.get(relative)
+        return None if entry is None else entry.size
+
+    def size_of(self, paths: Iterable[str]) -> int:
+        """Bytes of some files, by the listing."""
+        return sum(self.entries[path].size for path in paths if path in self.entries)
+
+
+def newest_of(names: Iterable[str]) -> int | None:
+    """The highest batch among the names of a log's entries; None when there is none."""
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)

@@ -1,0 +1,126 @@
+"""A checkpoint directory on a disk of this machine."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from seamark._common.files import require_inside
+from seamark._common.os_errors import telling
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
+from seamark.checkpoint_dir.places.durable import sync_folders, write_durably
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import CheckpointNotFoundError, RefusedError
+
+
+class LocalDirectory(Directory):
+    """Files below a path."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.copy = WorkingCopy(root)
+        self.url = self.copy.root
+        self.uri = self.copy.uri
+        self._empty: list[str] = []
+
+    def listing(self) -> dict[str, FileEntry]:
+        """See :class:`Directory`.
+
+        :class:`RefusedError` for a link, a pipe or a device in it: nothing is reached through them.
+        """
+        if not os.path.isdir(self.url):
+            raise CheckpointNotFoundError(f"there is no directory {self.url}")
+        found: dict[str, FileEntry] = {}
+        empty: list[str] = []
+        waiting = [""]
+        with telling("listing", self.url):
+            while waiting:
+                folder = waiting.pop()
+                with _vanishing(), os.scandir(f"{self.url}/{folder}") as entries:
+                    before = len(found), len(waiting)
+                    for entry in entries:
+                        path = f"{folder}/{entry.name}" if folder else entry.name
+                        with _vanishing():
+                            if entry.is_dir(follow_symlinks=False):
+                                waiting.append(path)
+                                continue
+                            known = entry.stat(follow_symlinks=False)
+                            if not stat.S_ISREG(known.st_mode):
+                                raise _not_followed(f"{self.url}/{path}", known)
+                            found[path] = _entry(known)
+                    if folder and before == (len(found), len(waiting)):
+                        empty.append(folder)
+        self._empty = empty
+        return found
+
+    def folders(self) -> Collection[str]:
+        """See :class:`Directory`."""
+        return self._empty
+
+    def newest_commit(self) -> int | None:
+        """See :class:`Directory`."""
+        with telling("listing", f"{self.url}/commits"):
+            try:
+                names = os.listdir(f"{self.url}/commits")
+            except (FileNotFoundError, NotADirectoryError):
+                names = []
+        if not names and not os.path.isdir(self.url):
+            raise CheckpointNotFoundError(f"there is no directory {self.url}")
+        return newest_of(names)
+
+    def read(self, path: str) -> bytes:
+        """See :class:`Directory`."""
+        try:
+            return self.copy.read(path)
+        except NotADirectoryError:
+            raise FileNotFoundError(path) from None
+        except FileNotFoundError:
+            raise
+        except OSError:
+            with telling("reading", self.copy.path(path)):
+                raise
+
+    def write(self, path: str, data: bytes) -> None:
+        """See :class:`Directory`. A power cut does not take it back."""
+        with telling("writing", self.copy.path(path)):
+            require_inside(self.url, self.copy.path(path))
+            write_durably(self.copy.path(path), data)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """See :class:`Directory`. A power cut does not bring them back."""
+        folders: dict[str, None] = {}
+        with telling("removing files of", self.url):
+            for path in paths:
+                self.copy.remove(path)
+                folders[os.path.dirname(self.copy.path(path))] = None
+            sync_folders(folders)
+
+    def beside(self, suffix: str) -> LocalDirectory:
+        """See :class:`Directory`."""
+        return LocalDirectory(f"{self.url}{suffix}")
+
+
+def _entry(found: os.stat_result) -> FileEntry:
+    # a file that is replaced gets another inode, also within one tick of the clock
+    version = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+    return FileEntry(found.st_size, found.st_mtime, version)
+
+
+@contextmanager
+def _vanishing() -> Iterator[None]:
+    """Pass over what Spark removes at any time."""
+    with suppress(FileNotFoundError):
+        yield
+
+
+def _not_followed(path: str, known: os.stat_result) -> RefusedError:
+    if not stat.S_ISLNK(known.st_mode):
+        return RefusedError(
+            f"{path} is not a regular file", hint="Spark makes no such thing: remove it."
+        )
+    return RefusedError(
+        f"{path} is a link, and links inside a checkpoint directory are not followed",
+        hint="Put the file or folder itself in its place, or mount the other disk there "
+        "(mount --bind). The directory's own path may be a link.",
+    )

@@ -1,0 +1,77 @@
+"""A checkpoint directory on S3, Google Cloud Storage or Azure, without Spark and without Hadoop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from seamark.blobs.contract import KeyExists
+from seamark.blobs.opening import open_blobs
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
+from seamark.errors import InvalidInputError
+from seamark.limits import LARGEST_FILE
+
+
+class ObjectDirectory(Directory):
+    """Objects below a prefix."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self._given = url.rstrip("/")
+        self._options = dict(options)
+        # Spark relies on no conditions here, so none are asked for
+        self._blobs = open_blobs(self._given, self._options or None, conditional=False)
+        self.url = self._blobs.url
+        # Hadoop's connector for S3 goes by another name than everybody else
+        self.uri = self._given.replace("s3://", "s3a://", 1)
+
+    def listing(self) -> dict[str, FileEntry]:
+        """See :class:`Directory`."""
+        return {
+            entry.key: FileEntry(entry.size, entry.modified, f"{entry.version}-{entry.size}")
+            for entry in self._blobs.entries("")
+            if not entry.key.endswith("/")  # a marker for a folder
+        }
+
+    def folders(self) -> Collection[str]:
+        """See :class:`Directory`."""
+        return ()
+
+    def newest_commit(self) -> int | None:
+        """See :class:`Directory`."""
+        below = "commits/"
+        return newest_of(e.key.removeprefix(below) for e in self._blobs.entries(below))
+
+    def read(self, path: str) -> bytes:
+        """See :class:`Directory`."""
+        found = self._blobs.read(path, LARGEST_FILE)
+        if found is None:
+            raise FileNotFoundError(path)
+        return found.data
+
+    def write(self, path: str, data: bytes) -> None:
+        """See :class:`Directory`."""
+        if self._blobs.max_put is not None and len(data) > self._blobs.max_put:
+            self._blobs.create_stream(path, [data])
+            return
+        try:
+            self._blobs.create(path, data)
+        except KeyExists:
+            there = self._blobs.read(path, LARGEST_FILE)
+            if there is not None and there.data != data:
+                self._blobs.replace(path, data, there.tag)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """See :class:`Directory`."""
+        self._blobs.delete(list(paths))
+
+    def beside(self, suffix: str) -> ObjectDirectory:
+        """See :class:`Directory`."""
+        if "/" not in self._given.partition("://")[2]:
+            raise InvalidInputError(
+                "nothing can be put beside a whole bucket", where=self.url, hint="Use a prefix."
+            )
+        return ObjectDirectory(f"{self._given}{suffix}", self._options)
+
+    def close(self) -> None:
+        """See :class:`Directory`."""
+        self._blobs.close()

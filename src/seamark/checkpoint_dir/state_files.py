@@ -1,0 +1,166 @@
+"""Which files of a state store one version needs. Pure functions over names.
+
+Batch N writes version N+1 of every store: a change (``V.delta``, ``V.changelog``), or with RocksDB
+and no changelog a snapshot (``V.zip``). Snapshots (``V.snapshot``, ``V.zip``) also come from
+Spark's maintenance thread, at any time. In checkpoint format 2 a unique id follows the version
+(``V_id.zip``) and a checksum file lies beside. A zip lists the SST files that it needs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+from seamark import limits
+from seamark._common.checks import unsafe_name
+from seamark.errors import DamageError
+
+SST_FOLDER: Final = "SSTs"
+
+_NAME: Final = re.compile(
+    r"(?P<version>\d+)(?:_(?P<uid>[0-9a-fA-F-]+))?\.(?P<ext>delta|changelog|snapshot|zip)"
+)
+_SNAPSHOTS: Final = frozenset({"snapshot", "zip"})
+_ZIP_MEMBER: Final = b"PK\x01\x02"  # how each line of an archive's directory begins
+ZIP_TROUBLE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+"""What reading a torn or hostile zip can raise."""
+
+
+class StateFile(NamedTuple):
+    """One file of a store, by its name."""
+
+    version: int
+    uid: str | None
+    extension: str
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it holds the whole state and not only what one batch changed."""
+        return self.extension in _SNAPSHOTS
+
+    @property
+    def name(self) -> str:
+        """The name that Spark gives it."""
+        uid = "" if self.uid is None else f"_{self.uid}"
+        return f"{self.version}{uid}.{self.extension}"
+
+
+class MissingVersion(DamageError):
+    """A store cannot be loaded at a version: a file that it takes is not there."""
+
+
+def parse_state_file(name: str) -> StateFile | None:
+    """What a file name says, or None for a file of another kind."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    return StateFile(int(found["version"]), found["uid"], found["ext"])
+
+
+def version_of(path: str) -> int | None:
+    """The version that a state file, or the checksum beside it, belongs to; None for others."""
+    name = path.rsplit("/", 1)[-1]
+    name = name.removeprefix(".").removesuffix(".crc")
+    found = parse_state_file(name)
+    return found.version if found else None
+
+
+def opened_zip(zipped: bytes) -> zipfile.ZipFile:
+    """A RocksDB snapshot as an archive; ZipFile takes long to open one of very many files."""
+    if zipped.count(_ZIP_MEMBER) > limits.MOST_ZIP_MEMBERS:
+        raise zipfile.BadZipFile(f"it has more than {limits.MOST_ZIP_MEMBERS} files inside")
+    return zipfile.ZipFile(io.BytesIO(zipped))
+
+
+def zip_metadata(zipped: bytes) -> bytes:
+    """What a RocksDB snapshot says about itself; :class:`DamageError` when it is none.
+
+    What a hostile one would unpack to is never held in memory.
+    """
+    try:
+        with opened_zip(zipped) as archive, archive.open("metadata") as member:
+            text = member.read(limits.LARGEST_ZIP_METADATA + 1)
+    except ZIP_TROUBLE as error:
+        raise DamageError(f"not a RocksDB snapshot: {error}") from None
+    if len(text) > limits.LARGEST_ZIP_METADATA:
+        raise DamageError("not a RocksDB snapshot: its metadata is larger than any can be")
+    return text
+
+
+def needed_ssts(zipped: bytes) -> list[str]:
+    """Paths, relative to the store, of the files that a RocksDB snapshot refers to."""
+    text = zip_metadata(zipped)
+    try:
+        fields = json.loads(text.decode().partition("\n")[2])
+        ssts = [_named(SST_FOLDER, sst["dfsSstFileName"]) for sst in fields.get("sstFiles", ())]
+        logs = [_named("logs", log["dfsLogFileName"]) for log in fields.get("logFiles", ())]
+        return ssts + logs
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DamageError(f"not a RocksDB snapshot: {error}") from None
+
+
+def _named(folder: str, name: str) -> str:
+    if problem := unsafe_name(name):
+        raise DamageError(f"not a RocksDB snapshot: the file name {name!r} {problem}")
+    return f"{folder}/{name}"
+
+
+ReadFile = Callable[[str], bytes]
+
+
+def closure(
+    names: Collection[str],
+    version: int,
+    read: ReadFile,
+    ids: Mapping[int, str] | None = None,
+) -> list[str]:
+    """The files, out of ``names``, that loading ``version`` of one store takes.
+
+    The newest snapshot that is complete, and every change after it. ``ids`` chooses among the
+    files of a version in checkpoint format 2. :class:`MissingVersion` when there is a hole.
+    """
+    by_version: dict[int, list[StateFile]] = {}
+    for name in names:
+        file = parse_state_file(name)
+        if file is not None and file.version <= version and _is_wanted(file, ids):
+            by_version.setdefault(file.version, []).append(file)
+    needed: list[str] = []
+    for at in range(version, 0, -1):
+        files = sorted(by_version.get(at, []), key=lambda file: (not file.is_snapshot, file.name))
+        if ids is not None and at not in ids and len({file.uid for file in files}) > 1:
+            raise MissingVersion(f"version {at} is there several times, and nothing says which")
+        chosen = next((found for f in files if (found := _with_needs(f, names, read))), None)
+        if chosen is None:
+            what = f"version {at}" if at == version else f"version {at}, which {version} builds on"
+            raise MissingVersion(f"{what} is not there")
+        needed += chosen
+        if any(file.is_snapshot and file.name == chosen[0] for file in files):
+            break
+    return [*needed, *(crc for name in needed if (crc := f"{name}.crc") in names)]
+
+
+def _is_wanted(file: StateFile, ids: Mapping[int, str] | None) -> bool:
+    return ids is None or file.uid == ids.get(file.version, file.uid)
+
+
+def _with_needs(file: StateFile, names: Collection[str], read: ReadFile) -> list[str] | None:
+    """A file and what it refers to; None when it is a snapshot whose upload is not finished."""
+    if file.extension != "zip":
+        return [file.name]
+    ssts = needed_ssts(read(file.name))
+    return [file.name, *ssts] if all(sst in names for sst in ssts) else None

@@ -1,0 +1,159 @@
+"""The directory that Spark is given as ``checkpointLocation``. Disposable: the store is the truth.
+
+Nothing here is fsynced. Whatever a power cut leaves is compared with the store before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+
+from seamark._common.files import create_beside, read_file, require_inside
+from seamark._common.os_errors import telling
+from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
+from seamark.checkpoint_dir.state_files import version_of
+
+
+class WorkingCopy(CheckpointFiles):
+    """Spark's checkpoint directory, as files."""
+
+    def __init__(self, root: str | os.PathLike[str], uri: str | None = None) -> None:
+        self.root = os.path.abspath(root)
+        self._uri = uri
+
+    @property
+    def uri(self) -> str:
+        """The directory as Spark writes it into its own files."""
+        return self._uri or f"file:{self.root}"  # Hadoop does not escape
+
+    def path(self, relative: str) -> str:
+        """The full path of a file inside."""
+        return f"{self.root}/{relative}"
+
+    def exists(self) -> bool:
+        """Whether there is anything."""
+        return os.path.isdir(self.root)
+
+    # files
+
+    def read(self, relative: str) -> bytes:
+        """The bytes of a file; FileNotFoundError when there is none."""
+        return read_file(self.root, relative)
+
+    def write(self, relative: str, data: bytes) -> None:
+        """Put a file in place of whatever is there; :class:`StoreUnavailableError` if it fails."""
+        with telling("writing", self.path(relative)):
+            self._write(relative, data)
+
+    def _write(self, relative: str, data: bytes) -> None:
+        path = self.path(relative)
+        require_inside(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        folder, name = os.path.split(path)
+        fd, temporary = create_beside(path)
+        try:
+            with open(fd, "wb") as file:
+                file.write(data)
+            # Hadoop's checksum of the old bytes would make the new ones unreadable
+            with suppress(FileNotFoundError):
+                os.unlink(f"{folder}/.{name}.crc")
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def remove(self, relative: str) -> None:
+        """Remove a file and Hadoop's checksum of it; harmless when there is none."""
+        require_inside(self.root, self.path(relative))
+        folder, name = os.path.split(self.path(relative))
+        for victim in (f"{folder}/{name}", f"{folder}/.{name}.crc"):
+            with suppress(FileNotFoundError):
+                os.unlink(victim)
+
+    def files_below(self, relative: str) -> Iterator[str]:
+        """Relative paths of all files, without hidden ones (temporary, Hadoop's checksums)."""
+        for folder, names in self._folders(relative):
+            below = os.path.relpath(folder, self.root)
+            for name in names:
+                if not name.startswith("."):
+                    yield f"{below}/{name}" if below != "." else name
+
+    def _folders(self, relative: str) -> Iterator[tuple[str, list[str]]]:
+        """Every folder from one on, with the names of its files."""
+        top = self.path(relative) if relative not in ("", ".") else self.root
+        if top != self.root:
+            require_inside(self.root, f"{top}/")
+        for folder, _, names in os.walk(top):
+            yield folder, names
+
+    def foreign(self) -> str | None:
+        """The first link, pipe or the like, which Spark never makes here; None for none."""
+        waiting = [self.root]
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        return os.path.relpath(entry.path, self.root)
+        return None
+
+    def has_folder(self, relative: str) -> bool:
+        """See :class:`CheckpointFiles`."""
+        return os.path.isdir(self.path(relative))
+
+    def names(self, folder: str) -> Collection[str]:
+        """See :class:`CheckpointFiles`."""
+        try:
+            return os.listdir(self.path(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+
+    # bringing it to an epoch
+
+    def forget_after(self, batch: int) -> None:
+        """Remove every trace of later batches: commits, plans after the next one, newer state.
+
+        Spark would prefer a newer snapshot of an abandoned history, and its fast file manager
+        keeps an existing file instead of replacing it. Both give wrong results without an error.
+        """
+        for commit in self.batches("commits"):
+            if commit > batch:
+                self.remove(f"commits/{commit}")
+        for offset in self.batches("offsets"):
+            if offset > batch + 1:
+                self.remove(f"offsets/{offset}")
+        self.forget_versions_above(batch + 1)
+
+    def forget_versions_above(self, version: int) -> None:
+        """Remove state that is newer than a version, whatever wrote it."""
+        for folder, names in self._folders("state"):
+            for name in names:
+                found = version_of(name)
+                if found is not None and found > version:
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{folder}/{name}")
+
+    def remove_hadoop_checksums(self) -> None:
+        """Remove the hidden checksum files that Hadoop puts beside every file on a local disk."""
+        for folder, names in self._folders("."):
+            for name in names:
+                if name.startswith(".") and name.endswith(".crc"):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{folder}/{name}")
+
+    def rewrite_root(self) -> None:
+        """Make absolute paths inside Spark's files lead here, after a move or a restore."""
+        for relative in self.descriptions():
+            if "/_metadata/v2/" not in relative:
+                continue
+            text = self.read_text(relative)
+            if text is not None and (moved := rooted_at(text, self.uri)) != text:
+                self.write(relative, moved.encode())
+
+    def destroy(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.root, ignore_errors=True)

@@ -1,0 +1,118 @@
+"""A directory as an inspection sees it: whatever lies in it, nothing here trips over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Final, TypeVar
+
+from seamark.checkpoint_dir.operators import MOST_PARTITIONS, StatefulOperator
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
+from seamark.errors import DamageError, RefusedError
+
+Told = TypeVar("Told")
+
+_AT_A_TIME: Final = 8
+_LARGEST_LONG: Final = 1 << 63
+
+TROUBLE: Final = (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError)
+"""What reading numbers and JSON out of garbage may raise."""
+
+
+class Seen(Tree):
+    """One listing. What is read is kept, so that everything is judged by the same bytes."""
+
+    is_local: bool
+
+    def __init__(self, directory: Directory, entries: Mapping[str, FileEntry]) -> None:
+        super().__init__(directory, entries, directory.folders())
+        self.is_local = directory.uri.startswith("file:")
+        self._kept: dict[str, bytes | None] = {}
+
+    @classmethod
+    def of(cls, directory: Directory) -> Seen:
+        """What is there now."""
+        return cls(directory, directory.listing())
+
+    # reading
+
+    def fetch(self, paths: Iterable[str]) -> None:
+        """Read some files at once, a few at a time, and keep them."""
+        wanted = [path for path in dict.fromkeys(paths) if path not in self._kept]
+        with ThreadPoolExecutor(_AT_A_TIME, "seamark-inspect") as pool:
+            self._kept |= dict(zip(wanted, pool.map(self._tried, wanted), strict=True))
+
+    def _tried(self, path: str) -> bytes | None:
+        if path not in self.entries:
+            return None
+        try:
+            return self.directory.read(path)
+        except (FileNotFoundError, DamageError, RefusedError):  # removed, a folder, far too large
+            return None
+
+    def data(self, path: str) -> bytes | None:
+        """The bytes of a file, None when there is no such file (any more)."""
+        if path in self._kept:
+            return self._kept[path]
+        found = self._tried(path)
+        if not path.startswith("state/") or "/_metadata/" in path:
+            self._kept[path] = found
+        return found
+
+    def read(self, relative: str) -> bytes:
+        """See :class:`CheckpointFiles`."""
+        found = self.data(relative)
+        if found is None:
+            raise FileNotFoundError(relative)
+        return found
+
+    def is_there(self, path: str) -> bool:
+        """Whether the listing has a file that is not empty."""
+        return path in self.entries and self.entries[path].size > 0
+
+    def in_parallel(self, work: Callable[[str], Told], paths: Iterable[str]) -> Iterator[Told]:
+        """Do something for each path, a few at a time, without running far ahead."""
+        with ThreadPoolExecutor(_AT_A_TIME, "seamark-inspect") as pool:
+            waiting = iter(paths)
+            while some := list(islice(waiting, 8 * _AT_A_TIME)):
+                yield from pool.map(work, some)
+
+    # what Spark would take for a number
+
+    def batches(self, log: str) -> list[int]:
+        """See :class:`CheckpointFiles`; folders and what Spark reads no number in are left out."""
+        found = numbers_in(self.names(log))
+        return [number for number in found if f"{log}/{number}" in self.entries]
+
+    def operator_numbers(self) -> list[int]:
+        """See :class:`CheckpointFiles`."""
+        return [number for number in numbers_in(self.names("state"))
+                if f"state/{number}" not in self.entries]  # fmt: skip
+
+    def partition_numbers(self, operator: int) -> list[int]:
+        """See :class:`CheckpointFiles`."""
+        found = numbers_in(self.names(f"state/{operator}"))
+        return [number for number in found if number < MOST_PARTITIONS]
+
+    def operator(self, number: int) -> StatefulOperator:
+        """See :class:`CheckpointFiles`; the folders tell where a description cannot be read."""
+        try:
+            return super().operator(number)
+        except DamageError:
+            return self.operator_by_folders(number)
+
+    def is_understood(self, number: int) -> bool:
+        """Whether the operator is known well enough to store its state."""
+        try:
+            super().operator(number)
+        except DamageError:
+            return False
+        return True
+
+
+def numbers_in(names: Iterable[str]) -> list[int]:
+    """The names that are numbers to Spark, ascending."""
+    found = (int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 20)
+    listed = set(names)
+    return sorted(number for number in found if number < _LARGEST_LONG and str(number) in listed)

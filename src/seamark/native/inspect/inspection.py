@@ -1,0 +1,239 @@
+"""Looking into a checkpoint directory: what it holds, what is wrong, what a restart would do.
+
+Nothing is written. One listing, then bounded reads, a few at a time. The query may be running: what
+looks like damage has to look so in a second listing too. The codes of what is found are in
+:mod:`~seamark.native.inspect.findings`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from seamark.checkpoint_dir.places.directory import Directory
+from seamark.errors import CheckpointNotFoundError
+from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.contents import Bytes, hadoop_findings, read_state
+from seamark.native.inspect.copies import copy_findings
+from seamark.native.inspect.findings import Code, Finding, Severity, cleaned, damage, shown
+from seamark.native.inspect.logs import Logs, read_logs
+from seamark.native.inspect.operators import (
+    operator_findings,
+    repartition_findings,
+    spark_version,
+    temporary_findings,
+)
+from seamark.native.inspect.outlook import Outlook, outlook, restorable
+from seamark.native.inspect.sizes import OperatorSeen, operators_of
+from seamark.native.inspect.snapshots import snapshot_findings
+from seamark.native.inspect.sources import SourceSeen, source_findings, sources_of
+from seamark.native.inspect.state import State, state_of
+from seamark.native.inspect.times import order_findings, strange_times
+from seamark.native.rewind.barrier import found_barrier
+
+Advance = Callable[[int], None]
+
+_PAUSE: Final = 0.25
+_ORDER: Final = {Severity.DAMAGE: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_OURS: Final = ("owner.json", "checkpoints", "manifests")
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A checkpoint directory at one moment."""
+
+    url: str
+    query_id: str | None
+    spark: str | None
+    """Which Spark wrote the newest offsets, as far as that can be told."""
+    offset_log: str | None
+    """``v1`` or ``v2``."""
+    checkpoint_format: int
+    """2 when state files carry unique ids."""
+    offsets: list[int]
+    """Batches in the offset log, ascending."""
+    commits: list[int]
+    watermark_ms: int
+    """The watermark of the newest planned batch; 0 when there is none."""
+    sources: list[SourceSeen]
+    operators: list[OperatorSeen]
+    settings: dict[str, str]
+    """What Spark pins for the life of the checkpoint."""
+    files: int
+    size: int
+    """Bytes of all files."""
+    restorable: list[int]
+    """Committed batches that one could roll back to."""
+    would_do: Outlook
+    findings: list[Finding]
+    """Damage first."""
+    unread: int
+    """State files that were not read, because they are too large or too many."""
+
+    @property
+    def planned(self) -> int | None:
+        """The batch that was planned and not finished."""
+        newest = self.offsets[-1] if self.offsets else None
+        return newest if newest is not None and newest != self.committed else None
+
+    @property
+    def committed(self) -> int | None:
+        """The newest batch that was finished."""
+        return self.commits[-1] if self.commits else None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether anything is proven wrong or lost."""
+        return any(finding.severity == Severity.DAMAGE for finding in self.findings)
+
+
+def inspect(
+    directory: Directory,
+    *,
+    read_data: bool = False,
+    advance: Advance | None = None,
+    pause: float = _PAUSE,
+) -> Inspection:
+    """What a directory holds. ``read_data`` reads all state files and not only small ones.
+
+    What seems wrong is looked at again after ``pause`` seconds, by a new listing.
+    :class:`CheckpointNotFoundError` when there is no checkpoint of Spark at all.
+    """
+    found = _looked_at(Seen.of(directory), read_data, advance)
+    if not any(finding.severity != Severity.INFO for finding in found.findings):
+        return found
+    time.sleep(pause)
+    again = _looked_at(Seen.of(directory), read_data, None)
+    before = {(finding.code, finding.path) for finding in found.findings}
+    stays = [f for f in again.findings if (f.code, f.path) in before]
+    if len(stays) == len(again.findings):
+        return again
+    # the rest came and went with the files of a running query
+    return _judged(again, stays)
+
+
+def _looked_at(seen: Seen, read_data: bool, advance: Advance | None) -> Inspection:
+    _require_checkpoint(seen)
+    logs = read_logs(seen)
+    entry = logs.newest
+    conf = _plain(entry.conf) if entry is not None else {}
+    state = state_of(seen, logs)
+    learned = read_state(seen, state, conf, read_data=read_data, advance=advance)
+    # half-way through a rollback, all else that looks wrong is what it has not come to yet
+    findings = list(_rollback_findings(seen)) or [
+        *logs.findings,
+        *_findings(seen, logs, state, learned, conf, read_data),
+    ]
+    inspection = Inspection(
+        url=shown(seen.directory.url),
+        query_id=None if logs.query_id is None else shown(logs.query_id),
+        spark=spark_version(seen, conf),
+        offset_log=entry.version if entry is not None else None,
+        checkpoint_format=logs.checkpoint_format,
+        offsets=logs.offsets,
+        commits=logs.commits,
+        watermark_ms=entry.watermark_ms if entry is not None else 0,
+        sources=sources_of(seen, logs),
+        operators=operators_of(seen, state, logs.restart, conf),
+        settings={shown(name): shown(value) for name, value in conf.items()},
+        files=len(seen.entries),
+        size=sum(each.size for each in seen.entries.values()),
+        restorable=restorable(seen, logs, state),
+        would_do=outlook(logs, findings),
+        findings=[],
+        unread=learned.unread,
+    )
+    return _judged(inspection, findings)
+
+
+def _plain(conf: Mapping[str, object]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in conf.items()}
+
+
+def _findings(
+    seen: Seen,
+    logs: Logs,
+    state: State,
+    learned: Bytes,
+    conf: Mapping[str, str],
+    read_data: bool,
+) -> Iterator[Finding]:
+    yield from source_findings(seen, logs)
+    yield from operator_findings(seen, logs)
+    yield from state.findings
+    yield from learned.findings
+    strange = strange_times(seen, state.stores)
+    copies = list(copy_findings(seen, state, learned, strange))
+    yield from copies
+    yield from order_findings(state.stores, strange, (copy.path for copy in copies))
+    yield from snapshot_findings(seen, state, learned, conf, read_data=read_data)
+    yield from repartition_findings(seen, logs)
+    yield from _log_checksums(seen, logs)
+    yield from temporary_findings(seen)
+
+
+def _rollback_findings(seen: Seen) -> Iterator[Finding]:
+    """A rollback of ours that was interrupted keeps Spark out until it is repeated."""
+    barrier = found_barrier(seen)
+    if barrier is not None:
+        yield damage(
+            Code.ROLLBACK_UNFINISHED,
+            barrier.path,
+            f"a rollback to batch {barrier.to_batch} was begun and not finished",
+            f"Finish it: seamark spark rollback PATH --to-batch {barrier.to_batch}",
+            stops="an entry of the offset log that it cannot read",
+        )
+
+
+def _log_checksums(seen: Seen, logs: Logs) -> Iterator[Finding]:
+    paths = ["metadata", *(f"offsets/{n}" for n in logs.entries)]
+    paths += [f"commits/{n}" for n in logs.commits[-len(logs.entries) :]]
+    for path in paths:
+        if seen.is_there(path) and (data := seen.data(path)) is not None:
+            yield from hadoop_findings(seen, path, data)
+
+
+def _require_checkpoint(seen: Seen) -> None:
+    url = seen.directory.url
+    if seen.batches("offsets") or seen.batches("commits"):
+        return
+    if any(name in seen.names("") for name in _OURS):
+        raise CheckpointNotFoundError(
+            f"{url} is not a checkpoint directory of Spark: it is a store of Seamark",
+            hint=f"See what is in it: seamark list {shlex.quote(url)}",
+        )
+    is_query = "metadata" in seen.entries and '"id"' in (seen.read_text("metadata") or "")
+    if not is_query:
+        what = "it is empty" if not seen.entries else "it has no metadata, offsets or commits"
+        raise CheckpointNotFoundError(
+            f"this is not a checkpoint directory of Spark: {what}",
+            where=url,
+            hint="Give the checkpointLocation of a streaming query.",
+        )
+
+
+def _judged(inspection: Inspection, findings: list[Finding]) -> Inspection:
+    """The inspection with its findings in order, each with what to do, and what follows."""
+    url = shlex.quote(inspection.url)
+    told: dict[tuple[Code, str], Finding] = {}
+    for finding in findings:
+        advice = finding.advice or (_way_back(inspection) if finding.stops else "")
+        known = replace(finding, advice=advice.replace(" PATH ", f" {url} "))
+        told.setdefault((finding.code, shown(finding.path)), cleaned(known))
+    ordered = sorted(told.values(), key=lambda each: _ORDER[each.severity])
+    logs = Logs(None, inspection.offsets, inspection.commits, {}, {}, [])
+    return replace(inspection, findings=ordered, would_do=outlook(logs, ordered))
+
+
+def _way_back(inspection: Inspection) -> str:
+    """How to get out of lost state."""
+    earlier = [batch for batch in inspection.restorable if batch != inspection.committed]
+    if earlier:
+        return f"Roll back: seamark spark rollback PATH --to-batch {earlier[-1]}"
+    return (
+        "Nothing in this directory can be rolled back to. Restore a snapshot of it, or start the "
+        "query with a new checkpointLocation."
+    )

@@ -1,0 +1,164 @@
+"""What Spark wrote down about the stateful operators, and what unfinished work has left behind."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from seamark.checkpoint_dir.files import schema_paths
+from seamark.errors import DamageError
+from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.findings import Code, Finding, damage, info, warning
+from seamark.native.inspect.logs import Logs
+
+_PLACE: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)")
+_OLD_TEMPORARY: Final = 3600.0
+_PUT_BACK: Final = "Put the file back from a copy of the directory."
+_NO_DESCRIPTION: Final = "STDS_FAILED_TO_READ_OPERATOR_METADATA"
+
+# the settings that came with a version of Spark, newest first; each writes all that it knows
+_SIGNS: Final = (
+    ("4.3 or newer", "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"),
+    ("4.2", "spark.sql.streaming.stateStore.rowChecksum.enabled"),
+    ("4.0 or 4.1", "spark.sql.streaming.stateStore.encodingFormat"),
+    ("3.3 to 3.5", "spark.sql.streaming.statefulOperator.useStrictDistribution"),
+    ("3.2", "spark.sql.streaming.stateStore.rocksdb.formatVersion"),
+    ("3.1", "spark.sql.streaming.stateStore.compression.codec"),
+    ("3.0", "spark.sql.streaming.join.stateFormatVersion"),
+    ("2.4", "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"),
+    ("2.3", "spark.sql.streaming.stateStore.providerClass"),
+    ("2.2", "spark.sql.shuffle.partitions"),
+)
+
+
+def spark_version(seen: Seen, conf: Mapping[str, str]) -> str | None:
+    """Which Spark wrote the newest offsets, by the settings that it pins; None for no settings.
+
+    Operators are described from 4.0 on, also by builds before its release, which pin less.
+    """
+    pinned = next((version for version, sign in _SIGNS if sign in conf), None)
+    is_described = any(
+        seen.description_path(number) in seen.entries for number in seen.operator_numbers()
+    )
+    return "4.0" if is_described and not (pinned or "").startswith("4") else pinned
+
+
+def operator_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
+    """Operators whose description is missing or leads somewhere else."""
+    newest = logs.newest
+    since_4 = newest is not None and (spark_version(seen, newest.conf) or "").startswith("4")
+    for number in seen.operator_numbers():
+        yield from _description(seen, number, since_4)
+        yield from _schemas(seen, number)
+
+
+def _description(seen: Seen, number: int, since_4: bool) -> Iterator[Finding]:
+    path = seen.description_path(number)
+    try:
+        is_there = seen.described_operator(number) is not None
+    except DamageError as unreadable:
+        # Spark itself reads only descriptions of the second version
+        needed = "/v2/" in path
+        advice = (
+            _PUT_BACK
+            if needed
+            else "The query starts without it, but its state cannot be stored or looked into. "
+            "Remove the file: Spark writes it anew at the next start."
+        )
+        error = _NO_DESCRIPTION if needed else None
+        yield damage(Code.OPERATOR_METADATA_UNREADABLE, path, unreadable.what, advice, error)
+        return
+    what = f"Spark's description of stateful operator {number} is not there"
+    if not is_there and not seen.is_understood(number):
+        path = f"state/{number}/_metadata/v2"
+        yield damage(Code.OPERATOR_METADATA_MISSING, path, what, _PUT_BACK, _NO_DESCRIPTION)
+    elif not is_there and since_4:  # before, Spark wrote none
+        yield warning(
+            Code.OPERATOR_METADATA_MISSING,
+            path,
+            what,
+            "Spark writes it anew at the next start. Until then the folders tell which stores it "
+            "has, and the offset log how many partitions.",
+        )
+
+
+def _schemas(seen: Seen, number: int) -> Iterator[Finding]:
+    """Files that the newest description names by absolute paths."""
+    folder = f"state/{number}/_metadata/v2"
+    versions = seen.batches(folder)
+    if not versions:
+        return
+    path = f"{folder}/{versions[-1]}"
+    text = seen.read_text(path) or ""
+    for root, below in dict.fromkeys(schema_paths(text)):
+        file = below.removeprefix("/")
+        if not seen.is_there(file):
+            what = f"{path} names {file}, which is not there"
+            error = "an error that the schema file does not exist"
+            advice = "Put the file back from the directory that this one was copied from."
+            yield damage(Code.SCHEMA_MISSING, file, what, advice, error)
+        if not _is_same_place(root, seen.uri, seen.is_local):
+            yield warning(
+                Code.SCHEMA_ELSEWHERE,
+                path,
+                f"the schema is named by a path into another directory, {root}: the query reads "
+                "it there, and fails when that one goes",
+                "Make copies by seamark spark snapshot and restore: they rewrite such paths.",
+            )
+            return
+
+
+def _is_same_place(a: str, b: str, local: bool) -> bool:
+    scheme_a, host_a, path_a = _place(a)
+    scheme_b, host_b, path_b = _place(b)
+    if local:
+        same_scheme = scheme_a in ("", "file")
+        return same_scheme and os.path.realpath(path_a) == os.path.realpath(path_b)
+    same_host = host_a == host_b or not host_a or not host_b
+    return scheme_a[:2] == scheme_b[:2] and same_host and path_a == path_b
+
+
+def _place(uri: str) -> tuple[str, str, str]:
+    found = _PLACE.fullmatch(uri.replace("\n", ""))
+    if found is None:
+        return "", "", uri
+    return found[1] or "", found[2] or "", "/" + found[3].strip("/").replace("\0", "")
+
+
+def repartition_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
+    """A planned batch with another number of partitions: Spark's offline runner was cut short."""
+    planned = logs.planned
+    if planned is None or planned == logs.committed or not seen.operator_numbers():
+        return
+    new, old = logs.entries.get(planned), logs.entries.get(planned - 1)
+    if new is None or old is None:
+        return
+    before, after = old.state_partitions, new.state_partitions
+    if before and after and before != after:
+        yield damage(
+            Code.REPARTITION_UNFINISHED,
+            f"offsets/{planned}",
+            f"batch {planned} was to change {before} partitions into {after} and was not finished",
+            f"Run it again: seamark spark repartition PATH {after}; or go back: "
+            f"seamark spark rollback PATH --to-batch {planned - 1}",
+            "STREAMING_UNFINISHED_REPARTITION_DETECTED",
+        )
+
+
+def temporary_findings(seen: Seen) -> Iterator[Finding]:
+    """Temporary files that no running write can be at any more."""
+    newest = max((entry.modified for entry in seen.entries.values()), default=0.0)
+    old = sorted(
+        path
+        for path, entry in seen.entries.items()
+        if path.endswith(".tmp")
+        and path.rsplit("/", 1)[-1].startswith(".")
+        and newest - entry.modified > _OLD_TEMPORARY
+    )
+    if old:
+        what = f"{len(old)} temporary files of writes that were never finished"
+        if len(old) == 1:
+            what = "a temporary file of a write that was never finished"
+        yield info(Code.TEMPORARY_FILES, old[0], what, "They may be removed.")

@@ -1,0 +1,92 @@
+"""The rows in a RocksDB snapshot, by RocksDB itself where ``rocksdict`` is installed."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from seamark._common.json_documents import UNREADABLE
+from seamark.checkpoint_dir.formats.hdfs_state import read_changes
+from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
+from seamark.checkpoint_dir.formats.rocksdb_zip import sst_names, zip_problems
+from seamark.checkpoint_dir.state_files import SST_FOLDER, opened_zip, zip_metadata
+from seamark.errors import DamageError
+
+ReadFile = Callable[[str], bytes | None]
+
+_SST: Final = re.compile(r"[0-9]{1,19}\.sst")
+_MEMBER: Final = re.compile(r"[A-Z0-9][A-Za-z0-9.-]{0,60}")
+_METADATA: Final = "metadata"
+
+
+class _Families(msgspec.Struct):
+    mapping: dict[str, int] | None = msgspec.field(name="columnFamilyMapping", default=None)
+
+
+def can_read() -> bool:
+    """Whether RocksDB's own code is there."""
+    return find_spec("rocksdict") is not None
+
+
+def rows_in(zipped: bytes, read: ReadFile) -> dict[bytes, bytes]:
+    """All rows of a snapshot; ``read`` gives the files that it names, relative to its store.
+
+    :class:`NotDecodable` when that cannot be told, be it that a file is missing: others tell that.
+    """
+    from rocksdict import AccessType, Options, Rdict
+
+    if zip_problems(zipped):
+        raise NotDecodable("it cannot be unpacked")
+    with tempfile.TemporaryDirectory(prefix="seamark-inspect-") as folder:
+        _unpack(zipped, read, Path(folder))
+        try:
+            database = Rdict(folder, Options(raw_mode=True), access_type=AccessType.read_only())
+            try:
+                rows: Any = database.items()
+                return dict(rows)
+            finally:
+                database.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare ones
+            raise NotDecodable(f"RocksDB cannot read it: {error}") from None
+
+
+def _unpack(zipped: bytes, read: ReadFile, folder: Path) -> None:
+    try:
+        families = msgspec.json.decode(zip_metadata(zipped).partition(b"\n")[2], type=_Families)
+        names = sst_names(zipped)
+    except (DamageError, *UNREADABLE) as error:
+        raise NotDecodable(f"its metadata cannot be read: {error}") from None
+    if families.mapping:
+        raise NotDecodable("its keys carry the numbers of several columns")
+    with opened_zip(zipped) as archive:
+        for member in archive.infolist():
+            if member.filename == _METADATA:
+                continue
+            if not _MEMBER.fullmatch(member.filename):
+                raise NotDecodable(f"it has a file of an unknown kind: {member.filename}")
+            (folder / member.filename).write_bytes(archive.read(member))
+    for there, local in names.items():
+        data = read(f"{SST_FOLDER}/{there}") if _SST.fullmatch(local) else None
+        if data is None:
+            raise NotDecodable(f"{there} is not there")
+        (folder / local).write_bytes(data)
+
+
+def with_changes(rows: dict[bytes, bytes], changelogs: Iterable[bytes]) -> dict[bytes, bytes]:
+    """The rows after some changelogs; raises what :func:`read_changes` raises."""
+    found = dict(rows)
+    for data in changelogs:
+        for key, value, merge in read_changes(data):
+            if merge:
+                raise NotDecodable("a value is added to others by a rule of RocksDB")
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = value
+    return found

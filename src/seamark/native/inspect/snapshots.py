@@ -1,0 +1,145 @@
+"""Snapshots of another history: what they hold is not what the changes beside them make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from seamark.checkpoint_dir.formats.hdfs_state import same_state
+from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
+from seamark.checkpoint_dir.state_files import StateFile, needed_ssts
+from seamark.errors import DamageError
+from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.contents import Bytes
+from seamark.native.inspect.findings import Code, Finding, damage, warning
+from seamark.native.inspect.rocksdb_state import can_read, rows_in, with_changes
+from seamark.native.inspect.state import State, Store
+
+_MOST: Final = 256 << 20
+"""Bytes of one store that are held in memory to compare a snapshot with its changes."""
+_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+_ADVICE: Final = "Roll back to a batch before it, or restore a snapshot of the directory."
+
+
+def snapshot_findings(
+    seen: Seen, state: State, learned: Bytes, conf: Mapping[str, str], *, read_data: bool
+) -> Iterator[Finding]:
+    """Snapshots that an abandoned history left behind and that this one has passed since.
+
+    RocksDB's own are opened with ``read_data``, where its code is installed.
+    """
+    checksums = conf.get(_CHECKSUMS, "false") == "true"
+    opens = read_data and not checksums and can_read()
+    for store in state.stores:
+        for version in sorted(store.files):
+            for file in store.files[version]:
+                if file.extension == "snapshot":
+                    yield from _against_deltas(seen, store, file, learned, checksums)
+                elif file.extension == "zip":
+                    told = list(_against_changelogs(seen, store, file)) if opens else []
+                    yield from told or _against_times(seen, store, file)
+
+
+def _against_deltas(
+    seen: Seen, store: Store, snapshot: StateFile, learned: Bytes, checksums: bool
+) -> Iterator[Finding]:
+    base: StateFile | None = None
+    deltas: list[StateFile] = []
+    for at in range(snapshot.version, 0, -1):
+        files = {file.extension: file for file in store.files.get(at, ())}
+        if at < snapshot.version and "snapshot" in files:
+            base = files["snapshot"]
+            break
+        if "delta" not in files:
+            return  # purged: there is nothing to compare with
+        deltas.append(files["delta"])
+    wanted = [snapshot, *deltas, *([base] if base else [])]
+    paths = [store.path(file) for file in wanted]
+    if not all(path in learned.digests for path in paths) or seen.size_of(paths) > _MOST:
+        return
+    data = {file: seen.data(store.path(file)) for file in wanted}
+    found = {file: each for file, each in data.items() if each is not None}
+    if len(found) != len(data):
+        return
+    try:
+        same = same_state(
+            found[snapshot],
+            (found[file] for file in reversed(deltas)),
+            found[base] if base else None,
+            row_checksums=checksums,
+        )
+    except (DamageError, NotDecodable):
+        return  # told by whoever reads each file
+    if not same:
+        since = f"{base.name} and the deltas after it" if base else "its deltas"
+        yield _disagrees(store, snapshot, since)
+
+
+def _disagrees(store: Store, snapshot: StateFile, since: str) -> Finding:
+    return damage(
+        Code.SNAPSHOT_DISAGREES,
+        store.path(snapshot),
+        f"{store.path(snapshot)} is not the state that {since} make: it is left from an "
+        "abandoned history, or one of them is not the right one. Spark prefers it and would not "
+        "notice",
+        _ADVICE,
+    )
+
+
+def _against_changelogs(seen: Seen, store: Store, snapshot: StateFile) -> Iterator[Finding]:
+    """A RocksDB snapshot whose rows are not those of an earlier one and the changes since."""
+    base: StateFile | None = None
+    changes: list[StateFile] = []
+    for at in range(snapshot.version, 0, -1):
+        files = store.files.get(at, ())
+        zips = [file for file in files if file.extension == "zip"]
+        if at < snapshot.version and zips:
+            base = zips[0]
+            break
+        logs = [file for file in files if file.extension == "changelog"]
+        if len(logs) != 1:
+            return  # purged, or nothing says which one counts
+        changes.append(logs[0])
+    here = store.folder.path
+
+    def data(name: str) -> bytes:
+        found = seen.data(f"{here}/{name}")
+        if found is None:
+            raise NotDecodable(f"{name} is not there")
+        return found
+
+    def rows(file: StateFile) -> dict[bytes, bytes]:
+        zipped = data(file.name)
+        if seen.size_of(f"{here}/{name}" for name in needed_ssts(zipped)) > _MOST:
+            raise NotDecodable("it is too large to compare")
+        return rows_in(zipped, data)
+
+    try:
+        if seen.size_of(map(store.path, changes)) > _MOST:
+            return
+        before = rows(base) if base else {}
+        after = with_changes(before, (data(file.name) for file in reversed(changes)))
+        same = after == rows(snapshot)
+    except (DamageError, NotDecodable):
+        return  # told by whoever reads each file
+    if not same:
+        since = f"{base.name} and the changelogs after it" if base else "its changelogs"
+        yield _disagrees(store, snapshot, since)
+
+
+def _against_times(seen: Seen, store: Store, snapshot: StateFile) -> Iterator[Finding]:
+    """A snapshot that is older than the batch whose changes lie beside it."""
+    change = next((f for f in store.files[snapshot.version] if f.extension == "changelog"), None)
+    planned = seen.entries.get(f"offsets/{snapshot.version - 1}")
+    if change is None or planned is None or snapshot.uid is not None:
+        return
+    made = seen.entries[store.path(snapshot)].modified
+    # a copied directory has both before its logs, or both after
+    if made < planned.modified <= seen.entries[store.path(change)].modified:
+        yield warning(
+            Code.SNAPSHOT_STALE,
+            store.path(snapshot),
+            f"{store.path(snapshot)} is older than the plan of its batch, and {change.name} is "
+            "not: it is left from an abandoned history. Spark prefers it and would not notice",
+            _ADVICE,
+        )

@@ -1,0 +1,287 @@
+"""Where each source stands, and whether its own log holds what the offsets rely on."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from seamark._common.json_documents import UNREADABLE
+from seamark._redaction import Redactor
+from seamark.capture.batches import position_in, possible_lines
+from seamark.checkpoint_dir.file_logs.compactions import entry_name, parse_names
+from seamark.checkpoint_dir.file_logs.source_log import is_file_log, log_problems
+from seamark.native.inspect.cached_listing import Seen, numbers_in
+from seamark.native.inspect.findings import Code, Finding, Severity, damage, shown
+from seamark.native.inspect.logs import Logs
+from seamark.spark.batch_log import NO_OFFSET, OffsetLogEntry, log_offset, readable_offset
+
+_LARGEST_READ: Final = 64 << 20
+_MOST_ENTRIES: Final = 10_000
+_STILL_READ: Final = 100
+_SHORTEST_LINE: Final = 20
+_MOST_LINES: Final = 16
+"""More sources than this are not told apart by their offsets."""
+_WITHOUT_END: Final = 1 << 63
+_SEVERITY: Final = {"source-log-disagrees": Severity.WARNING}
+_ADVICE: Final = (
+    "Put the entry back from a copy of the directory, or roll back to a batch before it."
+)
+
+
+@dataclass(frozen=True)
+class SourceSeen:
+    """One source of the query."""
+
+    name: str
+    kind: str
+    """``files``, or empty when the directory does not tell."""
+    folder: str | None
+    """Where a file source reads, as far as the paths in its log have it in common."""
+    offset: dict[str, str] = field(default_factory=dict)
+    """Where it stands after the newest planned batch; empty before its beginning."""
+
+
+def sources_of(seen: Seen, logs: Logs) -> list[SourceSeen]:
+    """Every line of the newest offsets, with what its own log tells about it."""
+    entry = logs.newest
+    if entry is None:
+        return []
+    files = file_logs(seen)
+    folders = {name: _input_folder(seen, name) for name in files}
+    possible = _lines_of(seen, entry, files)
+    found = []
+    for number, line in enumerate(entry.lines):
+        name = entry.names[number] if entry.names else str(number)
+        is_files = log_offset(line) is not None or (line == NO_OFFSET and name in folders)
+        own = [each for each, lines in possible.items() if line in lines and each in folders]
+        # equal lines may be of one source or of several
+        only = folders[own[0]] if len(own) == 1 else folders.get(name) if name in own else None
+        folder = only if is_files else None
+        offset = {shown(k): _hidden(k, v) for k, v in readable_offset(line).items()}
+        found.append(SourceSeen(shown(name), "files" if is_files else "", folder, offset))
+    return found
+
+
+def _hidden(name: str, value: str) -> str:
+    """A value as it may be shown: a source may keep anything in its offsets."""
+    return shown(value if value.isdigit() else Redactor({name: value})(value))
+
+
+def file_logs(seen: Seen) -> list[str]:
+    """The folders below ``sources/`` that are logs of file sources."""
+    found = []
+    for folder in sorted(seen.names("sources")):
+        newest = _newest_entry(seen, folder)
+        if newest is not None and is_file_log(_text(seen, newest) or ""):
+            found.append(folder)
+    return found
+
+
+def _newest_entry(seen: Seen, folder: str) -> str | None:
+    log = parse_names(_names(seen, folder))
+    if log.newest < 0:
+        return None
+    # a plain entry is small
+    newest = log.plain[-1] if log.plain else log.newest
+    return f"sources/{folder}/{entry_name(newest, newest in log.compacted)}"
+
+
+def _names(seen: Seen, folder: str) -> list[str]:
+    return [
+        name
+        for name in seen.names(f"sources/{folder}")
+        if f"sources/{folder}/{name}" in seen.entries and len(name) < 30
+    ]
+
+
+def _text(seen: Seen, path: str) -> str | None:
+    if path not in seen.entries or seen.entries[path].size > _LARGEST_READ:
+        return None
+    return seen.read_text(path)
+
+
+class _Line(msgspec.Struct):
+    path: str
+
+
+def _input_folder(seen: Seen, folder: str) -> str | None:
+    """The folder that the files of some entries have in common."""
+    log = parse_names(_names(seen, folder))
+    some = [*log.plain[:2], *log.plain[-2:]] or [log.newest]
+    paths: list[str] = []
+    for number in some:
+        path = f"sources/{folder}/{entry_name(number, number in log.compacted)}"
+        for line in (_text(seen, path) or "").split("\n")[1:100]:
+            try:
+                paths.append(msgspec.json.decode(line, type=_Line).path)
+            except UNREADABLE:
+                continue
+    parents = sorted({os.path.dirname(path) for path in paths})
+    if not parents:
+        return None
+    common = []
+    for first, last in zip(parents[0].split("/"), parents[-1].split("/"), strict=False):
+        if first != last:
+            break
+        common.append(first)
+    return shown("/".join(common)) or None
+
+
+# which line is whose
+
+
+def positions(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> dict[str, int]:
+    """Folder of a file source → the entry that a batch has read, be it in its log or not."""
+    found: dict[str, int] = {}
+    for folder, lines in _lines_of(seen, entry, files).items():
+        known = [at for line in lines if (at := position_in(line)) is not None]
+        if known:
+            found[folder] = max(known)
+    return found
+
+
+def _lines_of(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> dict[str, set[str]]:
+    """Folder of a source → the lines of the offset log that can be its own."""
+    if entry.names:
+        return {name: {line} for name, line in zip(entry.names, entry.lines, strict=True)}
+    newest: dict[int, int | None] = {}
+    for number in numbers_in(seen.names("sources")):
+        folder = str(number)
+        is_log = folder in files or _is_broken_log(seen, folder)
+        if number < len(entry.lines):
+            newest[number] = parse_names(_names(seen, folder)).newest if is_log else None
+    possible = possible_lines(entry.lines, newest)
+    # when none fits, a log is too short: one of them if that explains it, or else any
+    logs = [number for number, last in newest.items() if last is not None]
+    for longer in (*([number] for number in logs), logs):
+        possible = possible or possible_lines(
+            entry.lines, newest | dict.fromkeys(longer, _WITHOUT_END)
+        )
+    return {str(number): lines for number, lines in possible.items() if number in newest}
+
+
+def _is_broken_log(seen: Seen, folder: str) -> bool:
+    """Whether a folder holds entries without a byte, as other sources do not leave them."""
+    names = [name for name in _names(seen, folder) if parse_names([name]).newest >= 0]
+    return any(not seen.is_there(f"sources/{folder}/{name}") for name in names)
+
+
+# what is wrong
+
+
+def source_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
+    """Everything about the sources' own logs that a restart would trip over."""
+    entry = logs.newest
+    if entry is None:
+        return
+    files = file_logs(seen)
+    found = [*_missing(seen, logs, entry, files), *_log_problems(seen, entry, files)]
+    yield from found
+    if not found and not _fits(seen, entry, files):
+        yield _damaged(
+            Code.SOURCE_LOG_MISSING,
+            "sources",
+            f"the logs of the sources do not fit the offsets of batch {max(logs.entries)}: one of "
+            "them is not there, or cannot be read",
+            "an error about a source's log",
+        )
+
+
+def _fits(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> bool:
+    """Whether every line of the offsets can be of a source whose log is there."""
+    has_logs = any(log_offset(line) is not None for line in entry.lines)
+    few = len(entry.lines) <= _MOST_LINES
+    return not has_logs or not few or bool(_lines_of(seen, entry, files))
+
+
+def _log_problems(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> Iterator[Finding]:
+    for folder in sorted(seen.names("sources")):
+        here = f"sources/{folder}"
+        names = _names(seen, folder)
+        empty = [
+            n for n in names if parse_names([n]).newest >= 0 and not seen.is_there(f"{here}/{n}")
+        ]
+        for name in empty:
+            what = f"entry {name} of source {folder}'s log is empty"
+            yield _damaged(Code.SOURCE_LOG_DAMAGED, f"{here}/{name}", what, _stops(here, name))
+        if folder in files or (empty and _looks_like_files(entry, folder)):
+            yield from _log_findings(seen, folder, [n for n in names if n not in empty], empty)
+
+
+def _stops(here: str, name: str) -> str:
+    return f"an error about the source's log entry {here}/{name}"
+
+
+def _damaged(code: Code, path: str, what: str, stops: str | None) -> Finding:
+    return damage(code, path, what, _ADVICE, stops)
+
+
+def _looks_like_files(entry: OffsetLogEntry, folder: str) -> bool:
+    lines = dict(zip(entry.names or map(str, range(len(entry.lines))), entry.lines, strict=False))
+    return log_offset(lines.get(folder, "")) is not None
+
+
+def _missing(seen: Seen, logs: Logs, entry: OffsetLogEntry, files: list[str]) -> Iterator[Finding]:
+    """Entries that the offsets name and the log has not reached, or a log that is not there."""
+    wanted = [at for line in entry.lines if (at := log_offset(line)) is not None and at >= 0]
+    if not wanted:
+        return
+    batch = max(logs.entries)
+    if not files and not any(_names(seen, folder) for folder in seen.names("sources")):
+        what = f"batch {batch} stands at entry {max(wanted)} of a source's log, and there is none"
+        error = f'"batch {max(wanted)} doesn\'t exist"'
+        yield _damaged(Code.SOURCE_LOG_MISSING, "sources", what, error)
+        return
+    for folder, at in positions(seen, entry, files).items():
+        newest = parse_names(_names(seen, folder)).newest
+        if at > newest:
+            path = f"sources/{folder}/{newest + 1}"
+            what = (
+                f"batch {batch} stands at entry {at} of source {folder}'s log, which ends at "
+                f"{newest}"
+            )
+            error = f'"batch {at} doesn\'t exist"'
+            yield _damaged(Code.SOURCE_LOG_MISSING, path, what, error)
+
+
+def _log_findings(seen: Seen, folder: str, names: list[str], known: list[str]) -> Iterator[Finding]:
+    here = f"sources/{folder}"
+    log = parse_names(names)
+    base = log.compacted[-1] if log.compacted else -1
+    after = [at for at in log.plain if at > base]
+    if log.newest - base - len(after) > _MOST_ENTRIES:
+        what = f"entries between {base + 1} and {log.newest} of source {folder}'s log are missing"
+        yield _damaged(Code.SOURCE_LOG_GAP, f"{here}/{base + 1}", what, _stops(here, str(base + 1)))
+        return
+    for at in log.compacted:
+        path = f"{here}/{entry_name(at, True)}"
+        size = seen.entries[path].size
+        if size < _SHORTEST_LINE * (at + 1):
+            what = f"{path} is too short to list what {at + 1} entries have read"
+            yield _damaged(Code.SOURCE_LOG_DAMAGED, path, what, _stops(here, str(at)))
+            return
+        if size > _LARGEST_READ:
+            return
+    newest = [entry_name(at, False) for at in after] + [entry_name(base, True)] * (base >= 0)
+    # what is older than the newest compactions is read by nobody any more
+    recent = [entry_name(at, False) for at in log.plain if at > base - _STILL_READ]
+    recent += [entry_name(at, True) for at in log.compacted[-3:]]
+    seen.fetch(f"{here}/{name}" for name in recent)
+
+    def read(name: str) -> str:
+        text = seen.read_text(f"{here}/{name}")
+        return text if text is not None else ""
+
+    for problem in log_problems(recent, read):
+        if problem.name in known:
+            continue  # told already: it is empty
+        path = f"{here}/{problem.name}"
+        severity = _SEVERITY.get(problem.code, Severity.DAMAGE)
+        needed = problem.name in newest or path not in seen.entries
+        stops = _stops(here, problem.name) if severity == Severity.DAMAGE and needed else None
+        what = f"source {folder}: {problem.what}"
+        yield Finding(Code(problem.code), severity, path, what, _ADVICE, stops)

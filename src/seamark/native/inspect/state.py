@@ -1,0 +1,338 @@
+"""The state stores by their names and sizes: what the newest batch needs and what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from seamark.checkpoint_dir.closures import pinned_partitions, stores_of
+from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
+from seamark.checkpoint_dir.state_files import StateFile, closure, parse_state_file
+from seamark.errors import DamageError
+from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.findings import (
+    Code,
+    Finding,
+    Severity,
+    damage,
+    numbers_text,
+    warning,
+)
+from seamark.native.inspect.logs import Logs
+from seamark.native.inspect.zips import zip_findings
+
+CANNOT_LOAD: Final = "CANNOT_LOAD_STATE_STORE"
+
+_LONGEST_HOLE: Final = 1000
+_MOST_OPERATORS: Final = 1000
+
+
+@dataclass(frozen=True)
+class Store:
+    """One state store: the files of one partition of one operator."""
+
+    operator: StatefulOperator
+    folder: StoreFolder
+    files: Mapping[int, list[StateFile]]
+    """Version → its files that count: not empty, and named by the commit log in format 2."""
+    empty: Mapping[int, list[StateFile]]
+    """The same for those without a byte."""
+    ids: Mapping[int, str] | None
+
+    def path(self, file: StateFile) -> str:
+        """Where a file is."""
+        return f"{self.folder.path}/{file.name}"
+
+    @property
+    def newest(self) -> int:
+        """The highest version that there is anything of."""
+        return max((*self.files, *self.empty), default=0)
+
+    def loadable(self) -> set[int]:
+        """The versions that can be loaded, as far as names tell."""
+        found = {0}
+        for version in sorted(self.files):
+            files = self.files[version]
+            if any(file.is_snapshot for file in files) or version - 1 in found:
+                found.add(version)
+        return found
+
+
+@dataclass(frozen=True)
+class State:
+    """All stores, and what a restart would load."""
+
+    stores: list[Store]
+    needed: dict[str, tuple[str, ...]]
+    """A store's folder → the files that a restart loads; absent for one that cannot be loaded."""
+    findings: list[Finding]
+    is_understood: bool
+    """Whether every operator is there and known well enough to store its state."""
+
+
+def state_of(seen: Seen, logs: Logs) -> State:
+    """Every store at the version that a restart needs."""
+    version = logs.restart
+    stores = list(_stores(seen, logs))
+    needed: dict[str, tuple[str, ...]] = {}
+    findings: list[Finding] = []
+    if version > 0:
+        seen.fetch(_snapshots(stores, version))
+        lost: list[Store] = []
+        gone: list[Store] = []
+        for store in stores:
+            own, missing = _store_findings(seen, store, version)
+            findings += own
+            paths = None if missing is not None else _closure(seen, store, version)
+            if paths is not None:
+                needed[store.folder.path] = paths
+            if missing is not None and missing not in store.empty:
+                unwritten = missing == version == store.newest + 1
+                if not store.newest and version > 1:
+                    gone.append(store)
+                elif (
+                    unwritten
+                    and logs.committed == version - 1
+                    and not _was_there(seen, store, version)
+                ):
+                    lost.append(store)
+                else:
+                    findings.append(_missing(store, missing, version))
+        findings += _not_consumed(lost, stores, version - 1)
+        findings += _gone(gone, stores)
+    lost_operators = list(_operators_lost(seen, logs))
+    findings += lost_operators
+    planned = max(-1 if each is None else each for each in (logs.planned, logs.committed))
+    findings += _holes(stores, set(logs.commits), version)
+    findings += _newer(stores, planned, logs.checkpoint_format)
+    understood = all(map(seen.is_understood, seen.operator_numbers()))
+    return State(stores, needed, findings, understood and not lost_operators)
+
+
+def _stores(seen: Seen, logs: Logs) -> Iterator[Store]:
+    pinned = pinned_partitions(seen, logs.restart - 1)
+    for operator, folder in stores_of(seen, logs.ids.get(logs.restart), pinned):
+        ids = _ids(logs, operator, folder) if logs.checkpoint_format == 2 else None
+        files: dict[int, list[StateFile]] = {}
+        empty: dict[int, list[StateFile]] = {}
+        for name in seen.names(folder.path):
+            path = f"{folder.path}/{name}"
+            file = parse_state_file(name) if len(name) < 200 and path in seen.entries else None
+            if (
+                file is None
+                or file.name != name
+                or (ids is not None and file.uid != ids.get(file.version, file.uid))
+            ):
+                continue
+            into = files if seen.is_there(path) else empty
+            into.setdefault(file.version, []).append(file)
+        yield Store(operator, folder, files, empty, ids)
+
+
+def _ids(logs: Logs, operator: StatefulOperator, folder: StoreFolder) -> dict[int, str]:
+    """State version → the id that the commit log gives this store's file."""
+    at = operator.stores.index(folder.store)
+    found = {}
+    for version, each in logs.ids.items():
+        parts = each.get(operator.number, [])
+        if folder.partition < len(parts) and at < len(parts[folder.partition]):
+            found[version] = parts[folder.partition][at]
+    return found
+
+
+def _snapshots(stores: list[Store], version: int) -> Iterator[str]:
+    """The RocksDB snapshots that a restart would begin with."""
+    for store in stores:
+        for at in range(version, max(version - 1000, 0), -1):
+            zips = [file for file in store.files.get(at, ()) if file.extension == "zip"]
+            if zips or at not in store.files:
+                yield from map(store.path, zips)
+                break
+
+
+def _closure(seen: Seen, store: Store, version: int) -> tuple[str, ...] | None:
+    here = store.folder.path
+    empty = {file.name for files in store.empty.values() for file in files}
+    try:
+        names = closure(
+            seen.names_in(here) - empty,
+            version,
+            lambda name: seen.read(f"{here}/{name}"),
+            store.ids,
+        )
+    except (DamageError, FileNotFoundError):
+        return None
+    return tuple(f"{here}/{name}" for name in names)
+
+
+def _store_findings(seen: Seen, store: Store, version: int) -> tuple[list[Finding], int | None]:
+    """What is wrong from a version back to its snapshot, and the version that has no file."""
+    findings = [
+        damage(
+            Code.STATE_EMPTY,
+            store.path(file),
+            f"{_named(store)}: version {number} is an empty file",
+            "The state of that batch is lost here; roll back to an earlier batch.",
+            CANNOT_LOAD if _is_reached(store, number, version) else None,
+        )
+        for number, files in store.empty.items()
+        for file in files
+    ]
+    for at in range(version, 0, -1):
+        files = store.files.get(at)
+        if not files:
+            return findings, at
+        zips = [file for file in files if file.extension == "zip"]
+        for file in zips:
+            findings += zip_findings(seen, store.folder, store.path(file), _named(store))
+        if any(file.is_snapshot for file in files):
+            break
+    return findings, None
+
+
+def _is_reached(store: Store, number: int, version: int) -> bool:
+    """Whether loading ``version`` comes to version ``number``."""
+    if number > version or any(file.is_snapshot for file in store.files.get(number, ())):
+        return False
+    return all(
+        not any(file.is_snapshot for file in store.files.get(at, ()))
+        for at in range(number + 1, min(version, number + 1000) + 1)
+    )
+
+
+def _named(store: Store) -> str:
+    name = "" if store.folder.store == "default" else f" ({store.folder.store})"
+    return f"operator {store.folder.operator}, partition {store.folder.partition}{name}"
+
+
+def _was_there(seen: Seen, store: Store, version: int) -> bool:
+    """Whether Hadoop's checksum of a file tells that it was written once."""
+    start = (f".{version}.", f".{version}_")
+    return any(
+        name.startswith(start) and name.endswith(".crc") and not name.endswith(".tmp.crc")
+        for name in seen.names(store.folder.path)
+    )
+
+
+def _gone(gone: list[Store], stores: list[Store]) -> Iterator[Finding]:
+    """Stores that nothing is left of, told once for each operator."""
+    for number in sorted({store.folder.operator for store in gone}):
+        own = [store for store in gone if store.folder.operator == number]
+        which = sorted({store.folder.partition for store in own})
+        count = len({s.folder.partition for s in stores if s.folder.operator == number})
+        yield damage(
+            Code.STATE_MISSING,
+            own[0].folder.path,
+            f"operator {number}: of partition {numbers_text(which)} there is nothing at all, and "
+            f"it has {count}",
+            stops=CANNOT_LOAD,
+        )
+
+
+def _operators_lost(seen: Seen, logs: Logs) -> Iterator[Finding]:
+    """Operators without a folder: Spark numbers them without a gap, and format 2 names them."""
+    there = seen.operator_numbers()
+    named = set(logs.ids.get(logs.restart, ()))
+    counted = range(min(max(there, default=-1), _MOST_OPERATORS))
+    for number in sorted(named.union(counted).difference(there)):
+        yield damage(
+            Code.STATE_MISSING,
+            f"state/{number}",
+            f"the state of operator {number} is not there as a whole",
+            "Restore a snapshot of the directory.",
+            CANNOT_LOAD,
+        )
+
+
+def _extension(store: Store) -> str:
+    """How the files of a store end that every batch writes."""
+    kinds = {file.extension for files in store.files.values() for file in files}
+    return next((kind for kind in ("changelog", "zip") if kind in kinds), "delta")
+
+
+def _missing(store: Store, missing: int, version: int) -> Finding:
+    builds = "" if missing == version else f", which version {version} builds on"
+    return damage(
+        Code.STATE_MISSING,
+        f"{store.folder.path}/{missing}.{_extension(store)}",
+        f"{_named(store)}: version {missing} is not there{builds}",
+        stops=CANNOT_LOAD,
+    )
+
+
+def _holes(stores: list[Store], committed: set[int], version: int) -> Iterator[Finding]:
+    """Versions that are not there between others, of batches that the logs still have.
+
+    Those that a restart needs are told already. Spark removes the oldest files first.
+    """
+    for store in stores:
+        needed = _back_to_snapshot(store, version)
+        there = sorted({*store.files, *store.empty})
+        for before, after in pairwise(there):
+            for missing in range(before + 1, min(after, before + _LONGEST_HOLE)):
+                if missing - 1 in committed and missing < needed:
+                    yield warning(
+                        Code.STATE_MISSING,
+                        f"{store.folder.path}/{missing}.{_extension(store)}",
+                        f"{_named(store)}: version {missing} is not there, between others that are",
+                        "A restart does not need it; rolling back to the batches around it may "
+                        "not be possible.",
+                    )
+
+
+def _back_to_snapshot(store: Store, version: int) -> int:
+    """The oldest version that loading ``version`` comes to."""
+    at = version
+    while at > 0 and at in store.files:
+        if any(file.is_snapshot for file in store.files[at]):
+            break
+        at -= 1
+    return at
+
+
+def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterator[Finding]:
+    for number in sorted({store.folder.operator for store in lost}):
+        which = sorted({s.folder.partition for s in lost if s.folder.operator == number})
+        count = len({s.folder.partition for s in stores if s.folder.operator == number})
+        told = "no partition has" if len(which) == count else f"{len(which)} of {count} lack"
+        first = next(s for s in lost if s.folder.operator == number)
+        yield damage(
+            Code.BATCH_NOT_CONSUMED,
+            f"{first.folder.path}/{batch + 1}.{_extension(first)}",
+            f"batch {batch} was committed and {told} its state (operator {number}, version "
+            f"{batch + 1}, partition {numbers_text(which)}): it was not consumed as a whole, by "
+            "limit or show in foreachBatch, or its files are lost",
+            stops=CANNOT_LOAD,
+        )
+
+
+def _newer(stores: list[Store], planned: int, checkpoint_format: int) -> Iterator[Finding]:
+    """State of batches that were never planned, as a rollback by hand leaves it behind."""
+    found: dict[tuple[int, Severity], list[tuple[int, str]]] = {}
+    for store in stores:
+        for version, files in store.files.items():
+            if version <= planned + 1:
+                continue
+            for file in files:
+                severity = Severity.DAMAGE if file.is_snapshot else Severity.WARNING
+                severity = Severity.INFO if checkpoint_format == 2 else severity
+                key = store.folder.operator, severity
+                found.setdefault(key, []).append((version, store.path(file)))
+    for (operator, severity), files_found in sorted(found.items()):
+        files_found.sort()
+        versions = sorted({version for version, _ in files_found})
+        what = "snapshot" if severity == Severity.DAMAGE else "file"
+        yield Finding(
+            Code.STATE_NEWER_THAN_LOG,
+            severity,
+            files_found[0][1],
+            f"operator {operator}: {len(files_found)} {what}{'s' * (len(files_found) != 1)} of "
+            f"version {numbers_text(versions)}, and the newest planned batch is {planned}: left "
+            "by an abandoned history"
+            + ("" if severity == Severity.INFO else ", Spark would take them for its own"),
+            "Nothing: format 2 tells them apart."
+            if severity == Severity.INFO
+            else f"Move them away: seamark spark rollback PATH --to-batch {max(planned, 0)}",
+        )

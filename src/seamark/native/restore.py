@@ -1,0 +1,199 @@
+"""From a checkpoint of a store to a directory that stock Spark goes on from."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from seamark._common.os_errors import telling
+from seamark.capture.chain import Chain, chain_of
+from seamark.capture.file_list import needed_files
+from seamark.capture.placement import states_beside
+from seamark.capture.readers import Contents
+from seamark.capture.restore import Restored, install_plan, restore
+from seamark.checkpoint_dir.file_logs.source_log import moved
+from seamark.checkpoint_dir.places.directory import Directory
+from seamark.checkpoint_dir.places.durable import sync_above, sync_tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
+from seamark.manifest import CheckpointManifest
+from seamark.native.snapshot.manifests import planned
+from seamark.store import CheckpointStore
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How the restored directory is to differ from the one that was stored."""
+
+    new_query_id: bool = False
+    """Sinks that remember batches by query id take them for new ones."""
+    moved_inputs: Mapping[str, str] = field(default_factory=dict)
+    """Old → new beginning of the paths that file sources have noted."""
+    without_plan: bool = False
+    """Leave out the batch that was planned, so that Spark plans it anew."""
+
+
+@dataclass(frozen=True)
+class RestoredDirectory:
+    """What was written."""
+
+    checkpoint_id: int
+    batch: int
+    files: int
+    size: int
+    replays: int | None
+    """The batch that runs again on the rows that it was planned for."""
+
+
+def restore_directory(
+    store: CheckpointStore,
+    checkpoint_id: int,
+    target: Directory,
+    wishes: Wishes | None = None,
+    advance: Advance | None = None,
+) -> RestoredDirectory:
+    """Write a directory as it was after the checkpoint's batch; it must be empty or not there.
+
+    Every file is verified by its SHA-256 on the way. On a local disk the directory appears whole
+    or not at all; elsewhere the files come in an order in which Spark refuses a part of them.
+    """
+    manifest = store.load_by_id(checkpoint_id)
+    if manifest is None:
+        raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
+    require_empty(target)
+    is_local = isinstance(target, LocalDirectory)
+    near = os.path.dirname(target.url) if isinstance(target, LocalDirectory) else None
+    with telling("making a folder in", near or tempfile.gettempdir()):
+        if near:
+            os.makedirs(near, exist_ok=True)
+        scratch = tempfile.mkdtemp(prefix=".seamark-restore-", dir=near)
+    try:
+        copy = WorkingCopy(f"{scratch}/directory", uri=target.uri)
+        written = _restored(store, manifest, copy, advance)
+        replays = _adapted(copy, manifest, wishes or Wishes())
+        if is_local:
+            _show(copy, target.url)
+        else:
+            _upload(copy, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return RestoredDirectory(
+        checkpoint_id, manifest.wal_position, written.files, written.size, replays
+    )
+
+
+def require_empty(target: Directory) -> None:
+    """:class:`RefusedError` when there is anything in a directory."""
+    try:
+        found = target.listing()
+    except CheckpointNotFoundError:
+        return
+    if found:
+        raise RefusedError(
+            "the directory to restore into is not empty",
+            where=f"{target.url} has {len(found)} files, {min(found)} among them",
+            hint="Leftovers of another history make Spark give wrong results without an error. "
+            "Choose another place.",
+        )
+
+
+def _restored(
+    store: CheckpointStore, manifest: CheckpointManifest, copy: WorkingCopy, advance: Advance | None
+) -> Restored:
+    chain = Chain(chain_of(store, manifest))
+    states = states_beside(store)
+    needed = needed_files(store, states, chain.manifests)
+
+    def told(files: Iterable[Contents]) -> Iterable[Contents]:
+        for contents in files:
+            if advance is not None:
+                advance(sum(map(len, contents.values())))
+            yield contents
+
+    written = restore(copy, told(chain.read(store, states)), chain.batch, needed)
+    if copy.read_text("metadata") is None:
+        raise DamageError(
+            f"checkpoint {manifest.checkpoint_id} holds no directory of Spark", where=store.url
+        )
+    return written
+
+
+def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: Wishes) -> int | None:
+    """Make the copy what was wished; the batch that is replayed first, if any."""
+    plan = planned(manifest)
+    if wishes.without_plan and plan is not None:
+        if not copy.batches("commits"):
+            raise RefusedError(
+                f"batch {manifest.wal_position} was done only because the next one was planned, so "
+                "that cannot be left out",
+                where=f"checkpoint {manifest.checkpoint_id}",
+                hint="The directory has no commit log, as those of Spark 2.1.",
+            )
+        plan = None
+    if plan is not None:
+        install_plan(copy, manifest.wal_position + 1, plan)
+    if wishes.moved_inputs:
+        for path in copy.source_entries():
+            text = copy.read_text(path) or ""
+            if (there := moved(text, wishes.moved_inputs)) != text:
+                copy.write(path, there.encode())
+    if wishes.new_query_id:
+        copy.write("metadata", new_metadata())
+    return manifest.wal_position + 1 if plan is not None else None
+
+
+def new_metadata() -> bytes:
+    """The metadata file of a query that nobody has met before."""
+    return json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode()
+
+
+def _show(copy: WorkingCopy, target: str) -> None:
+    """Put the finished directory into its place, in one step where that can be.
+
+    A link is followed. What cannot be replaced, as a folder that a disk is mounted on, is filled.
+    """
+    place = os.path.realpath(target)
+    with telling("putting the directory to", target):
+        sync_tree(copy.root)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        try:
+            os.rename(copy.root, place)  # an empty folder is replaced
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EBUSY):
+                raise
+            _upload(copy, LocalDirectory(place))
+        sync_above(place)
+
+
+def _upload(copy: WorkingCopy, target: Directory) -> None:
+    """Logs before state and the metadata last: without them Spark takes a part for a new start."""
+    order = ("offsets/", "commits/", "sources/", "state/")
+
+    def rank(path: str) -> tuple[int, str]:
+        if path == "metadata":
+            return len(order) + 1, path
+        return next((n for n, top in enumerate(order) if path.startswith(top)), len(order)), path
+
+    def write(path: str) -> None:
+        target.write(path, copy.read(path))
+
+    paths = sorted(copy.files_below("."), key=rank)
+    state = [path for path in paths if path.startswith("state/")]
+    first = paths.index(state[0]) if state else len(paths)
+    for path in paths[:first]:
+        write(path)
+    with ThreadPoolExecutor(8, "seamark-restore") as pool:
+        for _ in pool.map(write, state):
+            pass
+    for path in paths[first + len(state) :]:
+        write(path)

@@ -1,0 +1,1 @@
+"""Rolling a directory back to an earlier batch."""

@@ -1,0 +1,125 @@
+"""Where an earlier batch can be had from: the directory itself, or a store that has it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import DamageError, RefusedError, SeamarkError
+from seamark.manifest import CheckpointManifest
+from seamark.native.restore import Wishes, restore_directory
+from seamark.native.rewind.barrier import found_barrier, query_before
+from seamark.native.rewind.histories import SharedHistory, query_of, shared_history
+from seamark.native.rewind.rewind import (
+    RewindPlan,
+    SinkPlan,
+    batches_to_try,
+    plan_rewind,
+    possible_batches,
+)
+from seamark.store import CheckpointStore
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a directory is to be taken back to, and with what."""
+
+    to_batch: int
+    metadata: bytes | None = None
+    """The file of a new query id."""
+    sink: SinkPlan | None = None
+
+
+@contextmanager
+def planned_rewind(
+    tree: Tree, wanted: Wanted, store: CheckpointStore | None
+) -> Iterator[RewindPlan]:
+    """The plan for a batch that the directory has, or else a checkpoint of ``store``.
+
+    :class:`RefusedError`, with the batches that can be had, when neither has it as a whole, and
+    when nothing proves that the checkpoint is of the directory's own history. Files of a checkpoint
+    are restored, and verified, for as long as the context lasts.
+    """
+    begun = found_barrier(tree)
+    chosen: CheckpointManifest | None = None
+    if begun is None or begun.checkpoint_id is None or begun.to_batch != wanted.to_batch:
+        try:
+            plan = plan_rewind(tree, wanted.to_batch, metadata=wanted.metadata, sink=wanted.sink)
+        except (DamageError, RefusedError, FileNotFoundError) as error:
+            shared = shared_history(tree, store) if store is not None else None
+            chosen = shared.proven.get(wanted.to_batch) if shared is not None else None
+            if chosen is None:
+                raise _not_there(error, tree, store, shared, wanted.to_batch) from None
+        else:
+            yield plan
+            return
+    elif store is not None:
+        # what was begun with a checkpoint is finished with it: the directory proves nothing now
+        chosen = store.load_by_id(begun.checkpoint_id)
+    if chosen is None or store is None or query_of(chosen) != query_before(tree):
+        raise RefusedError(
+            f"the rollback to batch {wanted.to_batch} was begun with a checkpoint that is not here",
+            where=tree.directory.url,
+            hint="Give the same --store as before.",
+        )
+    scratch = tempfile.mkdtemp(prefix="seamark-rollback-")
+    try:
+        place = LocalDirectory(f"{scratch}/directory")
+        restore_directory(store, chosen.checkpoint_id, place, Wishes(without_plan=True))
+        WorkingCopy(place.url, uri=tree.uri).rewrite_root()
+        yield plan_rewind(
+            tree,
+            wanted.to_batch,
+            restored=Tree.of(place),
+            checkpoint_id=chosen.checkpoint_id,
+            metadata=wanted.metadata,
+            sink=wanted.sink,
+        )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _not_there(
+    error: Exception,
+    tree: Tree,
+    store: CheckpointStore | None,
+    shared: SharedHistory | None,
+    batch: int,
+) -> SeamarkError:
+    what = error.what if isinstance(error, SeamarkError) else f"{error} vanished"
+    here = possible_batches(tree)
+    held = sorted(shared.proven.keys() - set(here)) if shared is not None else []
+    if shared is not None and batch in shared.doubts:
+        what = f"{what}; {shared.doubts[batch]}"
+    choices = [f"batch {ranges(here)} of the directory"] if here else []
+    choices += [f"batch {ranges(held)} of {store.url}"] if held and store is not None else []
+    told = "It can be taken back to " + ", or to ".join(choices) if choices else "There is none"
+    tried = batches_to_try(tree)
+    if len(tried) < len(tree.batches("commits")):
+        told += f" (batches before {tried[0]} were not tried: the directory has too many files)"
+    return RefusedError(
+        f"batch {batch} is not there as a whole (any more), so it cannot be gone back to",
+        where=f"{tree.directory.url}: {what}",
+        hint=f"{told}.",
+    )
+
+
+def ranges(numbers: list[int]) -> str:
+    """Numbers in words.
+
+    >>> ranges([1, 2, 3, 7])
+    '1 to 3, 7'
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in parts)

@@ -1,0 +1,1 @@
+"""Storing a directory as a checkpoint."""

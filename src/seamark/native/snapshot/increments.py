@@ -1,0 +1,84 @@
+"""What the chain of a store's checkpoints holds already, and whether a new one may build on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from seamark.capture.batches import BatchAt
+from seamark.capture.chain import chain_of
+from seamark.capture.file_list import file_list_in, logs_of
+from seamark.capture.placement import states_beside
+from seamark.errors import CheckpointNotFoundError, DamageError
+from seamark.manifest import CheckpointManifest
+from seamark.native.snapshot.manifests import planned
+from seamark.store import CheckpointStore
+from seamark.store.validator import Kind
+
+
+@dataclass(frozen=True)
+class Held:
+    """Files that need not be taken again."""
+
+    manifest: CheckpointManifest | None
+    """The checkpoint to build on; None for a full one."""
+    chain: tuple[CheckpointManifest, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    """Path → version of the file, as its place tells it."""
+    is_same_batch: bool = False
+    """Whether it is this very batch, with all that is known about it."""
+
+
+def nothing_held() -> Held:
+    """A full checkpoint is to be made."""
+    return Held(None)
+
+
+def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Held:
+    """What the newest checkpoint and its chain hold, when it is an earlier batch of one history.
+
+    Offsets carry the time at which a batch was planned, and a commit the ids of its state; a batch
+    that was run again after a rollback is told apart by them from the one that was stored. Nothing
+    is built on what is damaged: state must be there and have its size, and with ``verify`` every
+    byte of it is read.
+    """
+    try:
+        newest = store.load_latest()
+        if newest is None or "native" not in newest.extra or newest.wal_position > at.batch:
+            return nothing_held()
+        chain = chain_of(store, newest)
+        if not _is_whole(store, chain, verify=verify):
+            return nothing_held()
+        states = states_beside(store)
+        versions: dict[str, str] = {}
+        logs: dict[str, bytes] = {}
+        for manifest in chain:
+            own = logs_of(store, states, manifest)
+            listed = file_list_in(own)
+            if own and listed is None:
+                return nothing_held()
+            versions |= listed.taken if listed is not None else {}
+            logs |= own
+        plan = planned(newest)
+    except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
+        return nothing_held()
+    if not _is_of_one_history(newest.wal_position, logs, at):
+        return nothing_held()
+    is_same = newest.wal_position == at.batch and at.plan in (None, plan)
+    return Held(newest, tuple(chain), versions, is_same)
+
+
+def _is_whole(store: CheckpointStore, chain: list[CheckpointManifest], *, verify: bool) -> bool:
+    if verify:
+        return store.validate_checkpoint(chain[-1].checkpoint_id).valid
+    examined = (store.examine(manifest.checkpoint_id, read_data=False) for manifest in chain)
+    return all(one.kind is Kind.CHECKPOINT for one in examined)
+
+
+def _is_of_one_history(batch: int, logs: dict[str, bytes], at: BatchAt) -> bool:
+    """Whether the directory's own record of a stored batch is the one that was stored."""
+    for path in ("metadata", f"offsets/{batch}", f"commits/{batch}"):
+        here = at.read_log(path)
+        is_optional = path.startswith("commits/")  # Spark 2.1 has no commit log
+        if here != logs.get(path) or (here is None and not is_optional):
+            return False
+    return True

@@ -1,0 +1,257 @@
+"""Taking a checkpoint directory, running or stopped, into a store.
+
+A running query adds files and its maintenance removes them at any time. Files that are there never
+change, so what is read is either a whole batch or a hole, and a hole is never stored: the directory
+is listed again and the newest batch taken instead.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from seamark._common.logs import logger_named
+from seamark.capture.batches import (
+    SWITCH_OFF,
+    BatchAt,
+    SkippedBatch,
+    batch_at,
+    newest_done,
+    read_query_id,
+)
+from seamark.capture.placement import Sizes, drop_unreferenced, place, states_beside
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.state_files import MissingVersion
+from seamark.errors import DamageError, RefusedError, SeamarkError
+from seamark.manifest import CheckpointManifest
+from seamark.native.overlap_check import require_apart
+from seamark.native.snapshot.increments import Held, held_by, nothing_held
+from seamark.native.snapshot.manifests import native_manifest
+from seamark.native.snapshot.reader import read_new
+from seamark.store import CheckpointStore
+
+log = logger_named("seamark.spark")
+
+LONGEST_CHAIN: Final = 10
+_TRIES: Final = 10
+_PAUSE: Final = 0.05
+
+Advance = Callable[[int], None]
+"""Told how many more bytes are done."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint that was taken of a directory, or that was there already."""
+
+    checkpoint_id: int
+    batch: int
+    is_new: bool
+    is_full: bool
+    files: int
+    """How many it holds itself."""
+    size: int
+    """Bytes as stored."""
+    in_flight: bool
+    """Whether the next batch was planned, so that it is replayed first after a restore."""
+    seconds: float
+    tries: int
+
+
+def pipeline_name(query_id: str) -> str:
+    """The name under which a query owns its store."""
+    return f"spark-{query_id}"
+
+
+def take_snapshot(
+    directory: Directory,
+    store: CheckpointStore,
+    *,
+    batch: int | None = None,
+    full: bool = False,
+    keep: int | None = None,
+    longest_chain: int = LONGEST_CHAIN,
+    sizes: Sizes | None = None,
+    verify_parent: bool = False,
+    advance: Advance | None = None,
+) -> Snapshot:
+    """Save the newest committed batch, or ``batch``, as a checkpoint; claims the store to save it.
+
+    Incremental when the store's newest checkpoint is an earlier batch of the same history and
+    whole: its state is there and has its size, and with ``verify_parent`` every byte is read.
+    :class:`RefusedError` when the batch asked for is not there as a whole,
+    :class:`DamageError` when the newest one is not and the query does not run on.
+    """
+    require_apart(directory.url, store.url)
+    tree = Tree.of(directory)
+    query = pipeline_name(read_query_id(tree))
+    _require_owned(store, query)
+    taking = _Taking(
+        store,
+        query,
+        full=full,
+        sizes=sizes or Sizes(),
+        longest_chain=longest_chain,
+        verify_parent=verify_parent,
+        advance=advance,
+    )
+    seen: Tree | None = None
+    for tries in range(1, _TRIES + 1):
+        try:
+            chosen = newest_done(tree) if batch is None else _require_committed(tree, batch)
+            snapshot = taking.run(tree, chosen, tries)
+        except (MissingVersion, FileNotFoundError, _Changed) as error:
+            stands_still = seen is not None and seen.entries == tree.entries
+            if tries == _TRIES or (stands_still and not isinstance(error, _Changed)):
+                raise _told(error, tree, batch) from None
+            log.info("batch %s was not whole, looking again: %s", batch, error)
+            seen = tree
+            time.sleep(_PAUSE * tries)
+            tree = Tree.of(directory)
+            continue
+        if keep is not None and snapshot.is_new:
+            _retain(store, keep)
+        return snapshot
+    raise AssertionError("not reached")
+
+
+class _Changed(Exception):
+    """What was read, here or in the store, belongs to more than one moment."""
+
+
+def _require_owned(store: CheckpointStore, query: str) -> None:
+    """Refuse the store of another query before anything is read."""
+    owner = store.owner()
+    if owner.pipeline not in (None, query):
+        raise RefusedError(
+            f"this store belongs to the pipeline {owner.pipeline!r}, not {query!r}",
+            where=store.url,
+            hint="Give each query a store of its own.",
+        )
+
+
+@dataclass(frozen=True)
+class _Taking:
+    store: CheckpointStore
+    query: str
+    full: bool
+    sizes: Sizes
+    longest_chain: int
+    verify_parent: bool
+    advance: Advance | None
+    started: float = field(default_factory=time.perf_counter)
+
+    def run(self, tree: Tree, batch: int, tries: int) -> Snapshot:
+        at = batch_at(tree, batch)
+        newest = self._newest_id()
+        held = self._held(at)
+        if held.is_same_batch and held.manifest is not None:
+            return self._told(held.manifest, tries, is_new=False)
+        follows = held.manifest
+        if len(held.chain) > self.longest_chain:
+            held = nothing_held()
+        new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
+        if new.large is not None:
+            self._claim(newest)  # what is written beside the manifests must not be pruned
+        placed = place(new.captured, self.sizes, states_beside(self.store), batch + 1, new.large)
+        if new.large is None:
+            self._claim(newest)  # late, so that others who read and prune are not kept waiting
+        _require_unchanged(tree, at)
+        manifest = native_manifest(
+            self.store.next_id(),
+            tree,
+            at,
+            placed,
+            parent=held.manifest,
+            follows=follows,
+            attempt=uuid.uuid4().hex,
+            seconds=time.perf_counter() - self.started,
+        )
+        saved = self.store.save_with_state(manifest, placed.chunks or None)
+        return self._told(saved, tries, files=new.count, size=placed.size)
+
+    def _held(self, at: BatchAt) -> Held:
+        if self.full:
+            return nothing_held()
+        return held_by(self.store, at, verify=self.verify_parent)
+
+    def _newest_id(self) -> int:
+        return max(self.store.list_ids(), default=0)
+
+    def _claim(self, newest: int) -> None:
+        """Become the writer; :class:`_Changed` when another one was faster since we looked."""
+        self.store.claim(pipeline=self.query)
+        if self._newest_id() != newest:
+            raise _Changed("another checkpoint has become the newest one")
+
+    def _told(
+        self,
+        manifest: CheckpointManifest,
+        tries: int,
+        *,
+        is_new: bool = True,
+        files: int = 0,
+        size: int = 0,
+    ) -> Snapshot:
+        return Snapshot(
+            manifest.checkpoint_id,
+            manifest.wal_position,
+            is_new=is_new,
+            is_full=not manifest.is_incremental,
+            files=files,
+            size=size,
+            in_flight=bool(manifest.inflight_data),
+            seconds=time.perf_counter() - self.started,
+            tries=tries,
+        )
+
+
+def _require_committed(tree: Tree, batch: int) -> int:
+    commits = tree.batches("commits") or [newest_done(tree)]
+    if batch not in commits:
+        raise MissingVersion(f"commits/{batch} is not there", where=tree.directory.url)
+    return batch
+
+
+def _require_unchanged(tree: Tree, at: BatchAt) -> None:
+    """See that nobody has rolled the directory back and run the batch again meanwhile."""
+    for path in (f"offsets/{at.batch}", f"commits/{at.batch}", "metadata"):
+        found = tree.read_text(path)
+        if found is not None and found.encode() != at.logs.get(path):
+            raise _Changed(f"{path} was written again")
+
+
+def _told(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
+    what = error.what if isinstance(error, SeamarkError) else f"{error} is not there"
+    if isinstance(error, SkippedBatch):
+        return RefusedError(
+            "no batch is in the logs together with the one before it, so nothing was stored",
+            where=f"{tree.directory.url}: {what}",
+            hint=SWITCH_OFF,
+        )
+    if asked is None:
+        return DamageError(
+            "no whole batch could be taken, so nothing was stored",
+            where=f"{tree.directory.url}: {what}",
+            hint=f"'seamark spark inspect {tree.directory.url}' shows what is wrong.",
+        )
+    commits = tree.batches("commits")
+    kept = f"{commits[0]} to {commits[-1]}" if commits else "none"
+    return RefusedError(
+        f"batch {asked} is not there as a whole (any more), so nothing was stored",
+        where=f"{tree.directory.url}: {what}",
+        hint=f"Committed batches that are still listed: {kept}. Spark keeps the state of the last "
+        "spark.sql.streaming.minBatchesToRetain.",
+    )
+
+
+def _retain(store: CheckpointStore, keep: int) -> None:
+    """Prune; that it fails is no reason to lose what was saved."""
+    try:
+        store.prune(keep)
+        drop_unreferenced(store, states_beside(store))
+    except SeamarkError as error:
+        log.warning("old checkpoints were not pruned: %s", error)

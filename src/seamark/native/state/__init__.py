@@ -1,0 +1,1 @@
+"""Reading and repartitioning the rows of state."""

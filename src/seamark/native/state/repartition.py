@@ -1,0 +1,274 @@
+"""Changing the number of state partitions of a stopped query, by Spark's own offline runner.
+
+Spark fixes the number with a query's first batch. From version 4.2 on it can write the state of
+the last batch anew as one batch more, which reads nothing. What the runner cannot do, or does
+wrong, is refused before anything is touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.capture.batches import newest_committed, read_query_id
+from seamark.checkpoint_dir.closures import Need, has_one_partition, needs_of
+from seamark.checkpoint_dir.operators import StatefulOperator
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.state_files import ReadFile, closure
+from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
+from seamark.native.state.choice import FORMAT_VERSION, PROVIDER, format_version
+from seamark.native.state.spark_errors import said_by
+from seamark.spark.batch_log import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit, parse_offsets
+from seamark.spark.failures import is_of_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST: Final = (4, 2)
+_ROCKSDB: Final = "RocksDBStateStoreProvider"
+
+
+@dataclass(frozen=True)
+class Repartition:
+    """What will be done."""
+
+    batch: int
+    """The last one that was committed."""
+    new_batch: int
+    partitions: int
+    wanted: int
+    operators: tuple[StatefulOperator, ...]
+    size: int
+    """Bytes of state that are read."""
+    format_version: int
+    was_begun: bool
+    """Whether an earlier run has begun it and was interrupted."""
+
+
+def require_runner(version: tuple[int, int]) -> None:
+    """:class:`RefusedError` for a Spark that cannot do it."""
+    if version < OLDEST:
+        raise RefusedError(
+            f"changing state partitions needs Spark {OLDEST[0]}.{OLDEST[1]} or newer, and this is "
+            f"{version[0]}.{version[1]}",
+            hint="Stop the query, upgrade its Spark to 4.2 or newer (pip install 'pyspark>=4.2,<5' "
+            "here), run one batch with it, stop it again, and come back.",
+        )
+
+
+def installed_spark() -> tuple[int, int]:
+    """Major and minor version of the Spark that is installed, without starting it."""
+    try:
+        from pyspark.version import __version__
+    except ModuleNotFoundError:
+        raise InvalidInputError(
+            "this needs a Spark installation", hint="pip install 'seamark[spark]'"
+        ) from None
+    major, minor, *_ = __version__.split(".")
+    return int(major), int(minor)
+
+
+def plan_repartition(tree: Tree, wanted: int) -> Repartition:
+    """What there is to do; :class:`RefusedError` with what is missing when it cannot be done."""
+    if wanted < 1:
+        raise InvalidInputError(f"a query cannot have {wanted} state partitions")
+    read_query_id(tree)
+    batch = newest_committed(tree)
+    entry = _entry(tree, batch)
+    begun = _begun(tree, batch, entry)
+    operators = tuple(tree.operators())
+    url = tree.directory.url
+    if not operators:
+        raise RefusedError(
+            "this query keeps no state, so there is nothing to repartition",
+            where=url,
+            hint=f"Set {SHUFFLE_PARTITIONS} to {wanted} and start it.",
+        )
+    _require_rocksdb(entry, url)
+    if begun is None and entry.state_partitions == wanted:
+        raise RefusedError(f"there are {wanted} state partitions already", where=url)
+    if begun is not None and begun != wanted:
+        raise RefusedError(
+            f"an earlier change to {begun} partitions was interrupted, and has to be finished "
+            "before another",
+            where=url,
+            hint=f"Finish it: seamark spark repartition {url} {begun} --yes",
+        )
+    _require_keys(tree, operators)
+    needs = list(needs_of(tree, batch))
+    _require_whole(needs, batch, entry.state_partitions, url)
+    paths = {path for need in needs for path in need.paths}
+    return Repartition(
+        batch,
+        batch + 1,
+        entry.state_partitions,
+        wanted,
+        operators,
+        tree.size_of(paths),
+        format_version(tree, batch),
+        begun is not None,
+    )
+
+
+def repartition(spark: SparkSession, directory: Directory, plan: Repartition, undo: str) -> int:
+    """Have Spark do it and verify the result; how many state stores the new batch has.
+
+    ``undo`` is told to whoever is left with half of it. The settings of ``spark`` stay as they
+    are. :class:`DamageError` when what Spark has written is not whole.
+    """
+    require_runner(_version(spark))
+    session: Any = spark.newSession()
+    session.conf.set(FORMAT_VERSION, str(plan.format_version))  # Spark insists on it
+    try:
+        session._streamingCheckpointManager.repartition(directory.uri, plan.wanted)
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        raise _failed(error, Tree.of(directory), plan, undo) from error
+    return _verified(Tree.of(directory), plan, undo)
+
+
+def _version(spark: SparkSession) -> tuple[int, int]:
+    from seamark.spark.versions import spark_version
+
+    return spark_version(spark)
+
+
+# what makes it impossible
+
+
+def _begun(tree: Tree, batch: int, entry: OffsetLogEntry) -> int | None:
+    """The partitions of a change that was interrupted; None when the last batch is finished.
+
+    :class:`RefusedError` for a batch that was planned and not finished.
+    """
+    newest = tree.batches("offsets")[-1]
+    if newest == batch:
+        return None
+    planned = _entry(tree, newest)
+    if newest == batch + 1 and planned.state_partitions != entry.state_partitions:
+        return planned.state_partitions
+    raise RefusedError(
+        f"batch {newest} was planned and not finished, and Spark wants it done first",
+        where=f"{tree.directory.url}: committed up to batch {batch}",
+        hint="Start the query with trigger(availableNow=True), wait until it has ended by itself, "
+        "and come back.",
+    )
+
+
+def _require_rocksdb(entry: OffsetLogEntry, url: str) -> None:
+    provider = entry.conf.get(PROVIDER, "")
+    if provider.endswith(_ROCKSDB):
+        return
+    raise RefusedError(
+        "Spark can change the state partitions of RocksDB only, and this state is kept by "
+        f"{provider.rsplit('.', 1)[-1] or 'an unknown provider'}",
+        where=url,
+        hint=f"The provider is fixed with the first batch. Set {PROVIDER} to "
+        f"org.apache.spark.sql.execution.streaming.state.{_ROCKSDB} and {SHUFFLE_PARTITIONS} to "
+        "the number that you want, and start the query with a new checkpointLocation; its state "
+        "is then built anew from the source.",
+    )
+
+
+def _require_keys(tree: Tree, operators: tuple[StatefulOperator, ...]) -> None:
+    """Refuse operators whose state Spark would move to where they do not look for it."""
+    for operator in operators:
+        if has_one_partition(tree, operator):
+            raise RefusedError(
+                f"operator {operator.number} ({operator.name}) has one partition for all its rows, "
+                "and Spark's runner would put its state where the query does not find it",
+                where=tree.directory.url,
+                hint="The query would go on with an empty state and without an error. Move this "
+                "operator, an aggregation without a key for example, into a query of its own.",
+            )
+
+
+def _entry(tree: Tree, batch: int) -> OffsetLogEntry:
+    text = tree.read_text(f"offsets/{batch}")
+    if text is None:
+        raise DamageError(f"offsets/{batch} is not there", where=tree.directory.url)
+    return parse_offsets(text)
+
+
+def _require_whole(needs: list[Need], batch: int, partitions: int, url: str) -> None:
+    seen: dict[int, int] = Counter(need.folder.operator for need in needs)
+    for need in needs:
+        if seen[need.folder.operator] != partitions * len(need.operator.stores):
+            raise RefusedError(
+                f"operator {need.folder.operator} has {partitions} partitions, and Spark's own "
+                f"notes say {need.operator.partitions}: a snapshot of it would not be whole",
+                where=url,
+                hint="It was repartitioned before. Start it with a new checkpointLocation instead.",
+            )
+        if need.problem is not None:
+            raise DamageError(
+                f"state of operator {need.folder.operator}, partition {need.folder.partition} "
+                f"after batch {batch}: {need.problem}",
+                where=url,
+                hint=f"'seamark spark inspect {url}' shows what is wrong.",
+            )
+
+
+# afterwards
+
+
+def _verified(tree: Tree, plan: Repartition, undo: str) -> int:
+    problems = list(_problems(tree, plan))
+    if problems:
+        raise DamageError(
+            f"batch {plan.new_batch}, which Spark has written, is not whole",
+            where=f"{tree.directory.url}: {'; '.join(problems[:3])}",
+            hint=f"Do not start the query. Go back: {undo}",
+        )
+    return sum(plan.wanted * len(operator.stores) for operator in plan.operators)
+
+
+def _problems(tree: Tree, plan: Repartition) -> Iterator[str]:
+    """What the new batch lacks. It builds on nothing, so every store has a version of its own."""
+    batch, commit = plan.new_batch, tree.read_text(f"commits/{plan.new_batch}")
+    if commit is None:
+        yield f"commits/{batch} is not there"
+        return
+    entry = _entry(tree, batch)
+    if entry.state_partitions != plan.wanted:
+        yield f"offsets/{batch} says {entry.state_partitions} partitions"
+    ids = parse_commit(commit)[1]
+    for operator in plan.operators:
+        # Spark notes the new number for some operators only
+        for folder in operator._replace(partitions=plan.wanted).folders():
+            chosen = None
+            try:
+                if ids is not None:
+                    store = operator.stores.index(folder.store)
+                    chosen = {batch + 1: ids[operator.number][folder.partition][store]}
+                closure(tree.names_in(folder.path), batch + 1, _reader(tree, folder.path), chosen)
+            except (KeyError, IndexError):
+                yield f"{folder.path}: commits/{batch} names no file for it"
+            except FileNotFoundError as error:
+                yield f"{folder.path}: {error} is not there"
+            except DamageError as error:
+                yield f"{folder.path}: {error.what}"
+
+
+def _reader(tree: Tree, folder: str) -> ReadFile:
+    return lambda name: tree.read(f"{folder}/{name}")
+
+
+def _failed(error: Exception, tree: Tree, plan: Repartition, undo: str) -> SeamarkError:
+    said, url = said_by(error), tree.directory.url
+    begun = plan.new_batch in tree.batches("offsets")
+    if not begun:
+        return RefusedError(
+            "Spark cannot change the partitions of this state; its logs are as they were",
+            where=f"{url}: {said}",
+        )
+    return SeamarkError(
+        f"the change to {plan.wanted} partitions was begun and not finished",
+        where=f"{url}: {said}",
+        hint="Spark sees that and refuses to start the query "
+        "(STREAMING_UNFINISHED_REPARTITION_DETECTED). Run the same command again to finish it, "
+        f"or go back: {undo}",
+    )

@@ -1,0 +1,108 @@
+"""The rows of a query's state at a batch, and what batches changed, by Spark's own reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from seamark.capture.batches import newest_committed
+from seamark.checkpoint_dir.closures import needs_of
+from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
+from seamark.native.state.choice import FORMAT_VERSION, Reading
+from seamark.native.state.spark_errors import Said, said_by
+from seamark.spark.failures import is_of_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NO_SUCH_FILE: Final = re.compile(r"does not exist|NOT_EXISTS|FileNotFound|[Nn]o such file")
+
+
+@contextmanager
+def state_frame(
+    spark: SparkSession, files: CheckpointFiles, reading: Reading
+) -> Iterator[DataFrame]:
+    """The rows as a DataFrame; what Spark says against it comes as one of our errors.
+
+    The settings of ``spark`` stay as they are.
+    """
+    session = spark.newSession()
+    # Spark takes this from the session, also where the directory was written otherwise
+    session.conf.set(FORMAT_VERSION, str(reading.format_version))
+    try:
+        frame = session.read.format("statestore").options(**reading.options).load(files.uri)
+        if reading.partition is not None:
+            frame = frame.where(frame["partition_id"] == reading.partition)
+        yield frame
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        raise _told(said_by(error), files, reading) from error
+
+
+def _told(said: Said, files: CheckpointFiles, reading: Reading) -> SeamarkError:
+    told, where = said.condition, f"{files.uri}: {said}"
+    if told in ("STDS_COMMITTED_BATCH_UNAVAILABLE", "STDS_OFFSET_LOG_UNAVAILABLE"):
+        return CheckpointNotFoundError(
+            f"Spark has no batch {reading.batch} to read state of", where=where
+        )
+    operator = reading.keeper.operator
+    if (
+        told == "STDS_FAILED_TO_READ_STATE_SCHEMA"
+        and files.schema_beside(operator.number, operator.stores[0]) is None
+        and files.described_operator(operator.number) is None  # whoever describes keeps schemas
+    ):
+        return RefusedError(
+            "Spark's reader needs the schema of the state, which Spark keeps from 3.1 on",
+            where=where,
+            hint="Restore a snapshot of the directory and start the query on it with a newer "
+            "Spark: its first batch writes the schema.",
+        )
+    inspect = f"'seamark spark inspect {files.uri}' shows what is wrong."
+    if told.startswith("CANNOT_LOAD_STATE_STORE") and _NO_SUCH_FILE.search(str(said)):
+        return _gone(where, inspect, files, reading)
+    if told.startswith(("CANNOT_LOAD_STATE_STORE", "STDS_FAILED_TO_READ", "STDS_NO_PARTITION")):
+        return DamageError("the state cannot be read", where=where, hint=inspect)
+    if told.startswith(("STDS_", "UNSUPPORTED", "STATE_STORE_UNSUPPORTED")):
+        return RefusedError("Spark cannot read this state so", where=where)
+    if _NO_SUCH_FILE.search(said.line):
+        return DamageError("a file that the state needs is not there", where=where, hint=inspect)
+    return SeamarkError("Spark could not read the state", where=where)
+
+
+def _gone(where: str, inspect: str, files: CheckpointFiles, reading: Reading) -> SeamarkError:
+    """State that was removed because it is old, or that should be there."""
+    newest = newest_committed(files)
+    is_whole = all(need.problem is None for need in needs_of(files, newest))
+    if is_whole and (reading.changes is not None or reading.batch < newest):
+        what = f"batch {reading.batch}"
+        if reading.changes is not None:
+            what = f"the changes of batches {reading.changes[0]} to {reading.changes[1]}"
+        return CheckpointNotFoundError(
+            f"{what}: its state is not there (any more)",
+            where=where,
+            hint="Spark keeps that of the last spark.sql.streaming.minBatchesToRetain batches, "
+            "and no changes where it wrote a whole snapshot.",
+        )
+    return DamageError("a file that the state needs is not there", where=where, hint=inspect)
+
+
+# a directory that Spark cannot reach by itself
+
+
+def brought_here(tree: Tree, folder: str) -> Tree:
+    """A copy on this machine of what reading state takes, with the paths inside leading to it."""
+    copy = LocalDirectory(folder)
+    for path in tree.entries:
+        if not path.startswith(("metadata", "offsets/", "commits/", "state/")):
+            continue
+        data = tree.read(path)
+        if "/_metadata/v2/" in path:
+            data = rooted_at(data.decode(errors="replace"), copy.uri).encode()
+        copy.write(path, data)
+    return Tree.of(copy)

@@ -1,0 +1,1 @@
+"""Storing a directory while its query runs."""

@@ -1,0 +1,361 @@
+"""Taking one checkpoint of a directory after another, beside the query that writes it.
+
+All happens on a thread of its own, which raises into nobody: what goes wrong is counted, told once
+and tried again later. The store is claimed for each checkpoint anew and given back after it, so
+that others may prune, pin or copy in between; a checkpoint that loses the store to somebody is
+begun again at once, and only counts as failed when that does not end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+from weakref import WeakSet
+
+from seamark._common.logs import logger_named
+from seamark._redaction import Redactor
+from seamark.capture.placement import states_beside, watch_partitioned_state
+from seamark.checkpoint_dir.places.directory import Directory
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.errors import (
+    CheckpointNotFoundError,
+    FencedError,
+    InvalidInputError,
+    SeamarkError,
+)
+from seamark.native.overlap_check import local_store_path, require_apart
+from seamark.native.snapshot.snapshot import LONGEST_CHAIN, Snapshot, take_snapshot
+from seamark.native.watch.status import Every, Notes, WatchStatus
+from seamark.store import open_store
+
+log = logger_named("seamark.spark")
+
+KEEP: Final = 20
+STOP_SECONDS: Final = 60.0
+_POLL: Final = 1.0
+_GLANCE: Final = 0.2
+_POLL_REMOTE: Final = 5.0
+_LONGEST_PAUSE: Final = 60.0
+_WARN_AGAIN: Final = 600.0
+_LAST_TRIES: Final = 3
+_FENCED_TRIES: Final = 8
+_FENCED_PAUSE: Final = 0.02
+_PATIENCE_AT_EXIT: Final = 10.0
+
+_running: Final[WeakSet[Watcher]] = WeakSet()
+
+
+class Watcher:
+    """Keeps a store up with a directory, from ``start()`` to ``stop()``. Safe from all threads.
+
+    ``directory`` may be a path or URI, and need not exist yet. ``is_alive`` is asked now and then;
+    when it says no, the newest batch is taken and the watcher ends. ``on_taken`` is told every
+    checkpoint, ``on_end`` that there will be no more, both on the watcher's thread.
+    """
+
+    def __init__(
+        self,
+        directory: Directory | str | os.PathLike[str],
+        store: str | os.PathLike[str],
+        *,
+        every: float | timedelta = 1,
+        keep: int | None = KEEP,
+        longest_chain: int = LONGEST_CHAIN,
+        storage_options: Mapping[str, Any] | None = None,
+        is_alive: Callable[[], bool] | None = None,
+        glance: Callable[[], object] | None = None,
+        on_taken: Callable[[Snapshot], None] | None = None,
+        on_end: Callable[[], None] | None = None,
+        poll: float | None = None,
+        backoff: float = 1.0,
+    ) -> None:
+        """:class:`InvalidInputError` for what can never work; all else is tried and told later."""
+        if keep is not None and keep < 1:
+            raise InvalidInputError(f"keep={keep}: at least one checkpoint must be kept")
+        self._every = Every.of(every)
+        self._keep = keep
+        self._has_verified = False
+        self._longest_chain = longest_chain
+        options = dict(storage_options or {})
+        self._redact = Redactor(options)
+        self._store = os.fspath(store)
+        self._store_options = options if local_store_path(self._store) is None else {}
+        self._owns_directory = not isinstance(directory, Directory)
+        if not isinstance(directory, Directory):
+            here = os.fspath(directory)
+            directory = open_directory(here, options if local_store_path(here) is None else {})
+        self._directory = directory
+        with open_store(self._store, storage_options=self._store_options or None) as opened:
+            require_apart(directory.url, opened.url)
+        self._is_alive = is_alive
+        self._glance = glance
+        self._seen: object = None
+        self._on_taken = on_taken
+        self._on_end = on_end
+        local = isinstance(directory, LocalDirectory)
+        self._poll = poll if poll is not None else _POLL if local else _POLL_REMOTE
+        if self._every.seconds is not None:
+            self._poll = min(self._poll, self._every.seconds)
+        self._backoff = backoff
+        self._notes = Notes()
+        self._mark: _Mark | None = None
+        self._warned: dict[str, float] = {}
+        self._changed = threading.Condition()
+        self._hinted = self._ending = self._abandoned = False
+        self._thread = threading.Thread(target=self._run, name="seamark-watch", daemon=True)
+
+    # asking and telling, from any thread
+
+    def start(self) -> None:
+        """Begin; once."""
+        self._notes.started()
+        _running.add(self)
+        self._thread.start()
+
+    def hint(self) -> None:
+        """A batch may have been committed: look soon."""
+        with self._changed:
+            self._hinted = True
+            self._changed.notify_all()
+
+    def finish(self, *, last: bool = True) -> None:
+        """End, after a checkpoint of the newest batch unless ``last`` is False; wait for nothing.
+
+        Without it, also a checkpoint that is under way is given up.
+        """
+        with self._changed:
+            self._ending = True
+            self._abandoned = self._abandoned or not last
+            self._changed.notify_all()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end; whether it has come."""
+        if threading.current_thread() is not self._thread and self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def stop(self, timeout: float | None = STOP_SECONDS, *, last: bool = True) -> WatchStatus:
+        """``finish()`` and wait for it; after ``timeout`` what is under way is given up."""
+        self.finish(last=last)
+        if not self.join(timeout):
+            self.finish(last=False)
+            if threading.current_thread() is not self._thread:
+                log.warning("no last checkpoint of %s within %s s", self._directory.url, timeout)
+        return self._notes.status()
+
+    def status(self) -> WatchStatus:
+        """How it stands; asks neither the directory nor the store."""
+        return self._notes.status()
+
+    @property
+    def ending(self) -> bool:
+        """Whether it was told to end."""
+        with self._changed:
+            return self._ending
+
+    # the thread
+
+    def _run(self) -> None:
+        try:
+            while not self.ending:
+                went_well = self._attempt(self._round)
+                self._wait(went_well)
+            for number in range(_LAST_TRIES):
+                if number:
+                    time.sleep(min(self._backoff, 1.0) * number)
+                if self._abandoned or self._attempt(self._last_round):
+                    break
+        finally:
+            with suppress(Exception):
+                if self._owns_directory:
+                    self._directory.close()
+            self._notes.ended()
+            _running.discard(self)
+            if self._on_end is not None:
+                with suppress(Exception):
+                    self._on_end()
+
+    def _wait(self, went_well: bool) -> None:
+        status = self._notes.status()
+        pause = self._poll
+        if not went_well:
+            growth: float = 2.0 ** min(status.failures_in_a_row - 1, 10)
+            # not in step with whoever has taken the store away
+            pause = min(self._backoff * growth, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+        until = time.monotonic() + pause
+        woken = False
+        while not woken and (left := until - time.monotonic()) > 0:
+            with self._changed:
+                woken = self._changed.wait_for(
+                    lambda: self._ending or (went_well and self._hinted),
+                    timeout=left if self._glance is None else min(left, _GLANCE),
+                )
+            woken = woken or (went_well and self._is_news())
+        with self._changed:
+            self._hinted = False
+
+    def _is_news(self) -> bool:
+        """Whether a glance shows something else than the one before; an error is nothing new."""
+        if self._glance is None:
+            return False
+        before = self._seen
+        with suppress(Exception):
+            self._seen = self._glance()
+        return self._seen != before
+
+    def _attempt(self, action: Callable[[], None]) -> bool:
+        """Do something that may fail; whether it went well."""
+        try:
+            action()
+        except _Abandoned:
+            return False
+        except Exception as error:  # noqa: BLE001 - told, and tried again
+            if "after interpreter shutdown" in str(error):
+                self.finish(last=False)
+                return False
+            self._tell(error)
+            return False
+        ended = self._notes.worked()
+        if ended:
+            log.info("%s is being stored again after %d failures", self._directory.url, ended)
+        return True
+
+    def _round(self) -> None:
+        if self._is_alive is not None and not self._is_alive():
+            self.finish()
+            return
+        newest = self._look()
+        notes = self._notes
+        if newest is not None and self._every.is_due(newest, notes.last_batch, notes.waited):
+            self._take(newest)
+
+    def _last_round(self) -> None:
+        newest = self._look()
+        if newest is not None and newest != self._notes.last_batch:
+            self._take(newest)
+
+    def _look(self) -> int | None:
+        try:
+            newest = self._directory.newest_commit()
+        except CheckpointNotFoundError:
+            newest = None  # not there yet, or a temporary one that is gone
+        self._notes.saw(newest, run_again=newest is not None and self._was_run_again(newest))
+        return newest
+
+    def _was_run_again(self, newest: int) -> bool:
+        """Whether the batch that was stored last is another one by now, under the same number."""
+        stored = self._mark
+        if stored is None or stored.batch > newest:
+            return False
+        return self._mark_of(stored.batch) not in (None, stored)
+
+    def _mark_of(self, batch: int) -> _Mark | None:
+        """What tells a batch from one that is run in its place; None when it is not there."""
+        try:
+            logs = [self._directory.read(f"{log}/{batch}") for log in ("offsets", "commits")]
+        except FileNotFoundError:
+            return None
+        # offsets carry the time at which a batch was planned, commits the ids of its state
+        return _Mark(batch, *(hashlib.sha256(each).digest() for each in logs))
+
+    def _take(self, newest: int) -> None:
+        began = time.monotonic()
+        mark = self._mark_of(newest)  # of before: what comes meanwhile is seen the next time
+        taken = self._taken()
+        self._mark = mark if taken.batch == newest else self._mark_of(taken.batch)
+        self._notes.took(taken, began)
+        log.info("checkpoint %d holds batch %d", taken.checkpoint_id, taken.batch)
+        if self._on_taken is not None:
+            self._on_taken(taken)
+
+    def _taken(self) -> Snapshot:
+        """A checkpoint, begun anew a few times when somebody else takes the store meanwhile."""
+        for number in range(_FENCED_TRIES - 1):
+            try:
+                return self._taken_at_once()
+            except FencedError as error:
+                log.debug("the store was taken by somebody else, trying again: %s", error)
+            longest = min(_FENCED_PAUSE * 2.0**number, 1.0) * self._backoff
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._abandoned, timeout=random.uniform(0.0, longest)
+                )
+            self._advance(0)
+        return self._taken_at_once()
+
+    def _taken_at_once(self) -> Snapshot:
+        with open_store(self._store, storage_options=self._store_options or None) as store:
+            watch_partitioned_state(store, states_beside(store))
+            taken = take_snapshot(
+                self._directory,
+                store,
+                keep=self._keep,
+                longest_chain=self._longest_chain,
+                # what earlier processes have left is read once; what this one wrote is known
+                verify_parent=not self._has_verified,
+                advance=self._advance,
+            )
+        self._has_verified = True
+        return taken
+
+    def _advance(self, _: int) -> None:
+        if self._abandoned:
+            raise _Abandoned
+
+    def _tell(self, error: Exception) -> None:
+        """Count a failure, and warn of the first one of its kind."""
+        what = self._redact(_words(error))
+        kind = type(error).__name__
+        in_a_row = self._notes.failed(what)
+        now = time.monotonic()
+        warned = self._warned.get(kind)
+        if warned is None or (in_a_row == 1 and now - warned > _WARN_AGAIN):
+            self._warned[kind] = now
+            log.warning(
+                "no checkpoint of %s could be taken: %s. The query is not touched; trying again.",
+                self._directory.url,
+                what.rstrip("."),
+            )
+        else:
+            log.debug("no checkpoint of %s: %s", self._directory.url, what)
+
+
+class _Mark(NamedTuple):
+    """One run of one batch, by digests of its entries in Spark's logs."""
+
+    batch: int
+    offsets: bytes
+    commit: bytes
+
+
+class _Abandoned(Exception):
+    """Nobody waits for the checkpoint that is being taken."""
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, SeamarkError):
+        return "; ".join(part for part in (error.what, error.where, error.hint) if part)
+    return f"{type(error).__name__}: {error}"
+
+
+def _end_all() -> None:
+    """Before the interpreter goes: a last checkpoint of each, if that does not take long."""
+    deadline = time.monotonic() + _PATIENCE_AT_EXIT
+    left = list(_running)
+    for watcher in left:
+        watcher.finish()
+    for watcher in left:
+        watcher.stop(max(deadline - time.monotonic(), 0.0))
+
+
+# after atexit's own moment no pool of threads takes work any more, and large reads need one
+getattr(threading, "_register_atexit", atexit.register)(_end_all)

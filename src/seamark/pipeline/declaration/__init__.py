@@ -1,0 +1,1 @@
+"""What a pipeline is declared to be, and how it is compared with a checkpoint."""

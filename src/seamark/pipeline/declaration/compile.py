@@ -1,0 +1,262 @@
+"""Many outputs, one streaming query: so that one offset log, one watermark and one state version
+cover every sink of a pipeline.
+
+The query has a branch for each output, or for several that share a stateful plan. Each branch is
+packed into a struct column of its own beside a tag, all are united, and inside the batch each sink
+gets its rows back by the tag. A single branch runs as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from seamark._common.logs import logger_named
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest import ConnectorCheckpoint
+from seamark.sinks.contract import Sink
+from seamark.spark.plans.computation import Operator, operators_of, python_functions
+from seamark.spark.plans.executed_plan import PlanOperator
+from seamark.spark.plans.expected_operators import (
+    EXCLUDED_RULES,
+    operators_to_run,
+    optimized,
+    settings_for,
+)
+from seamark.spark.plans.plan import (
+    Sources,
+    WatermarkInfo,
+    analyzed,
+    stateful_operators,
+)
+from seamark.spark.plans.reference_tables import table_versions
+from seamark.spark.plans.shared_plan import SharedPlan, shared_plans
+from seamark.spark.session_settings import session_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logger_named("seamark.pipeline")
+
+_TAG: Final = "_seamark_output"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One declared output: a name, what is computed, and where it goes."""
+
+    name: str
+    df: DataFrame
+    sink: Sink
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What the query computes for one output, or for several at once."""
+
+    df: DataFrame
+    outputs: tuple[int, ...]
+    """By their numbers."""
+    shared: SharedPlan | None = None
+
+    def rows_of(self, rows: DataFrame, output: int) -> DataFrame:
+        """The rows of one output out of those of the branch."""
+        return rows if self.shared is None else self.shared.rows_of(rows, output)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The one query of a pipeline, and what is known about it before it runs."""
+
+    df: DataFrame
+    outputs: tuple[Output, ...]
+    branches: tuple[Branch, ...]
+    leaves: tuple[str, ...]
+    """The source of each line of the offset log."""
+    watermarks: tuple[WatermarkInfo, ...]
+    operators: tuple[str, ...]
+    tables: dict[str, ConnectorCheckpoint]
+    """What each reference table that is made of files consists of."""
+    sources_of: dict[str, tuple[str, ...]]
+    """Which sources each output reads."""
+    warnings: tuple[str, ...]
+    computes: dict[str, list[Operator]] = field(default_factory=dict)
+    """What the operators and watermarks of each branch compute, by its first output."""
+    python_functions: tuple[str, ...] = ()
+    """Functions in Python, of which only the names are known."""
+
+    @property
+    def shares(self) -> dict[str, str]:
+        """Each output that takes its rows from the state of an earlier one, and which that is."""
+        return {
+            self.outputs[number].name: self.outputs[branch.outputs[0]].name
+            for branch in self.branches
+            for number in branch.outputs[1:]
+        }
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether anything keeps state."""
+        return bool(self.operators)
+
+    def operators_to_run(self, output_mode: str) -> tuple[list[PlanOperator], dict[str, str]]:
+        """The stateful operators that every plan of the query must have, and Spark's settings for
+        that."""
+        spark = self.df.sparkSession
+        operators = self._operators_planned(output_mode)
+        settings = settings_for(operators, spark.conf.get(EXCLUDED_RULES, "") or "")
+        if EXCLUDED_RULES in settings:  # without these rules, a limit of a limit is two operators
+            with session_settings(spark, settings):
+                operators = self._operators_planned(output_mode)
+        return operators, settings
+
+    def _operators_planned(self, output_mode: str) -> list[PlanOperator]:
+        plans = [optimized(branch.df) for branch in self.branches]
+        return [operator for plan in plans for operator in operators_to_run(plan, output_mode)]
+
+    def reads_every_row(self, number: int) -> bool:
+        """Whether reading one output in full is reading the batch in full."""
+        _, branch = self._branch_of(number)
+        return branch.shared is None or branch.shared.reads_every_row(number)
+
+    def rows_of(self, batch: DataFrame, number: int) -> DataFrame:
+        """The rows of one output out of the rows of all."""
+        where, branch = self._branch_of(number)
+        if len(self.branches) > 1:
+            batch = batch.where(f"{_TAG} = {where}").select(f"o{where}.*")
+        return branch.rows_of(batch, number)
+
+    def _branch_of(self, number: int) -> tuple[int, Branch]:
+        return next(pair for pair in enumerate(self.branches) if number in pair[1].outputs)
+
+
+def compile_outputs(
+    outputs: Sequence[Output], sources: Sources, *, share_state: bool = True
+) -> Compiled:
+    """Unite the outputs; :class:`RefusedError` for what one query cannot carry.
+
+    With ``share_state`` outputs that are built on one stateful DataFrame share its state.
+    """
+    if not outputs:
+        raise InvalidInputError(
+            "the pipeline has no sink", hint='Declare one: p.sink("name", df, FileSink(path)).'
+        )
+    for output in outputs:
+        _check_output(output)
+    plans = {output.name: analyzed(output.df) for output in outputs}
+    leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
+    branches = _branches([output.df for output in outputs], share_state=share_state)
+    # named after the first output, so that another one may join it later
+    computed = {outputs[branch.outputs[0]].name: analyzed(branch.df) for branch in branches}
+    united = _united([branch.df for branch in branches])
+    plan = analyzed(united)
+    watermarks = tuple(sources.watermarks(plan))
+    warnings = _shared_watermark({n: set(found) for n, found in leaves.items()}, watermarks)
+    for text in warnings:
+        log.warning(text)
+    return Compiled(
+        united,
+        tuple(outputs),
+        branches,
+        tuple(sources.of(plan)),
+        watermarks,
+        tuple(
+            f"{name}: {kind}"
+            for name, each in computed.items()
+            for kind in stateful_operators(each)
+        ),
+        table_versions(plan),
+        {name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
+        tuple(warnings),
+        {
+            name: found
+            for name, each in computed.items()
+            if (found := operators_of(each, sources.name_of))
+        },
+        tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
+    )
+
+
+def _check_output(output: Output) -> None:
+    if not output.df.isStreaming:
+        raise InvalidInputError(
+            f"output {output.name!r} is not a stream",
+            hint="Build it on what p.source() returns.",
+        )
+    names = [name.lower() for name in output.df.columns]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"output {output.name!r} has two columns named {twice[0]!r}",
+            hint="Rename one of them with withColumnRenamed() or alias().",
+        )
+
+
+def _branches(outputs: Sequence[DataFrame], *, share_state: bool) -> tuple[Branch, ...]:
+    """The branches of the query, in the order of their first outputs."""
+    groups = list(shared_plans(outputs)) if share_state and len(outputs) > 1 else []
+    sharing = {number for group in groups for number in group}
+    branches = [Branch(df, (n,)) for n, df in enumerate(outputs) if n not in sharing]
+    for group in groups:
+        shared = SharedPlan(outputs[0].sparkSession, group)
+        branches.append(Branch(shared.df, tuple(group), shared))
+    return tuple(sorted(branches, key=lambda branch: branch.outputs[0]))
+
+
+def _united(outputs: list[DataFrame]) -> DataFrame:
+    if len(outputs) == 1:
+        return outputs[0]
+    from pyspark.sql import functions as f
+
+    schemas = [output.schema for output in outputs]
+    packed = [
+        output.select(
+            f.lit(number).alias(_TAG),
+            *(
+                (
+                    f.struct(*(output[_quoted(name)] for name in output.columns))
+                    if other == number
+                    else f.lit(None).cast(schema)
+                ).alias(f"o{other}")
+                for other, schema in enumerate(schemas)
+            ),
+        )
+        for number, output in enumerate(outputs)
+    ]
+    return reduce(lambda left, right: left.union(right), packed)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _shared_watermark(reads: dict[str, set[str]], watermarks: Sequence[WatermarkInfo]) -> list[str]:
+    """Spark has one watermark a query: the slowest source would hold back outputs of others."""
+    groups: list[tuple[set[str], set[str]]] = []
+    for name, sources in reads.items():
+        touching = [group for group in groups if group[1] & sources]
+        merged = ({name}, set(sources))
+        for names, read in touching:
+            merged = (merged[0] | names, merged[1] | read)
+        groups = [group for group in groups if group not in touching] + [merged]
+    found = []
+    if len(groups) > 1:
+        apart = "; ".join(f"{', '.join(sorted(n))} read {', '.join(sorted(s))}" for n, s in groups)
+        if watermarks:
+            raise RefusedError(
+                "outputs that share no source cannot share a watermark",
+                where=f"{apart}. Spark keeps one watermark for the whole query, so a quiet source "
+                "would hold back the outputs of the others.",
+                hint="Make a pipeline with a store of its own for each group.",
+            )
+        found.append(
+            f"outputs share no source ({apart}): they commit together, so the slower source sets "
+            "the pace. Two pipelines would be independent."
+        )
+    delays = {mark.delay_ms for mark in watermarks}
+    if len(delays) > 1:
+        told = ", ".join(f"{mark.column} {mark.delay_ms / 1000:g} s" for mark in watermarks)
+        found.append(f"watermarks have different delays ({told}); Spark takes the slowest for all")
+    return found

@@ -1,0 +1,154 @@
+"""What differs in the computations of two pipelines, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from seamark.spark.plans.windows import window_text
+
+Operator = Mapping[str, Any]
+Computes = Mapping[str, Sequence[Operator]]
+"""By output: its operators and watermarks, as ``seamark.spark.plans.computation`` describes."""
+
+_EXACT: Final = frozenset(
+    {"delay", "gap", "length", "mode", "offset", "rows", "slide", "time", "timeout", "type"}
+)
+"""Parts that are read from the plan as values. All others are text, which a Spark may word anew."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference."""
+
+    words: str
+    is_certain: bool
+    """Whether it stays a difference when the two were described by different Sparks."""
+
+
+def computed_changes(old: Computes, new: Computes) -> list[Change]:
+    """Each difference of the outputs that both have."""
+    found: list[Change] = []
+    for output in sorted(old.keys() | new.keys()):
+        before, after = old.get(output, ()), new.get(output, ())
+        if _kinds(before) == _kinds(after):
+            pairs = zip(before, after, strict=True)
+            parts = [change for one, other in pairs for change in _operator(one, other)]
+        else:
+            parts = list(_watermarks(before, after))
+        found += [Change(f"output {output!r}: {part.words}", part.is_certain) for part in parts]
+    return found
+
+
+def shape_change(old: Computes, new: Computes) -> str:
+    """Which state Spark cannot load any more, or the empty text."""
+    for output in sorted(old.keys() & new.keys()):
+        if _kinds(old[output]) != _kinds(new[output]):
+            continue
+        for one, other in zip(old[output], new[output], strict=True):
+            before, after = one.get("state", {}), other.get("state", {})
+            for part in ("keys", "values"):
+                if before.get(part) != after.get(part):
+                    return (
+                        f"output {output!r}: the {part} in the state of its {one['operator']} are "
+                        f"({before.get(part, '')}) in the checkpoint and would be "
+                        f"({after.get(part, '')})"
+                    )
+    return ""
+
+
+def operator_words(operator: Operator) -> str:
+    """What an operator computes, to stand behind its kind: `` · keys k · sum(v)``."""
+    parts = []
+    for name, value in operator.items():
+        if name == "keys":
+            parts.append(f"by {', '.join(map(_shown, value))}" if value else "over all rows")
+        elif name == "functions":
+            parts.append(", ".join(map(_shown, value)))
+        elif name not in ("operator", "state"):
+            parts.append(f"{_named(name)} {value}")
+    return "".join(f" · {part}" for part in parts if part)
+
+
+def _kinds(operators: Sequence[Operator]) -> list[str]:
+    return [str(operator.get("operator")) for operator in operators]
+
+
+def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[Change]:
+    """Watermarks that came or went; other operators are told where the topology is compared."""
+    before, after = _delays(old), _delays(new)
+    for words in (w for w in before if w not in after):
+        yield Change(f"watermark {words} was removed", is_certain=True)
+    for words in (w for w in after if w not in before):
+        yield Change(f"watermark {words} was added", is_certain=True)
+
+
+def _delays(operators: Sequence[Operator]) -> list[str]:
+    return [f"of {o['of']}, {o['delay']}" for o in operators if o.get("operator") == "watermark"]
+
+
+def _operator(old: Operator, new: Operator) -> Iterator[Change]:
+    kind = str(old["operator"])
+    for part in sorted((old.keys() | new.keys()) - {"operator", "state"}):
+        before, after = old.get(part), new.get(part)
+        if before == after:
+            continue
+        if part == "keys":
+            yield from _keys(kind, before or [], after or [])
+        elif part == "functions":
+            yield from _functions(before or [], after or [])
+        else:
+            yield Change(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
+
+
+def _named(part: str) -> str:
+    return "column" if part == "of" else part
+
+
+def _keys(kind: str, old: Sequence[Any], new: Sequence[Any]) -> Iterator[Change]:
+    if len(old) != len(new):
+        words = f"keys of the {kind} {_list(old)} → {_list(new)}"
+        yield Change(words, is_certain=True)
+        return
+    for before, after in zip(old, new, strict=True):
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _windows(before, after)
+        elif before != after:
+            yield Change(f"key {_shown(before)} → {_shown(after)}", is_certain=False)
+
+
+def _windows(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+    kind = "session window" if old.get("window") == "session" else "window"
+    if old.get("window") != new.get("window"):
+        yield Change(f"key {_shown(old)} → {_shown(new)}", is_certain=True)
+        return
+    # a window that does not slide has its length twice
+    tumbles = all(window.get("slide") == window.get("length") for window in (old, new))
+    for part in sorted(old.keys() | new.keys()):
+        before, after = old.get(part, "none"), new.get(part, "none")
+        if before != after and not (part == "slide" and tumbles):
+            yield Change(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
+
+
+def _functions(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
+    gone = [text for text in old if text not in new]
+    came = [text for text in new if text not in old]
+    if len(gone) == len(came) and gone:
+        for before, after in zip(gone, came, strict=True):
+            yield Change(f"{before} → {after}", is_certain=False)
+        return
+    for text in gone:
+        yield Change(f"{text} was removed", is_certain=False)
+    for text in came:
+        yield Change(f"{text} was added", is_certain=False)
+    if not gone and not came:
+        yield Change(f"functions {_list(old)} → {_list(new)}", is_certain=False)
+
+
+def _list(values: Sequence[Any]) -> str:
+    return f"({', '.join(map(_shown, values))})"
+
+
+def _shown(value: Any) -> str:
+    return window_text(value) if isinstance(value, dict) else str(value)

@@ -1,0 +1,252 @@
+"""The pipeline that a user declares, checks and runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from seamark._common.checks import check_name
+from seamark.capture.placement import states_beside, watch_partitioned_state
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.declaration.compatibility import judge
+from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
+from seamark.pipeline.declaration.explain import explanation
+from seamark.pipeline.declaration.settings import Settings
+from seamark.pipeline.declaration.topology import Verdict, structure_of
+from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
+from seamark.pipeline.run import Run
+from seamark.pipeline.run_builder import Launcher
+from seamark.sinks.contract import Sink
+from seamark.spark.batch_log import SHUFFLE_PARTITIONS
+from seamark.spark.failures import explained, is_of_spark
+from seamark.spark.kafka_look import address_of, topic_ids
+from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
+from seamark.spark.plans.plan import Sources
+from seamark.spark.versions import session_of
+from seamark.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+OutputMode = Literal["append", "update", "complete"]
+
+
+class Pipeline:
+    """Many sources, many sinks, one exactly-once epoch.
+
+    Every epoch (micro-batch) becomes one checkpoint in ``store``, and all sinks commit with it or
+    none does. Kill it at any moment; the next start finishes or undoes what was going on::
+
+        p = seamark.Pipeline("trades", store="s3://bucket/trades")
+        trades = p.source("trades", spark.readStream.format("kafka")….load())
+        p.sink("large", trades.where("qty > 1000"), FileSink("/data/large"))
+        p.run(available_now=True)
+
+    ``working_copy`` is where Spark keeps its own checkpoint files, which can be made again from
+    the store at any time. ``progress`` is where the position of each source is recorded for other
+    programs: the URL of a progress store, None, or ``auto`` for RocksDB beside a local store.
+    ``adopt`` names the checkpoint directory of an existing query to go on from. ``metrics`` is
+    True, a port of this machine, ``"host:port"``, or a Prometheus registry. All other options are
+    those of :class:`seamark.pipeline.declaration.settings.Settings`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: str | os.PathLike[str],
+        *,
+        working_copy: str | os.PathLike[str] | None = None,
+        output_mode: OutputMode = "append",
+        storage_options: Mapping[str, Any] | None = None,
+        adopt: str | os.PathLike[str] | None = None,
+        progress: str | None = "auto",
+        metrics: Any = None,
+        **settings: Any,
+    ) -> None:
+        if output_mode not in ("append", "update", "complete"):
+            raise InvalidInputError(
+                f"output_mode must be 'append', 'update' or 'complete', not {output_mode!r}"
+            )
+        known = {each.name for each in fields(Settings)}
+        if unknown := sorted(settings.keys() - known):
+            raise InvalidInputError(
+                f"a pipeline has no option {unknown[0]!r}",
+                hint=f"Known are: {', '.join(sorted(known))}.",
+            )
+        self.name = check_name(name, "pipeline name")
+        self.settings = Settings(**settings)
+        self._store_url = store
+        self._storage_options = storage_options
+        self._working_copy = working_copy
+        self._output_mode = output_mode
+        self._adopt = os.fspath(adopt) if adopt is not None else None
+        self._progress = progress
+        self._metrics = metrics
+        self._sources = Sources()
+        self._outputs: dict[str, Output] = {}
+        self._spark: SparkSession | None = None
+        open_store(store, storage_options=storage_options).close()  # a wrong URL is told here
+
+    # declaring
+
+    def source(self, name: str, df: DataFrame | DataStreamReader) -> DataFrame:
+        """Declare a stream under a name that stays the same in every checkpoint; build on it.
+
+        ``df`` is the result of ``spark.readStream…load()``, or the reader without ``.load()``: then
+        a missing connector is told with the package that it comes in.
+        """
+        check_name(name, "source name")
+        stream = _loaded(df)
+        self._use(stream)
+        if name in self._sources.info:
+            raise InvalidInputError(f"there is a source {name!r} already")
+        self._sources.add(name, stream)
+        return stream
+
+    def sink(self, name: str, df: DataFrame, sink: Sink) -> None:
+        """Declare where the rows of an output go."""
+        check_name(name, "sink name")
+        self._use(df)
+        if not isinstance(sink, Sink):
+            raise InvalidInputError(
+                f"sink {name!r} is {type(sink).__name__}, which is no seamark.sinks.Sink"
+            )
+        if name in self._outputs:
+            raise InvalidInputError(f"there is a sink {name!r} already")
+        if any(output.sink is sink for output in self._outputs.values()):
+            raise InvalidInputError(f"sink {name!r}: the same object is used for another output")
+        self._outputs[name] = Output(name, df, sink)
+
+    def _use(self, df: DataFrame) -> None:
+        spark = session_of(df)
+        if self._spark is None:
+            self._spark = spark
+        elif self._spark is not spark:
+            raise RefusedError("all sources and sinks of a pipeline must be of one Spark session")
+
+    # asking
+
+    def check(self) -> Verdict:
+        """Compare plan, topology and configuration with the store, without starting anything."""
+        _, identity = self._compiled()
+        with open_store(self._store_url, storage_options=self._storage_options) as store:
+            return judge(store, identity, self.settings.policy)
+
+    def explain(self) -> str:
+        """Print, and return, what the pipeline reads, keeps, writes and guarantees."""
+        compiled, identity = self._compiled()
+        text = explanation(compiled, identity, self._sources.info)
+        print(text)  # noqa: T201 - as DataFrame.explain() does
+        return text
+
+    def _compiled(self) -> tuple[Compiled, Identity]:
+        compiled = compile_outputs(
+            list(self._outputs.values()), self._sources, share_state=self.settings.share_state
+        )
+        conf = self._session().conf
+        partitions = int(conf.get(SHUFFLE_PARTITIONS) or 0)
+        structure = structure_of(
+            self.name,
+            self._output_mode,
+            self._sources.info,
+            compiled,
+            partitions,
+            lossy_options({key: conf.get(key) or "" for key in SESSION_SETTINGS}),
+        )
+        return compiled, Identity(
+            self.name,
+            structure,
+            compiled.leaves,
+            compiled.watermarks,
+            tuple(self._outputs),
+            compiled.tables,
+            {name: output.sink.guarantee.value for name, output in self._outputs.items()},
+            self._session().version,
+            addresses=self._addresses(compiled),
+        )
+
+    def _addresses(self, compiled: Compiled) -> dict[str, str]:
+        found = {name: self._sources.options_of(name) for name in dict.fromkeys(compiled.leaves)}
+        return {name: at for name, options in found.items() if (at := address_of(options))}
+
+    def _topic_ids(self, identity: Identity) -> dict[str, dict[str, str]]:
+        """Look whether Kafka answers, and which topics it has, before anything is started."""
+        patience = self.settings.source_timeout
+        if not patience:
+            return {}
+        return {
+            name: topic_ids(self._session(), name, self._sources.options_of(name), patience)
+            for name in identity.addresses
+        }
+
+    def rollback(self, checkpoint_id: int) -> CheckpointManifest:
+        """Go back to an earlier checkpoint for good: the next start goes on from its epoch.
+
+        Later checkpoints are taken out of use and a new timeline begins. What sinks have shown
+        since is taken back by the next start; :class:`RefusedError` when one of them cannot.
+        """
+        with open_store(self._store_url, storage_options=self._storage_options) as store:
+            require_sinks_can_follow(store, checkpoint_id, self.name, self._outputs.values())
+            states = states_beside(store)
+            watch_partitioned_state(store, states)
+            return roll_back(store, checkpoint_id, self.name)
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            raise InvalidInputError("the pipeline has no source and no sink")
+        return self._spark
+
+    # running
+
+    def start(self, trigger: Mapping[str, Any] | None = None) -> Run:
+        """Recover and start; ``trigger`` is what ``DataStreamWriter.trigger`` takes.
+
+        Returns when the store is claimed, the last epoch finished and the query started.
+        """
+        compiled, identity = self._compiled()
+        identity = replace(identity, source_ids=self._topic_ids(identity))
+        launcher = Launcher(
+            self._session(),
+            compiled,
+            identity,
+            self.settings,
+            store=open_store(self._store_url, storage_options=self._storage_options),
+            working_copy=self._working_copy,
+            adopt=self._adopt,
+            output_mode=self._output_mode,
+            progress=self._progress,
+            metrics=self._metrics,
+        )
+        return launcher.start(dict(trigger or {"processingTime": "0 seconds"}))
+
+    def run(self, *, available_now: bool = True, timeout: float | None = None) -> Run:
+        """Run until everything that is there has been read, or for ever; raises what fails.
+
+        SIGTERM and Ctrl-C let the epoch finish and return; so does ``timeout`` in seconds.
+        """
+        run = self.start({"availableNow": True} if available_now else None)
+        run.wait_with_signals(timeout)
+        return run
+
+
+def _loaded(reader: Any) -> DataFrame:
+    if hasattr(reader, "isStreaming"):
+        stream: DataFrame = reader
+        return stream
+    if not hasattr(reader, "load"):
+        raise InvalidInputError(
+            f"a source is a stream, not {type(reader).__name__}",
+            hint="Give source() what spark.readStream…load() returns.",
+        )
+    try:
+        loaded: DataFrame = reader.load()
+    except Exception as error:
+        if is_of_spark(error):
+            raise explained(error) from error
+        raise
+    return loaded

@@ -1,0 +1,83 @@
+"""Everything about a pipeline that can be set and has a good default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from seamark._common.checks import U64_MAX, check_number, check_span
+from seamark.capture.placement import Sizes
+from seamark.errors import InvalidInputError
+from seamark.pipeline.declaration.topology import Policy
+
+
+class Step(StrEnum):
+    """The eight steps of an epoch, in their order."""
+
+    BEGIN = "begin"
+    WRITE = "write"
+    PREPARE = "prepare"
+    CAPTURE = "capture"
+    SAVE = "save"
+    COMMIT = "commit"
+    RECORD = "record"
+    RETAIN = "retain"
+
+
+OnStep = Callable[[Step, Literal["before", "after"], int], None]
+"""Called around each step with the epoch: for tests that crash there, and for tracing."""
+
+DEFAULT_TIMEOUTS: Final[Mapping[Step, float]] = {
+    Step.PREPARE: 600.0,
+    Step.COMMIT: 600.0,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a pipeline runs. None of this is part of what it computes."""
+
+    policy: Policy = "strict"
+    keep: int = 20
+    """How many valid checkpoints stay; what they build on stays with them."""
+    full_every: int = 10
+    """A checkpoint that builds on nothing is made at the latest after this many."""
+    sizes: Sizes = field(default_factory=Sizes)
+    size_cap: int | None = None
+    """The largest checkpoint that is saved, in bytes; from 80 % on there is a warning."""
+    stop_timeout: float = 30.0
+    """How long a stop waits for the running epoch."""
+    store_timeout: float = 60.0
+    """How long a store that does not answer, or a full disk, is tried again."""
+    source_timeout: float = 15.0
+    """How long Kafka is waited for before the start; with 0 it is not looked at."""
+    step_timeouts: Mapping[Step, float] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
+    commit_tries: int = 3
+    coalesce: int | Literal["auto"] | None = "auto"
+    """Partitions of the rows before they are staged; 'auto' is the cores, in local mode only."""
+    fast_file_manager: bool = True
+    """Spark's FileSystem-based checkpoint files on a local working copy."""
+    share_state: bool = True
+    """Whether outputs that are built on one stateful DataFrame share its state."""
+    capture: Literal["auto", "driver", "executors"] = "auto"
+    on_step: OnStep | None = None
+
+    def __post_init__(self) -> None:
+        check_number("keep", self.keep, 1, U64_MAX)
+        check_number("full_every", self.full_every, 1, 1000)
+        check_number("commit_tries", self.commit_tries, 1, 1000)
+        check_span("stop_timeout", self.stop_timeout)
+        check_span("store_timeout", self.store_timeout)
+        check_span("source_timeout", self.source_timeout)
+        if self.policy not in ("strict", "warn", "auto_reset"):
+            raise InvalidInputError(
+                f"policy must be 'strict', 'warn' or 'auto_reset', not {self.policy!r}"
+            )
+        if self.coalesce is not None and self.coalesce != "auto":
+            check_number("coalesce", self.coalesce, 1, 1 << 20)
+        if self.capture not in ("auto", "driver", "executors"):
+            raise InvalidInputError(
+                f"capture must be 'auto', 'driver' or 'executors', not {self.capture!r}"
+            )

@@ -1,0 +1,1 @@
+"""The protocol of one epoch."""

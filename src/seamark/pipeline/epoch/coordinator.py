@@ -1,0 +1,342 @@
+"""The epoch protocol: what happens between Spark's plan of a batch and Spark's commit of it.
+
+Spark writes ``offsets/N``, calls :meth:`Coordinator.run_batch`, then writes ``commits/N``. Saving
+the manifest is the decision. Before it the epoch never happened, after it the epoch is finished,
+here or by the next start.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from seamark._common.logs import logger_named
+from seamark._common.retry import patiently
+from seamark.capture.capture import Capture, Captured
+from seamark.capture.placement import Placed, drop_unreferenced, place
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import (
+    FencedError,
+    LineageError,
+    OutcomeUnknownError,
+    RefusedError,
+    SeamarkError,
+)
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.declaration.settings import Settings, Step
+from seamark.pipeline.epoch.epoch_manifest import Identity, committed, draft
+from seamark.pipeline.epoch.epoch_plan import is_replay, planned_epoch, shown_already
+from seamark.pipeline.epoch.lineage import Interrupted, Lineage
+from seamark.pipeline.epoch.running_epoch import EpochRun
+from seamark.pipeline.epoch.save_with_retry import decide, fenced_or
+from seamark.pipeline.epoch.sink_crew import SinkCrew, StepTimeout
+from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
+from seamark.pipeline.telemetry.epoch_stats import EpochFigures
+from seamark.pipeline.telemetry.progress_record import ProgressRecord
+from seamark.sinks.contract import Committable
+from seamark.spark.planned_files import require_planned_files
+from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
+from seamark.state import StateStore
+from seamark.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logger_named("seamark.pipeline")
+
+_QUERY_PATIENCE: Final = 120.0
+_WARN_AT: Final = 0.8
+_LOOK: Final = 0.05
+_STOP_PATIENCE: Final = 10.0
+
+
+class Coordinator:
+    """Runs the epochs of one query, one at a time, on the thread that Spark calls."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: Settings,
+        store: CheckpointStore,
+        states: StateStore,
+        copy: WorkingCopy,
+        capture: Capture,
+        crew: SinkCrew,
+        lineage: Lineage,
+        progress: ProgressRecord,
+        on_epoch: Callable[[EpochFigures], None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._store = store
+        self._states = states
+        self._copy = copy
+        self._capture = capture
+        self._crew = crew
+        self.lineage = lineage
+        self._progress = progress
+        self._partitioned = True  # an earlier run may have left some
+        self._on_epoch = on_epoch
+        self._on_failure = on_failure
+        self._query: RunningQuery | None = None
+        self._query_known = threading.Event()
+        self.between_epochs = threading.Lock()
+        """Held while an epoch runs."""
+        self.stopping = threading.Event()
+        self.failure: BaseException | None = None
+        self.interrupted: Interrupted | None = None
+
+    def attach(self, query: RunningQuery | None) -> None:
+        """Tell which query the batches belong to; with None they wait until it is known."""
+        self._query = query
+        if query is None:
+            self._query_known.clear()
+        else:
+            self._query_known.set()
+
+    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """One epoch, from Spark's plan to the recorded commit. What Spark calls."""
+        self._enter()
+        try:
+            self._run(batch, batch_id)
+        except Interrupted as interruption:
+            self.interrupted = interruption
+            raise
+        except BaseException as error:
+            self.failure = self.cause_of(error)
+            self._on_failure()
+            if isinstance(error, Exception):
+                raise
+            # py4j answers Spark only after an Exception; after anything else Spark waits for ever
+            raise SeamarkError(f"the epoch was cut off by {type(error).__name__}") from error
+        finally:
+            self.between_epochs.release()
+
+    def cause_of(self, error: BaseException) -> BaseException:
+        """Being fenced, when that is why something failed."""
+        return fenced_or(error, self._store)
+
+    def _enter(self) -> None:
+        """Begin an epoch, unless the run is to stop: whoever stops it may be waiting for us."""
+        while not self.stopping.is_set():
+            if self.between_epochs.acquire(timeout=_LOOK):
+                if not self.stopping.is_set():
+                    return
+                self.between_epochs.release()
+        if self._query is not None:
+            self._query.wait_until_stopped(_STOP_PATIENCE)
+        self.interrupted = Interrupted(INTERRUPTED_BY_STOP)
+        raise self.interrupted
+
+    def _run(self, batch: DataFrame, batch_id: int) -> None:
+        on_step = self._settings.on_step
+        epoch = self._begin(batch_id)
+        with epoch.step(Step.BEGIN, on_step):
+            self._running().require_declared_plan(epoch.number, epoch.entry.watermark_ms)
+            if is_replay(epoch, self.lineage, self._copy):
+                self._replay(batch, epoch)
+                return
+            require_planned_files(batch.sparkSession, epoch.plan, epoch.number)
+            already = shown_already(epoch, self.lineage, self._crew.outputs)
+            if needs_stored_plans(self._crew.outputs):
+                store_plan(self._store, epoch, self.lineage, self._settings.store_timeout)
+        try:
+            with epoch.step(Step.WRITE, on_step), self._time_limit():
+                apart = self._running().mixes_state
+                self._crew.stage(batch, epoch, already, self._check_claim, apart=apart)
+            with epoch.step(Step.PREPARE, on_step):
+                committables = self._crew.prepare(already)
+            with epoch.step(Step.CAPTURE, on_step):
+                captured, placed, manifest = self._take(epoch, committables, already)
+        except Exception:
+            self._crew.abort(epoch.attempt)
+            raise
+        with epoch.step(Step.SAVE, on_step):
+            saved = self._save(epoch, manifest, placed)
+        self._decided(epoch, saved, captured)
+        self._check_claim()
+        with epoch.step(Step.COMMIT, on_step):
+            statuses = self._crew.commit(committables)
+        with epoch.step(Step.RECORD, on_step):
+            self._record(committed(saved, statuses, epoch.phases))
+            self._progress.note(epoch.number, epoch.positions, epoch.config_hash)
+        failed = {sink: s.message for sink, s in statuses.items() if not s.is_committed}
+        if failed:
+            raise SeamarkError(
+                f"epoch {epoch.number} is decided, and not every sink has committed it",
+                where="; ".join(f"sink {sink}: {why}" for sink, why in failed.items()),
+                hint="Nothing is lost: the next start finishes it from the checkpoint.",
+            )
+        with epoch.step(Step.RETAIN, on_step):
+            self._retain(saved)
+        self._finished(epoch, saved, placed)
+
+    # 1 begin
+
+    def _begin(self, batch_id: int) -> EpochRun:
+        if not self._query_known.wait(_QUERY_PATIENCE):
+            raise SeamarkError("Spark runs a batch, and the query was never started")
+        return planned_epoch(self._copy, self._identity, self.lineage, batch_id)
+
+    def _replay(self, batch: DataFrame, epoch: EpochRun) -> None:
+        """Spark runs a decided epoch again: its rows are read and dropped, its state must agree."""
+        newest = self.lineage.newest
+        if newest is None or newest.extra.get("fingerprint") != epoch.fingerprint:
+            raise LineageError(
+                f"Spark runs epoch {epoch.number} again, on other rows than before",
+                where=self._copy.root,
+                hint="Stop, remove the working copy, and start again.",
+            )
+        batch.write.format("noop").mode("overwrite").save()
+        commit, _, ids = self._running().next_commit()
+        again = self._capture.take(
+            epoch.batch,
+            commit,
+            full=True,
+            state_ids=ids,
+            partitions=self._running().state_partitions,
+        )
+        if changed := self._capture.differences(again):
+            raise RefusedError(
+                f"epoch {epoch.number} was run again and its state came out different",
+                where=changed,
+                hint="Something in the plan is not deterministic. Start again: the working copy is "
+                "rebuilt from the checkpoint.",
+            )
+        log.info("epoch %d was run again and agrees with its checkpoint", epoch.number)
+
+    # 2 write
+
+    def _check_claim(self) -> None:
+        patiently(self._store.check_claim, self._settings.store_timeout, "reading the owner")
+
+    @contextmanager
+    def _time_limit(self) -> Iterator[None]:
+        """Cancel Spark's jobs when staging takes longer than it may."""
+        limit = self._settings.step_timeouts.get(Step.WRITE)
+        if limit is None:
+            yield
+            return
+        timer = threading.Timer(limit, self._running().cancel_jobs)
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if timer.is_alive():
+                raise
+            raise StepTimeout(
+                f"the step 'write' did not finish in {limit:g} s",
+                hint="The epoch is run again by the next start. step_timeouts sets the limit.",
+            ) from error
+        finally:
+            timer.cancel()
+
+    # 4 capture
+
+    def _take(
+        self, epoch: EpochRun, committables: Mapping[str, Committable], already: set[str]
+    ) -> tuple[Captured, Placed, CheckpointManifest]:
+        line, query = self.lineage, self._running()
+        commit, next_watermark, ids = query.next_commit()
+        full = line.newest is None or line.links + 1 >= self._settings.full_every
+        captured = self._capture.take(
+            epoch.batch, commit, full=full, state_ids=ids, partitions=query.state_partitions
+        )
+        self._check_size(captured)
+        placed = place(captured, self._settings.sizes, self._states, epoch.number)
+        self._capture.packed(placed.digests)
+        manifest = draft(
+            self._identity,
+            epoch,
+            line.next_id,
+            placed,
+            parent=line.newest,
+            is_full=captured.is_full,
+            versions=captured.versions,
+            next_watermark=next_watermark,
+            reached=query.watermarks() if self._identity.watermarks else {},
+            committables=committables,
+            already=already,
+        )
+        return captured, placed, manifest
+
+    def _check_size(self, captured: Captured) -> None:
+        cap = self._settings.size_cap
+        if cap is None or captured.size < cap * _WARN_AT:
+            return
+        if captured.size > cap:
+            raise RefusedError(
+                f"the checkpoint has {captured.size} bytes, more than size_cap ({cap})",
+                hint="Raise size_cap, or keep less state (a watermark, a shorter window).",
+            )
+        log.warning("the checkpoint has %d bytes, close to size_cap (%d)", captured.size, cap)
+
+    # 5 to 8
+
+    def _save(
+        self, epoch: EpochRun, manifest: CheckpointManifest, placed: Placed
+    ) -> CheckpointManifest:
+        try:
+            return decide(self._store, manifest, placed.chunks, self._settings.store_timeout)
+        except OutcomeUnknownError:
+            raise  # it may have been decided: nothing may be undone
+        except Exception:
+            self._crew.abort(epoch.attempt)
+            raise
+
+    def _decided(self, epoch: EpochRun, saved: CheckpointManifest, captured: Captured) -> None:
+        line = self.lineage
+        line.links = 0 if captured.is_full else line.links + 1
+        line.full_bytes = saved.size_bytes + (0 if captured.is_full else line.full_bytes)
+        line.newest, line.next_id = saved, saved.checkpoint_id + 1
+        line.plans.pop(epoch.batch, None)
+        self._capture.saved(captured)
+
+    def _record(self, manifest: CheckpointManifest) -> None:
+        try:
+            self.lineage.newest = self._store.update_manifest(manifest)
+        except FencedError:
+            raise
+        except SeamarkError as error:
+            # the sinks know what they show; the next start asks them and records it
+            log.warning("the statuses of epoch %d were not recorded: %s", manifest.epoch, error)
+            self.lineage.newest = manifest
+
+    def _retain(self, saved: CheckpointManifest) -> None:
+        if saved.is_incremental:
+            return  # nothing can go before a new chain has begun
+        try:
+            removed = self._store.prune(self._settings.keep)
+            if removed and (self._partitioned or saved.table_store_checkpoint_path):
+                self._partitioned = drop_unreferenced(self._store, self._states) > 0
+        except FencedError:
+            raise
+        except SeamarkError as error:
+            log.warning("old checkpoints were not pruned: %s", error)
+
+    def _finished(self, epoch: EpochRun, saved: CheckpointManifest, placed: Placed) -> None:
+        figures = EpochFigures(
+            epoch=epoch.number,
+            checkpoint_id=saved.checkpoint_id,
+            rows_per_sink=dict.fromkeys(self._crew.names),
+            seconds=time.perf_counter() - epoch.started,
+            phases=dict(epoch.phases),
+            new_bytes=saved.size_bytes,
+            full_bytes=self.lineage.full_bytes,
+            watermark=saved.watermark,
+            sinks=self._crew.names,
+        )
+        try:
+            self._on_epoch(figures)
+        except Exception:
+            # the epoch is done; whoever watches it may not undo that
+            log.exception("the figures of epoch %d could not be shown", epoch.number)
+
+    def _running(self) -> RunningQuery:
+        if self._query is None:
+            raise SeamarkError("there is no query")
+        return self._query

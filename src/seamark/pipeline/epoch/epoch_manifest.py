@@ -1,0 +1,161 @@
+"""From what is known about an epoch to its manifest. Every field has a use; see ARCHITECTURE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from seamark.capture.placement import Placed
+from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
+from seamark.pipeline.declaration.topology import Structure
+from seamark.pipeline.epoch.running_epoch import EpochRun, lines_by_source
+from seamark.progress.config_hashing import canonical_json, config_hash
+from seamark.sinks.contract import Committable
+from seamark.spark.batch_log import readable_offset
+from seamark.spark.plans.plan import WatermarkInfo
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What does not change during a run."""
+
+    name: str
+    structure: Structure
+    leaves: tuple[str, ...]
+    watermarks: tuple[WatermarkInfo, ...]
+    sinks: tuple[str, ...]
+    tables: Mapping[str, ConnectorCheckpoint]
+    guarantees: Mapping[str, str]
+    """What a reader of each sink can rely on, in words."""
+    spark_version: str = ""
+    source_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source: the id of each topic, which another topic of the same name has not."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where sources are read from, to be named in errors."""
+
+    @cached_property
+    def config_hash(self) -> int:
+        """One number for the structure."""
+        return config_hash(self.structure)
+
+    @property
+    def first_lines(self) -> list[int]:
+        """The line of the offset log at which each source appears first, as Spark numbers them."""
+        return [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
+
+
+def source_offsets(
+    leaves: Sequence[str], lines: Sequence[str], epoch: int
+) -> dict[str, ConnectorCheckpoint]:
+    """The end offset of each named source: readable, and verbatim in the metadata."""
+    return {
+        name: ConnectorCheckpoint(
+            offsets={
+                key if number == 0 else f"{key}#{number + 1}": value
+                for number, line in enumerate(found)
+                for key, value in readable_offset(line).items()
+            },
+            epoch=epoch,
+            metadata={
+                "line" if number == 0 else f"line#{number + 1}": line
+                for number, line in enumerate(found)
+            },
+        )
+        for name, found in lines_by_source(leaves, lines).items()
+    }
+
+
+def source_watermarks(
+    watermarks: Sequence[WatermarkInfo], reached: Mapping[str, int]
+) -> dict[str, int]:
+    """How far each source has come, by its slowest watermark."""
+    found: dict[str, int] = {}
+    for mark in watermarks:
+        value = reached.get(mark.node_id)
+        if value is None:
+            continue
+        for source in mark.sources:
+            found[source] = min(value, found.get(source, value))
+    return found
+
+
+def draft(
+    identity: Identity,
+    epoch: EpochRun,
+    checkpoint_id: int,
+    placed: Placed,
+    *,
+    parent: CheckpointManifest | None,
+    is_full: bool,
+    versions: list[int],
+    next_watermark: int,
+    reached: Mapping[str, int],
+    committables: Mapping[str, Committable],
+    already: set[str],
+) -> CheckpointManifest:
+    """The manifest of an epoch whose sinks have prepared and not committed."""
+    statuses = {
+        sink: SinkCommitStatus.committed() if sink in already else SinkCommitStatus.pending()
+        for sink in identity.sinks
+    }
+    before = parent.sink_epochs if parent is not None else {}
+    extra: dict[str, Any] = {
+        "attempt": epoch.attempt,
+        "fingerprint": epoch.fingerprint,
+        "sink_committables": dict(committables),
+        "timings": _rounded(epoch.phases),
+        "next_watermark": next_watermark,
+        "structure": json.loads(canonical_json(identity.structure)),
+        "leaves": list(identity.leaves),
+        "sink_guarantees": dict(identity.guarantees),
+        "spark_version": identity.spark_version,
+    }
+    if identity.source_ids:
+        extra["source_ids"] = {name: dict(ids) for name, ids in identity.source_ids.items()}
+    return CheckpointManifest.new(
+        checkpoint_id,
+        epoch=epoch.number,
+        source_offsets=source_offsets(identity.leaves, epoch.entry.lines, epoch.number),
+        sink_epochs={
+            sink: epoch.number if sink in already else before.get(sink, 0)
+            for sink in identity.sinks
+        },
+        sink_commit_statuses=statuses,
+        table_offsets=dict(identity.tables),
+        operator_states=placed.operator_states,
+        table_store_checkpoint_path=placed.state_checkpoint,
+        wal_position=epoch.batch,
+        per_core_wal_positions=versions,
+        watermark=epoch.entry.watermark_ms if identity.watermarks else None,
+        source_watermarks=source_watermarks(identity.watermarks, reached),
+        source_names=sorted(set(identity.leaves)),
+        sink_names=list(identity.sinks),
+        pipeline_hash=identity.config_hash,
+        size_bytes=placed.size,
+        is_incremental=not is_full,
+        parent_id=parent.checkpoint_id if parent is not None else None,
+        vnode_count=max(epoch.entry.state_partitions, 1),
+        extra=extra,
+    )
+
+
+def _rounded(phases: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(seconds, 6) for name, seconds in phases.items()}
+
+
+def committed(
+    manifest: CheckpointManifest,
+    statuses: Mapping[str, SinkCommitStatus],
+    phases: Mapping[str, float],
+) -> CheckpointManifest:
+    """The manifest with what became of its sinks."""
+    merged = {**manifest.sink_commit_statuses, **statuses}
+    epochs = {
+        sink: manifest.epoch if merged[sink].is_committed else manifest.sink_epochs.get(sink, 0)
+        for sink in merged
+    }
+    updated = manifest.replace(sink_commit_statuses=merged, sink_epochs=epochs)
+    return updated.with_extra(timings=_rounded(phases))

@@ -1,0 +1,96 @@
+"""The first step of an epoch: what Spark has planned, and whether it may run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seamark.capture.restore import read_plan
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import LineageError, SeamarkError
+from seamark.pipeline.declaration.compile import Output
+from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.epoch.lineage import Lineage, PlanDiffers
+from seamark.pipeline.epoch.running_epoch import EpochRun, new_attempt
+from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
+
+
+def planned_epoch(
+    copy: WorkingCopy, identity: Identity, lineage: Lineage, batch_id: int
+) -> EpochRun:
+    """The epoch of the batch that Spark runs; :class:`PlanDiffers` when it needs its old plan."""
+    plan = read_plan(copy, batch_id, identity.first_lines)
+    if plan is None:
+        raise SeamarkError(
+            f"the plan of batch {batch_id} is not in the working copy",
+            where=copy.root,
+            hint="Was the directory removed or replaced while the query was running?",
+        )
+    entry = require_unnamed(parse_offsets(plan.offsets))
+    if len(entry.lines) != len(identity.leaves):
+        raise SeamarkError(
+            f"Spark planned {len(entry.lines)} sources, and the pipeline has "
+            f"{len(identity.leaves)}",
+            where=copy.path(f"offsets/{batch_id}"),
+        )
+    wanted = lineage.plans.get(batch_id)
+    if wanted is not None and not _reads_the_same(wanted, plan):
+        if batch_id in lineage.planned_again:
+            raise LineageError(
+                f"epoch {batch_id + 1} cannot be run on the rows that it was planned for",
+                where=copy.path(f"offsets/{batch_id}"),
+                hint="Take the epoch back from the sinks that show it (unpublish_after).",
+            )
+        lineage.planned_again.add(batch_id)
+        raise PlanDiffers(batch_id)
+    return EpochRun(
+        identity.name,
+        lineage.timeline,
+        batch_id,
+        entry,
+        plan,
+        new_attempt(lineage.generation),
+        identity.leaves,
+        identity.config_hash,
+        bool(identity.watermarks),
+    )
+
+
+def _reads_the_same(wanted: Plan, plan: Plan) -> bool:
+    same_lines = parse_offsets(wanted.offsets).lines == parse_offsets(plan.offsets).lines
+    return same_lines and wanted.sources == plan.sources
+
+
+def is_replay(epoch: EpochRun, lineage: Lineage, copy: WorkingCopy) -> bool:
+    """Whether the epoch is decided already; :class:`LineageError` when it is out of order."""
+    newest = lineage.newest
+    expected = lineage.first_batch + 1 if newest is None else newest.epoch + 1
+    if epoch.number == expected:
+        return False
+    if newest is not None and epoch.number == newest.epoch:
+        return True
+    raise LineageError(
+        f"Spark runs epoch {epoch.number}, and the next one of this pipeline is {expected}",
+        where=copy.root,
+        hint="The working copy belongs to another history. Stop, remove it, and start again.",
+    )
+
+
+def shown_already(epoch: EpochRun, lineage: Lineage, outputs: Sequence[Output]) -> set[str]:
+    """Sinks that show this epoch: their checkpoint was lost, and the epoch is run again."""
+    shown: set[str] = set()
+    for output in outputs:
+        if epoch.number > lineage.ahead.get(output.name, 0):
+            continue
+        receipt = output.sink.committed(epoch.timeline, epoch.number)
+        if receipt is None:
+            continue
+        if receipt.fingerprint != epoch.fingerprint:
+            raise LineageError(
+                f"sink {output.name!r} shows epoch {epoch.number} with other rows",
+                where=f"It was written by attempt {receipt.attempt} of timeline "
+                f"{receipt.timeline}, and what Spark has planned now is something else.",
+                hint="Take the epoch back from the sink (unpublish_after), or restore the "
+                "checkpoint that belongs to it.",
+            )
+        shown.add(output.name)
+    return shown

@@ -1,0 +1,115 @@
+"""One epoch in the making, and what identifies it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from seamark.pipeline.declaration.settings import OnStep, Step
+from seamark.sinks.contract import Epoch
+from seamark.spark.batch_log import OffsetLogEntry, Plan
+
+_ATTEMPT: Final = re.compile(r"g(\d+)-")
+
+
+def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) -> str:
+    """Tells two plans of one epoch apart: same rows, same fingerprint.
+
+    The rest of the offset log's entry is left out: it holds the time of planning.
+    """
+    digest = hashlib.sha256(timeline.encode())
+    for line in lines:
+        digest.update(b"\n" + line.encode())
+    for path in sorted(sources):
+        digest.update(b"\x00" + path.encode() + b"\n" + sources[path].encode())
+    return digest.hexdigest()
+
+
+def new_attempt(generation: int) -> str:
+    """A token for one try of one epoch by one writer."""
+    return f"g{generation:04}-{uuid.uuid4().hex[:12]}"
+
+
+def is_of_earlier(attempt: str, generation: int) -> bool:
+    """Whether an attempt was made by a writer of an earlier generation."""
+    found = _ATTEMPT.match(attempt)
+    return found is not None and int(found[1]) < generation
+
+
+def lines_by_source(leaves: Sequence[str], lines: Sequence[str]) -> dict[str, list[str]]:
+    """The lines of the offset log that belong to each source, without repetition."""
+    by_source: dict[str, list[str]] = {}
+    for name, line in zip(leaves, lines, strict=True):
+        found = by_source.setdefault(name, [])
+        if line not in found:
+            found.append(line)  # a source that feeds several outputs has the same line for each
+    return by_source
+
+
+def source_positions(leaves: Sequence[str], lines: Sequence[str]) -> dict[str, bytes]:
+    """How far each source has been read, verbatim, as a progress store keeps it."""
+    by_source = lines_by_source(leaves, lines)
+    return {name: "\n".join(found).encode() for name, found in by_source.items()}
+
+
+@dataclass
+class EpochRun:
+    """One try of one epoch: its identity, and how long each step took."""
+
+    pipeline: str
+    timeline: str
+    batch: int
+    entry: OffsetLogEntry
+    plan: Plan
+    attempt: str
+    leaves: tuple[str, ...]
+    config_hash: int
+    has_watermark: bool
+    started: float = field(default_factory=time.perf_counter)
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The epoch: batches count from 0, epochs from 1."""
+        return self.batch + 1
+
+    @property
+    def fingerprint(self) -> str:
+        """See :func:`fingerprint`."""
+        return fingerprint(self.timeline, self.entry.lines, self.plan.sources)
+
+    @property
+    def positions(self) -> dict[str, bytes]:
+        """How far each source has been read when the epoch is done."""
+        return source_positions(self.leaves, self.entry.lines)
+
+    def for_sink(self, sink: str) -> Epoch:
+        """The epoch as a sink gets it."""
+        return Epoch(
+            self.pipeline,
+            sink,
+            self.timeline,
+            self.number,
+            self.fingerprint,
+            self.plan,
+            self.entry.watermark_ms if self.has_watermark else None,
+            self.positions,
+            self.config_hash,
+        )
+
+    @contextmanager
+    def step(self, step: Step, on_step: OnStep | None) -> Iterator[None]:
+        """Measure a step, and tell whoever wants to know that it begins and has ended."""
+        if on_step is not None:
+            on_step(step, "before", self.number)
+        began = time.perf_counter()
+        yield
+        self.phases[step.value] = time.perf_counter() - began
+        if on_step is not None:
+            on_step(step, "after", self.number)

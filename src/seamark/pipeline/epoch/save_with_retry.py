@@ -1,0 +1,89 @@
+"""Saving a manifest, which is the decision, in the face of a store that does not answer."""
+
+from __future__ import annotations
+
+from seamark._common.retry import Pauses
+from seamark.errors import (
+    FencedError,
+    OutcomeUnknownError,
+    SeamarkError,
+    StoreUnavailableError,
+)
+from seamark.manifest import CheckpointManifest
+from seamark.store import CheckpointStore
+
+
+def decide(
+    store: CheckpointStore, manifest: CheckpointManifest, chunks: list[bytes], patience: float
+) -> CheckpointManifest:
+    """Save a checkpoint, trying again for ``patience`` seconds; the manifest as stored.
+
+    :class:`OutcomeUnknownError` when it stays unknown whether the epoch was decided: then nothing
+    may be undone. Any other error means that it was not.
+    """
+    pauses = Pauses(patience)
+    unknown = False
+    while True:
+        try:
+            return store.save_with_state(manifest, chunks or None)
+        except OutcomeUnknownError as error:
+            unknown = True
+            found = _read_back(store, manifest, pauses)
+            if found is not None:
+                return found
+            _wait(pauses, error, unknown)
+        except StoreUnavailableError as error:
+            _wait(pauses, error, unknown)
+        except SeamarkError as error:
+            if not unknown:
+                raise
+            # an earlier try may have arrived, whatever this one says
+            raise _still_unknown(manifest, error) from error
+
+
+def fenced_or(error: BaseException, store: CheckpointStore) -> BaseException:
+    """``error``, or the :class:`FencedError` behind it: who takes over moves the working copy."""
+    if isinstance(error, Exception) and not isinstance(error, FencedError | OutcomeUnknownError):
+        try:
+            store.check_claim()
+        except FencedError as fenced:
+            fenced.__cause__ = error
+            return fenced
+        except SeamarkError:
+            pass  # the store does not tell, so the error speaks for itself
+    return error
+
+
+def _read_back(
+    store: CheckpointStore, manifest: CheckpointManifest, pauses: Pauses
+) -> CheckpointManifest | None:
+    """The manifest of this very attempt, if it is there; None when it is not."""
+    while True:
+        try:
+            found = store.load_by_id(manifest.checkpoint_id)
+        except StoreUnavailableError as error:
+            _wait(pauses, error, True)
+            continue
+        ours = found is not None and found.extra.get("attempt") == manifest.extra.get("attempt")
+        return found if ours else None
+
+
+def _wait(pauses: Pauses, error: Exception, unknown: bool) -> None:
+    try:
+        pauses.wait(error, "saving the checkpoint")
+    except StoreUnavailableError as last:
+        if not unknown:
+            raise
+        raise OutcomeUnknownError(
+            "the store stopped answering while a checkpoint was being saved",
+            where=str(last),
+            hint="Nothing was undone. Start again when the store answers: that finds out.",
+        ) from last
+
+
+def _still_unknown(manifest: CheckpointManifest, error: Exception) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"whether checkpoint {manifest.checkpoint_id} was saved is not known",
+        where=str(error),
+        hint="Nothing was undone. The next start finds out.",
+    )

@@ -1,0 +1,255 @@
+"""All sinks of a pipeline, doing one step of an epoch together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from seamark._common.logs import logger_named
+from seamark._common.retry import patiently
+from seamark._redaction import Redactor
+from seamark.errors import (
+    LineageError,
+    OutcomeUnknownError,
+    SeamarkError,
+    StoreUnavailableError,
+)
+from seamark.manifest import SinkCommitStatus
+from seamark.pipeline.declaration.compile import Compiled, Output
+from seamark.pipeline.declaration.settings import Settings, Step
+from seamark.pipeline.epoch.running_epoch import EpochRun
+from seamark.sinks.contract import Committable
+from seamark.spark.failures import is_of_spark
+from seamark.spark.versions import is_local, may_mix_state_in_a_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from seamark.pipeline.telemetry.metrics import PipelineMetrics
+
+log = logger_named("seamark.pipeline")
+
+T = TypeVar("T")
+
+_PAUSE: Final = 0.2
+_MESSAGE_LIMIT: Final = 1000
+
+
+class StepTimeout(SeamarkError):
+    """A sink did not finish a step in time."""
+
+
+class SinkFailed(SeamarkError):
+    """A sink raised an error of its own, which is the cause of this one."""
+
+
+@contextmanager
+def _named(output: Output, epoch: int) -> Iterator[None]:
+    """Say of an error which sink it comes from, and in which epoch."""
+    try:
+        yield
+    except SeamarkError:
+        raise
+    except Exception as error:
+        if is_of_spark(error):
+            # it may as well come from a source: both are told, with what Spark says
+            error.add_note(f"while sink {output.name!r} was written in epoch {epoch}")
+            raise
+        described = output.sink.describe()
+        raise SinkFailed(
+            f"sink {output.name!r} failed in epoch {epoch}",
+            where=f"{described.kind} {described.target}: "
+            + _redacted(f"{type(error).__name__}: {error}")[:_MESSAGE_LIMIT],
+            hint="The epoch is not decided. The next start runs it again, on the same rows.",
+        ) from error
+
+
+class SinkCrew:
+    """The sinks of one run. What can go side by side does."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        settings: Settings,
+        metrics: PipelineMetrics | None = None,
+    ) -> None:
+        self._compiled = compiled
+        self._settings = settings
+        self._metrics = metrics
+        self._pool = ThreadPoolExecutor(max(4, len(compiled.outputs)), "seamark-sink")
+
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """The outputs, in the order of their declaration."""
+        return self._compiled.outputs
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        return [output.name for output in self.outputs]
+
+    def stage(
+        self,
+        batch: DataFrame,
+        epoch: EpochRun,
+        without: set[str],
+        check_claim: Callable[[], None],
+        *,
+        apart: bool = False,
+    ) -> None:
+        """Have every sink write its rows aside. The batch is read in full, and planned once.
+
+        Sinks in ``without`` show the epoch already; their rows are read and dropped. The claim is
+        checked right before a sink changes its target. ``apart`` tells that tasks which compute
+        several partitions of the batch would write different kinds of state.
+        """
+        wanted = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
+        apart = apart and not may_mix_state_in_a_task(batch.sparkSession)
+        if not apart:
+            batch = self._narrowed(batch)
+            if len(wanted) == 1 == len(self.outputs) and wanted[0][1].sink.consumes_all:
+                # as a job written by hand: nothing is kept that is needed only once
+                self._stage_one(batch, wanted[0][1], epoch, check_claim)
+                return
+        batch = batch.persist()
+        try:
+            if apart or not self._is_read_in_full(wanted):
+                batch.count()  # Spark cannot load a state of which it has not seen every partition
+            computed = self._narrowed(batch) if apart else batch
+            for number, output in wanted:
+                rows = self._compiled.rows_of(computed, number)
+                self._stage_one(rows, output, epoch, check_claim)
+        finally:
+            batch.unpersist()
+
+    def _is_read_in_full(self, outputs: Iterable[tuple[int, Output]]) -> bool:
+        return any(
+            output.sink.consumes_all and self._compiled.reads_every_row(number)
+            for number, output in outputs
+        )
+
+    def _stage_one(
+        self, rows: DataFrame, output: Output, epoch: EpochRun, check_claim: Callable[[], None]
+    ) -> None:
+        if output.sink.shows_at_once:
+            check_claim()
+        with _named(output, epoch.number):
+            output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
+
+    def _narrowed(self, batch: DataFrame) -> DataFrame:
+        spark, wanted = batch.sparkSession, self._settings.coalesce
+        if wanted == "auto":
+            # on a cluster a task that holds many state partitions would have to redo them all
+            wanted = spark.sparkContext.defaultParallelism if is_local(spark) else None
+        return batch if wanted is None else batch.coalesce(wanted)
+
+    def prepare(self, without: set[str]) -> dict[str, Committable]:
+        """Make durable what was staged; the committable of each sink."""
+        waiting = {o.name: o for o in self.outputs if o.name not in without}
+        return self._together(Step.PREPARE, waiting, self._prepare_one)
+
+    def _prepare_one(self, output: Output) -> Committable:
+        began = time.perf_counter()
+        committable = patiently(
+            output.sink.prepare, self._settings.store_timeout, f"preparing sink {output.name}"
+        )
+        if self._metrics is not None:
+            self._metrics.sink_prepared(output.name, time.perf_counter() - began)
+        return committable
+
+    def commit(self, committables: Mapping[str, Committable]) -> dict[str, SinkCommitStatus]:
+        """Show the epoch in every sink; what became of each. Never raises for a sink's failure."""
+        waiting = {o.name: o for o in self.outputs if o.name in committables}
+
+        def one(output: Output) -> SinkCommitStatus:
+            return self._commit_one(output, committables[output.name])
+
+        return self._together(Step.COMMIT, waiting, one, late=_failed)
+
+    def _commit_one(self, output: Output, committable: Committable) -> SinkCommitStatus:
+        began = time.perf_counter()
+        patience, what = self._settings.store_timeout, f"committing sink {output.name}"
+        for left in reversed(range(self._settings.commit_tries)):
+            try:
+                # a server that restarts, or a disk that is full, is waited for
+                patiently(partial(output.sink.commit, committable), patience, what)
+            except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
+                if left and _is_worth_trying(error):
+                    told = _redacted(str(error))
+                    log.warning("sink %s did not commit, trying again: %s", output.name, told)
+                    time.sleep(_PAUSE)
+                    continue
+                if self._metrics is not None:
+                    self._metrics.sink_failed(output.name)
+                return _failed(error)
+            if self._metrics is not None:
+                self._metrics.sink_committed(output.name, time.perf_counter() - began)
+            return SinkCommitStatus.committed()
+        raise AssertionError("not reached")
+
+    def abort(self, attempt: str) -> None:
+        """Remove what this attempt has staged, as far as it can be done now."""
+        for output in self.outputs:
+            try:
+                output.sink.abort(attempt)
+            except Exception as error:  # noqa: BLE001 - the next start does it again
+                told = _redacted(str(error))
+                log.warning("sink %s did not clean up %s: %s", output.name, attempt, told)
+
+    def _together(
+        self,
+        step: Step,
+        outputs: Mapping[str, Output],
+        work: Callable[[Output], T],
+        late: Callable[[Exception], T] | None = None,
+    ) -> dict[str, T]:
+        limit = self._settings.step_timeouts.get(step)
+        deadline = None if limit is None else time.monotonic() + limit
+        if len(outputs) == 1 and deadline is None:
+            return {name: work(output) for name, output in outputs.items()}
+        futures = {name: self._pool.submit(work, output) for name, output in outputs.items()}
+        return {name: self._result(step, name, f, deadline, late) for name, f in futures.items()}
+
+    def _result(
+        self,
+        step: Step,
+        name: str,
+        future: Future[T],
+        deadline: float | None,
+        late: Callable[[Exception], T] | None,
+    ) -> T:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        try:
+            return future.result(left)
+        except FutureTimeoutError:
+            error = StepTimeout(
+                f"sink {name!r} did not finish the step '{step.value}' in "
+                f"{self._settings.step_timeouts[step]:g} s",
+                hint="The next start finishes or undoes the epoch. step_timeouts sets the limit.",
+            )
+            if late is None:
+                raise error from None
+            return late(error)
+
+    def close(self) -> None:
+        """Let the threads go; one that hangs in a sink is left behind."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_worth_trying(error: Exception) -> bool:
+    """Whether a commit may succeed at once when it is repeated."""
+    waited = isinstance(error, StoreUnavailableError) and not isinstance(error, OutcomeUnknownError)
+    return not waited and not isinstance(error, LineageError)
+
+
+_redacted: Final = Redactor({})
+
+
+def _failed(error: Exception) -> SinkCommitStatus:
+    text = _redacted(f"{type(error).__name__}: {error}")
+    return SinkCommitStatus.failed(text[:_MESSAGE_LIMIT])

@@ -1,0 +1,1 @@
+"""From the newest checkpoint to a working copy that Spark can start on."""

@@ -1,0 +1,388 @@
+"""Starting a pipeline: from whatever the last run left, to the newest decided epoch."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import Final
+
+from seamark._common.logs import logger_named
+from seamark._common.os_errors import telling
+from seamark.capture.chain import Chain, chain_of
+from seamark.capture.restore import difference, install_plan, keep, read_plan, restore
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FencedError,
+    LineageError,
+    RefusedError,
+    SeamarkError,
+)
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.declaration.compatibility import judge, refuse_changes, verdict_on
+from seamark.pipeline.declaration.topology import Fit, Policy
+from seamark.pipeline.epoch.epoch_manifest import Identity, committed
+from seamark.pipeline.epoch.lineage import Lineage
+from seamark.pipeline.epoch.sink_crew import SinkCrew
+from seamark.pipeline.epoch.stored_plans import (
+    needs_stored_plans,
+    refuse_unknown_rows,
+    stored_plans,
+)
+from seamark.pipeline.recovery.adoption import adopt_checkpoint
+from seamark.pipeline.recovery.report import RecoveryReport
+from seamark.pipeline.recovery.rollback import shown_timeline
+from seamark.pipeline.recovery.sink_recovery import (
+    Finished,
+    finish_sinks,
+    most_ahead,
+    reset_sinks,
+    sinks_ahead,
+    take_back_abandoned,
+)
+from seamark.pipeline.recovery.source_order import remap_sources
+from seamark.pipeline.recovery.working_dirs import (
+    Note,
+    forget_plans,
+    generations,
+    mark_ready,
+    mark_unfinished,
+    own_copy,
+    ready_for,
+    remove_others,
+    save_plans,
+    saved_plans,
+    take_over,
+)
+from seamark.pipeline.telemetry.epoch_stats import size_text
+from seamark.spark.batch_log import Plan
+from seamark.spark.plans.lossy_options import recorded_losses
+from seamark.state import StateStore
+from seamark.store import CheckpointStore
+from seamark.store.validation import RecoveryReport as Walk
+
+log = logger_named("seamark.pipeline")
+
+_ENDED: Final = 1 << 30
+"""More links than any chain may have: the next checkpoint is a full one."""
+
+
+@dataclass
+class Recovered:
+    """A working copy that is ready to start, and the history that it continues."""
+
+    copy: WorkingCopy
+    lineage: Lineage
+    held: dict[str, bytes]
+    """SHA-256 of every file that the chain of checkpoints holds."""
+    report: RecoveryReport
+
+
+class Recovery:
+    """One start of one pipeline."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        states: StateStore,
+        root: str,
+        identity: Identity,
+        crew: SinkCrew,
+        policy: Policy,
+        adopt: str | None = None,
+    ) -> None:
+        self._store = store
+        self._states = states
+        self._root = root
+        self._identity = identity
+        self._crew = crew
+        self._policy: Policy = policy
+        self._adopt = adopt
+        self._notes: list[str] = []
+
+    def run(self) -> Recovered:
+        """Claim the store, choose a checkpoint, finish its epoch, make a working copy of it."""
+        started = time.perf_counter()
+        # a pipeline that may not go on should not fence the one that is running
+        refuse_changes(self._store, judge(self._store, self._identity, self._policy))
+        claim = self._store.claim(pipeline=self._identity.name)
+        walk = self._store.recover_latest_validated()
+        chosen = self._chosen(walk)
+        timeline = claim.timeline
+        verdict = verdict_on(chosen, self._identity, self._policy)
+        refuse_changes(self._store, verdict)
+        self._notes += verdict.changes
+        self._notes += [
+            w for w in recorded_losses(self._identity.structure) if w not in verdict.changes
+        ]
+        if verdict.changes and verdict.fit is Fit.GOES_ON and self._policy == "warn":
+            log.warning("the pipeline was changed: %s", "; ".join(verdict.changes))
+        is_reset = verdict.fit is Fit.RESET
+        if is_reset:
+            self._refuse_reset_after_damage(walk)
+            # the decision first: what is left to do is repeated by the next start
+            timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
+            chosen = None
+        lineage = Lineage(timeline, claim.generation, self._store.next_id(), chosen)
+        mine = own_copy(self._root, claim.generation)
+        if chosen is None:
+            recovered = self._fresh(mine, lineage, after_reset=is_reset or bool(walk.skipped))
+        else:
+            lost = bool(walk.broken) or self._lacks_newer(chosen, walk)
+            recovered = self._resumed(mine, lineage, chosen, lost=lost)
+        mark_ready(mine, self._identity.leaves, lineage.timeline)
+        forget_plans(self._root)
+        remove_others(self._root, claim.generation, mine)
+        recovered.report = replace(
+            recovered.report,
+            seconds=time.perf_counter() - started,
+            skipped=list(walk.skipped),
+        )
+        return recovered
+
+    def _chosen(self, walk: Walk) -> CheckpointManifest | None:
+        if walk.chosen_id is not None:
+            found = self._store.load_by_id(walk.chosen_id)
+            if found is None:  # never taken for a fresh start
+                self._store.check_claim()
+                raise CheckpointNotFoundError(
+                    f"checkpoint {walk.chosen_id} is gone since it was chosen",
+                    where=self._store.url,
+                    hint="Did another process prune the store? Start again.",
+                )
+            return found
+        if walk.begins_anew:
+            return None
+        told = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.skipped)
+        raise DamageError(
+            "no checkpoint of this store can be used",
+            where=f"{self._store.url}: {told or 'all are gone'}",
+            hint="Nothing was changed and no fresh start was made. Bring the store back from a "
+            "copy, or give the pipeline a new store to begin anew.",
+        )
+
+    def _lacks_newer(self, chosen: CheckpointManifest, walk: Walk) -> bool:
+        """Whether only a pin has kept the chosen one: a prune always leaves a newer one."""
+        behind = chosen.checkpoint_id <= self._store.owner().prune_boundary
+        return behind and not walk.superseded
+
+    def _refuse_reset_after_damage(self, walk: Walk) -> None:
+        damaged = [number for number, _ in walk.broken]
+        if damaged:
+            raise RefusedError(
+                "the newest checkpoint is damaged, and an older one is of another configuration",
+                where=f"{self._store.url}: checkpoint {damaged[0]}",
+                hint="Damage alone never makes a pipeline begin anew. Bring the checkpoint back "
+                "from a copy, or give the pipeline a new store.",
+            )
+
+    # nothing to go on from
+
+    def _fresh(self, mine: WorkingCopy, lineage: Lineage, *, after_reset: bool) -> Recovered:
+        finished = finish_sinks(self._crew, None, lineage.generation)
+        if after_reset:
+            self._notes += reset_sinks(self._crew, lineage.timeline)
+        ahead = sinks_ahead(self._crew, None, lineage.timeline)
+        if ahead:
+            raise LineageError(
+                "the store has no checkpoint, and sinks show epochs already",
+                where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
+                hint="Bring the store back, or give the sinks new targets.",
+            )
+        planned = {} if after_reset or self._adopt else self._first_plan(lineage)
+        self._store.check_claim()
+        mark_unfinished(mine)
+        mine.destroy()
+        held: dict[str, bytes] = {}
+        what = "new"
+        if self._adopt is not None:
+            adopted = adopt_checkpoint(self._adopt, mine, self._identity)
+            lineage.first_batch, held, what = adopted.next_batch, adopted.held, adopted.words
+        else:
+            with telling("making", mine.root):
+                os.makedirs(mine.root, exist_ok=True)
+        first = lineage.first_batch
+        planned |= self._stored_plans(lineage)
+        if (plan := planned.get(first)) is not None:
+            # sources that begin 'now' have noted where that was
+            if self._adopt is None:
+                mine.write("metadata", f'{{"id":"{uuid.uuid4()}"}}'.encode())
+            install_plan(mine, first, plan)
+            what += ", with what was planned for the first epoch"
+        report = RecoveryReport(
+            0.0,
+            None,
+            None,
+            fresh_start=True,
+            aborted=finished.aborted,
+            working_copy=what,
+            notes=self._notes,
+        )
+        return Recovered(mine, lineage, held, report)
+
+    def _first_plan(self, lineage: Lineage) -> dict[int, Plan]:
+        """What Spark had planned for an epoch 1 that was never decided."""
+        leaves = list(self._identity.leaves)
+        for copy in generations(self._root, lineage.generation):
+            note = ready_for(copy)
+            if note is not None and note.leaves == leaves and not copy.batches("commits"):
+                planned = self._planned(copy, note, -1, lineage.timeline)
+                save_plans(self._root, leaves, lineage.timeline, planned)
+                return planned
+        return saved_plans(self._root, leaves, lineage.timeline)
+
+    def _stored_plans(self, lineage: Lineage) -> dict[int, Plan]:
+        """Plans that epochs were begun with and have to keep, whatever a directory says."""
+        found = stored_plans(
+            self._store,
+            lineage.timeline,
+            lineage.newest,
+            lineage.first_batch,
+            self._identity.leaves,
+            needed=needs_stored_plans(self._crew.outputs),
+        )
+        lineage.plans |= found
+        return found
+
+    # going on
+
+    def _resumed(
+        self, mine: WorkingCopy, lineage: Lineage, chosen: CheckpointManifest, *, lost: bool
+    ) -> Recovered:
+        chain = Chain(chain_of(self._store, chosen))
+        lineage.links = len(chain.manifests) - 1
+        lineage.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
+        finished = finish_sinks(self._crew, chosen, lineage.generation, self._moved(chosen))
+        lineage.newest = self._recorded(chosen, finished)
+        self._notes += take_back_abandoned(self._crew, chosen, lineage.timeline)
+        lineage.ahead = sinks_ahead(self._crew, chosen, lineage.timeline)
+        if lineage.ahead and chain.leaves != list(self._identity.leaves):
+            raise RefusedError(
+                f"epochs after {chosen.epoch} have to run again, and the sinks have changed",
+                where="; ".join(f"{sink} shows epoch {n}" for sink, n in lineage.ahead.items()),
+                hint="Start once with the sinks as they were, then change them.",
+            )
+        what, planned = self._working_copy(lineage, mine, chain)
+        if chain.leaves != list(self._identity.leaves):
+            remap_sources(mine, chosen, self._identity)
+            # the chain's files go by the old numbers of the sources: nothing builds on them
+            lineage.links = _ENDED
+        self._plan_again(mine, lineage, chain.batch, planned)
+        if lost and chain.batch + 1 not in lineage.plans:
+            refuse_unknown_rows(self._crew.outputs, chosen.epoch + 1, self._store.url)
+        report = RecoveryReport(
+            0.0,
+            chosen.checkpoint_id,
+            chosen.epoch,
+            fresh_start=False,
+            verified=f"SHA-256, {len(chain.digests)} files, {size_text(chain.size)}",
+            finished=finished.words,
+            aborted=finished.aborted,
+            working_copy=what,
+            notes=self._notes,
+        )
+        return Recovered(mine, lineage, chain.digests, report)
+
+    def _recorded(self, chosen: CheckpointManifest, finished: Finished) -> CheckpointManifest:
+        if not finished.statuses:
+            return chosen
+        try:
+            timings = chosen.extra.get("timings", {})
+            return self._store.update_manifest(committed(chosen, finished.statuses, timings))
+        except FencedError:
+            raise
+        except SeamarkError as error:
+            log.warning("the finished sinks were not recorded: %s", error)
+            return chosen
+
+    def _moved(self, chosen: CheckpointManifest) -> set[str]:
+        """Sinks that write to another place than before; a policy has let that pass."""
+        before = chosen.extra.get("structure", {}).get("sinks", {})
+        now = self._identity.structure["sinks"]
+        return {
+            name
+            for name in now.keys() & before.keys()
+            if any(now[name][key] != before[name].get(key) for key in ("kind", "target"))
+        }
+
+    def _working_copy(
+        self, lineage: Lineage, mine: WorkingCopy, chain: Chain
+    ) -> tuple[str, dict[int, Plan]]:
+        """Keep the last generation's directory when it matches, else make one from the store.
+
+        Either way, what it had planned after the chosen epoch is returned.
+        """
+        copies = generations(self._root, lineage.generation)
+        found = next((copy for copy in copies if ready_for(copy) is not None), None)
+        note = ready_for(found) if found is not None else None
+        planned = saved_plans(self._root, self._identity.leaves, lineage.timeline)
+        if found is not None and note is not None:
+            for _ in chain.read(self._store, self._states):
+                pass  # only to verify and to learn the hashes
+            planned = self._planned(found, note, chain.batch, lineage.timeline)
+            save_plans(self._root, self._identity.leaves, lineage.timeline, planned)
+            why = difference(found, chain.digests, chain.batch)
+            if why is None and note.leaves != chain.leaves:
+                why = "its sources are in another order"
+            self._store.check_claim()
+            if why is None:
+                take_over(found, mine)
+                words = keep(mine, chain.logs, chain.digests, chain.batch)
+                return words, planned
+            log.warning("the working copy %s is not kept: %s", found.root, why)
+        mark_unfinished(mine)
+        mine.destroy()
+        written = restore(mine, chain.read(self._store, self._states), chain.batch)
+        chosen = chain.manifests[-1].checkpoint_id
+        return (
+            f"rebuilt from checkpoint {chosen} ({written.files} files, {size_text(written.size)})",
+            planned,
+        )
+
+    def _planned(
+        self, found: WorkingCopy, note: Note, after: int, timeline: str
+    ) -> dict[int, Plan]:
+        """What a directory tells about batches that were planned and are not decided."""
+        if not note.is_of(timeline):
+            return {}  # left behind on this machine by a history that was given up elsewhere
+        order = note.leaves
+        if order != list(self._identity.leaves):
+            # folders of the sources may be numbered anew; Spark plans such a batch itself
+            return {}
+        first_lines = [order.index(name) for name in dict.fromkeys(order)]
+        return {
+            batch: plan
+            for batch in found.batches("offsets")
+            if batch > after and (plan := read_plan(found, batch, first_lines)) is not None
+        }
+
+    def _plan_again(
+        self, mine: WorkingCopy, lineage: Lineage, batch: int, planned: dict[int, Plan]
+    ) -> dict[int, Plan]:
+        """Have epochs that were planned before run on the same rows, above all those that show.
+
+        Returns the plans that are known.
+        """
+        shown = most_ahead(lineage.ahead, batch)
+        if lineage.newest is not None and lineage.timeline != shown_timeline(lineage.newest):
+            planned = {}  # plans of a history that was given up
+        for output in self._crew.outputs:
+            for epoch in range(batch + 2, lineage.ahead.get(output.name, 0) + 1):
+                receipt = output.sink.committed(lineage.timeline, epoch)
+                if receipt is not None and receipt.plan is not None:
+                    planned[epoch - 1] = receipt.plan
+        planned |= self._stored_plans(lineage)
+        for number in range(batch + 1, max(batch + 1, shown - 1) + 1):
+            if (plan := planned.get(number)) is None:
+                continue
+            if number == batch + 1:
+                install_plan(mine, number, plan)
+            if number < shown:
+                lineage.plans[number] = plan
+        if lineage.plans:
+            again = ", ".join(str(number + 1) for number in sorted(lineage.plans))
+            self._notes.append(f"epoch {again} runs again, on the rows that it was planned for")
+        return planned

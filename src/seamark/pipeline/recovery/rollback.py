@@ -1,0 +1,83 @@
+"""Going back to an earlier checkpoint, for good: a new timeline, and nothing of the old reused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from seamark._common.checks import check_id
+from seamark._common.logs import logger_named
+from seamark.errors import FencedError
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.recovery.rollback_plan import ABANDONED, require_usable
+from seamark.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from seamark.pipeline.declaration.compile import Output
+
+log = logger_named("seamark.pipeline")
+
+SHOWN_AS: Final = "shown_as"
+"""The timeline under which sinks show the epoch that a rollback went back to."""
+
+
+def shown_timeline(manifest: CheckpointManifest) -> str:
+    """The timeline that sinks have noted for the manifest's own epoch."""
+    return str(manifest.extra.get(SHOWN_AS) or manifest.extra.get("timeline", ""))
+
+
+def abandoned_timelines(manifest: CheckpointManifest) -> set[str]:
+    """The histories that were given up when the manifest's epoch was rolled back to."""
+    listed = manifest.extra.get(ABANDONED, [])
+    own = {shown_timeline(manifest), str(manifest.extra.get("timeline", ""))}
+    return own.union(map(str, listed) if isinstance(listed, list) else ())
+
+
+def require_sinks_can_follow(
+    store: CheckpointStore, checkpoint_id: int, pipeline: str, outputs: Iterable[Output]
+) -> None:
+    """:class:`RefusedError` when a sink could not take back what it has shown since."""
+    chosen = store.load_by_id(check_id(checkpoint_id))
+    for output in outputs if chosen is not None else ():
+        sink = output.sink
+        if not sink.remembers:
+            continue  # it goes on beside what is there
+        try:
+            sink.open(pipeline, output.name, output.df.schema)
+            newest = sink.newest()
+            if chosen is not None and newest is not None and newest.epoch > chosen.epoch:
+                sink.require_unpublish_after(chosen.epoch)
+        except FencedError as error:
+            log.warning("sink %s is in use and was not asked: %s", output.name, error)
+        finally:
+            sink.close()
+
+
+def roll_back(
+    store: CheckpointStore, checkpoint_id: int, pipeline: str | None
+) -> CheckpointManifest:
+    """Claim the store, take all later checkpoints out of use, and repeat this one as the newest.
+
+    A writer that is still running is fenced. Sinks are brought back by the next start, also when
+    this is killed at any point. :class:`DamageError` when the checkpoint is not whole,
+    :class:`RefusedError` when an earlier rollback has given it up; nobody is fenced then.
+    """
+    require_usable(store, checkpoint_id)
+    before = store.claim(pipeline=pipeline).timeline
+    chosen = require_usable(store, checkpoint_id)  # nobody else changes anything from here on
+    newest = store.next_id() - 1
+    if newest > checkpoint_id:
+        store.supersede(checkpoint_id + 1, newest)
+    # it holds nothing itself: all state is that of the checkpoint which it builds on
+    again = chosen.replace(
+        checkpoint_id=store.next_id(),
+        timestamp_ms=time.time_ns() // 1_000_000,
+        operator_states={},
+        table_store_checkpoint_path=None,
+        is_incremental=True,
+        parent_id=chosen.checkpoint_id,
+        state_checksum=None,
+    )
+    given_up = sorted({before, *abandoned_timelines(chosen)})
+    return store.save(again.with_extra(**{SHOWN_AS: shown_timeline(chosen), ABANDONED: given_up}))

@@ -1,0 +1,1 @@
+"""What a run reports: lines, metrics, the progress record."""

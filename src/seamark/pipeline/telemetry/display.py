@@ -1,0 +1,153 @@
+"""What a user sees of a running pipeline: lines on a terminal, log records everywhere else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from seamark._common.logs import logger_named
+from seamark.pipeline.recovery.report import TEXT_COLUMN, RecoveryReport
+from seamark.pipeline.telemetry.epoch_stats import (
+    PHASES,
+    EpochFigures,
+    phase_text,
+    seconds_text,
+    size_text,
+)
+from seamark.pipeline.telemetry.terminal import Pieces, open_terminal
+
+if TYPE_CHECKING:
+    from seamark.pipeline.telemetry.terminal import Terminal
+
+_logger: Final = logger_named("seamark.pipeline")
+_NEEDS_QUOTES: Final = re.compile(r'[\s="\\]|^$')
+_LABEL_STYLES: Final = {"skipped": "yellow", "note": "yellow"}
+
+
+class Display:
+    """Shows one pipeline on stderr when that is a terminal, and in the log when it is not.
+
+    Epochs and recoveries always reach the logger ``seamark.pipeline``, with all figures as fields
+    of the record. On a terminal the epochs are logged at DEBUG, so as not to be seen twice.
+    """
+
+    def __init__(self, pipeline: str, stream: TextIO | None = None) -> None:
+        self._pipeline = pipeline
+        # sys.stderr is None in a process without a console
+        self._terminal = open_terminal(stream if stream is not None else sys.stderr)
+
+    def show_epoch(self, figures: EpochFigures) -> None:
+        """Show an epoch that is done, in one line."""
+        shown = self._print(lambda terminal: [epoch_line(figures, terminal.width())])
+        level = logging.DEBUG if shown else logging.INFO
+        fields = {
+            "event": "epoch",
+            "pipeline": self._pipeline,
+            "epoch": figures.epoch,
+            "checkpoint_id": figures.checkpoint_id,
+            "seconds": round(figures.seconds, 6),
+            "sinks": list(figures.sinks),
+            "rows": dict(figures.rows_per_sink),
+            "new_bytes": figures.new_bytes,
+            "full_bytes": figures.full_bytes,
+            "watermark": figures.watermark,
+            "phases": {phase: round(took, 6) for phase, took in _in_order(figures.phases).items()},
+        }
+        _logger.log(level, "%s", key_values(fields), extra=fields)
+
+    def show_recovery(self, report: RecoveryReport) -> None:
+        """Show what a start found and did; a damaged checkpoint makes it a warning."""
+        self._print(lambda _: [_report_line(line) for line in report.lines()])
+        level = logging.WARNING if report.skipped else logging.INFO
+        fields: dict[str, Any] = {"event": "recovery", "pipeline": self._pipeline}
+        skipped = [f"{number}: {why}" for number, why in report.skipped]
+        message = key_values({**fields, **report.to_dict(), "skipped": skipped})
+        _logger.log(level, "%s", message, extra={**fields, "recovery": report.to_dict()})
+
+    def _print(self, lines: Callable[[Terminal], list[Pieces]]) -> bool:
+        """Whether the lines were printed; False where there is no terminal, or no longer one."""
+        if self._terminal is None:
+            return False
+        try:
+            for line in lines(self._terminal):
+                self._terminal.print(line)
+        except Exception as error:  # noqa: BLE001 - rich has errors of its own
+            # a terminal that was closed is no reason to stop a pipeline
+            self._terminal = None
+            _logger.warning("the terminal is gone (%s): progress goes to the log", error)
+            return False
+        return True
+
+
+def epoch_line(figures: EpochFigures, width: int) -> Pieces:
+    """One epoch in one line, with as many of its longest phases as fit into ``width``."""
+    rows = [(sink, figures.rows_per_sink.get(sink)) for sink in figures.sinks]
+    sinks = [sink if count is None else f"{sink} {_grouped(count)}" for sink, count in rows]
+    between = " " if sinks == figures.sinks else "  "
+    columns = [
+        (f"epoch {figures.epoch:>3}", "bold"),
+        (between.join(sinks), "cyan"),
+        (f"checkpoint {figures.checkpoint_id}", "green"),
+        (size_text(figures.new_bytes), ""),
+        (seconds_text(figures.seconds), "bold"),
+    ]
+    line = [piece for column in columns if column[0] for piece in (column, ("  ", ""))][:-1]
+    room = width - sum(len(text) for text, _ in line)
+    if phases := _phases_that_fit(figures.phases, room):
+        line.append((phases, "dim"))
+    return line
+
+
+def _phases_that_fit(phases: Mapping[str, float], room: int) -> str:
+    """The phases that take a millisecond, in order, the shortest left out until they fit."""
+    kept = {phase: took for phase, took in _in_order(phases).items() if round(took * 1000) >= 1}
+    while kept:
+        text = ", ".join(f"{phase} {phase_text(took)}" for phase, took in kept.items())
+        if len(f" ({text})") <= room:
+            return f" ({text})"
+        del kept[min(kept, key=kept.__getitem__)]
+    return ""
+
+
+def _in_order(phases: Mapping[str, float]) -> dict[str, float]:
+    """The phases in the order in which they happen; others come last."""
+    known = {phase: phases[phase] for phase in PHASES if phase in phases}
+    return {**known, **phases}
+
+
+def _grouped(count: int) -> str:
+    return f"{count:,}".replace(",", " ")
+
+
+def _report_line(line: str) -> Pieces:
+    if line.startswith("Recovery"):
+        return [(line, "bold")]
+    label, text = line[:TEXT_COLUMN], line[TEXT_COLUMN:]
+    return [(label, _LABEL_STYLES.get(label.strip(), "dim")), (text, "")]
+
+
+def key_values(fields: Mapping[str, Any]) -> str:
+    """Fields as ``key=value`` in one line; what is unknown or empty is left out."""
+    pairs = []
+    for key, value in fields.items():
+        if isinstance(value, Mapping):
+            pairs.append(key_values({f"{key}.{member}": item for member, item in value.items()}))
+        elif value is not None and value not in ("", []):
+            pairs.append(f"{_quoted(key)}={_quoted(_one_text(value))}")
+    return " ".join(pair for pair in pairs if pair)
+
+
+def _one_text(value: Any) -> str:
+    if isinstance(value, list):
+        plain = not any(_NEEDS_QUOTES.search(item) for item in value)
+        return ("," if plain else "; ").join(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    # an error's text may have line breaks: as JSON it stays on one line
+    return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text

@@ -1,0 +1,242 @@
+"""Prometheus metrics of pipelines, for those who ask for them: ``pip install 'seamark[metrics]'``.
+
+All names begin with ``seamark_`` and carry the label ``pipeline``; pipelines of one process can
+share a registry and a port.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
+from weakref import WeakKeyDictionary
+
+from seamark._common.logs import logger_named
+from seamark.errors import RefusedError
+from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochFigures
+from seamark.pipeline.telemetry.metrics_server import LOOPBACK, MetricsServer
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+def _doubling(first: float, count: int) -> tuple[float, ...]:
+    return tuple(first * 2**step for step in range(count))
+
+
+CHECKPOINT_BUCKETS: Final = _doubling(0.01, 15)
+PHASE_BUCKETS: Final = _doubling(0.001, 16)
+PRECOMMIT_BUCKETS: Final = _doubling(0.005, 14)
+COMMIT_BUCKETS: Final = _doubling(0.005, 15)
+
+
+log = logger_named("seamark.pipeline")
+
+P = ParamSpec("P")
+
+
+def _only_watching(
+    method: Callable[Concatenate[PipelineMetrics, P], None],
+) -> Callable[Concatenate[PipelineMetrics, P], None]:
+    """Let no failure out: a registry can need files and memory that are not there."""
+
+    @wraps(method)
+    def told(self: PipelineMetrics, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - an epoch does not fail of being counted
+            log.warning("%s was not counted in the metrics: %s", method.__name__, error)
+
+    return told
+
+
+class PipelineMetrics:
+    """The metrics of one pipeline, in a registry that others may use too.
+
+    With ``port`` they can be scraped over HTTP until ``close()``, from this machine unless another
+    ``host`` is given; port 0 takes a free one. ``RefusedError`` when prometheus_client is not
+    installed or the port is not to be had. What is told to it later never raises.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        registry: CollectorRegistry | None = None,
+        port: int | None = None,
+        *,
+        host: str = LOOPBACK,
+    ) -> None:
+        registry = registry if registry is not None else _default_registry()
+        self._pipeline = pipeline
+        self._families = families = _families_of(registry)
+        # counters start at zero, so that a first failure is seen as an increase; gauges appear
+        # with their first value, for a zero would be taken for one
+        self._completed = families.checkpoints_completed.labels(pipeline)
+        self._failed = families.checkpoints_failed.labels(pipeline)
+        self._duration = families.checkpoint_duration.labels(pipeline)
+        for phase in PHASES:
+            families.phase_duration.labels(pipeline, phase)
+        self._recoveries = families.recoveries.labels(pipeline)
+        self._recovery_duration = families.recovery_duration.labels(pipeline)
+        self._restarts = families.restarts.labels(pipeline)
+        self._server: MetricsServer | None = None
+        if port is not None:
+            self._server = MetricsServer.serving(registry, host, port)
+
+    @property
+    def port(self) -> int | None:
+        """The port on which the metrics can be scraped, or None."""
+        return self._server.port if self._server is not None else None
+
+    @_only_watching
+    def epoch_done(self, figures: EpochFigures) -> None:
+        """Count an epoch that was decided and shown by all sinks."""
+        families = self._families
+        self._completed.inc()
+        families.checkpoint_epoch.labels(self._pipeline).set(figures.epoch)
+        families.checkpoint_size.labels(self._pipeline).set(figures.new_bytes)
+        self._duration.observe(figures.seconds)
+        for phase, seconds in figures.phases.items():
+            families.phase_duration.labels(self._pipeline, phase).observe(seconds)
+        if figures.watermark is not None:
+            families.watermark.labels(self._pipeline).set(figures.watermark)
+
+    @_only_watching
+    def epoch_failed(self) -> None:
+        """Count an epoch that was not decided, or not finished; the epoch's number stays."""
+        self._failed.inc()
+
+    @_only_watching
+    def sink_prepared(self, sink: str, seconds: float) -> None:
+        """Record how long a sink took to make an epoch durable."""
+        self._families.sink_precommit_duration.labels(self._pipeline, sink).observe(seconds)
+
+    @_only_watching
+    def sink_committed(self, sink: str, seconds: float) -> None:
+        """Record how long a sink took to show an epoch."""
+        self._families.sink_commit_duration.labels(self._pipeline, sink).observe(seconds)
+        # so that the series is there, with zero, before the first failure
+        self._families.sink_commit_failures.labels(self._pipeline, sink)
+
+    @_only_watching
+    def sink_failed(self, sink: str) -> None:
+        """Count a commit that a sink refused or did not finish."""
+        self._families.sink_commit_failures.labels(self._pipeline, sink).inc()
+
+    @_only_watching
+    def recovered(self, seconds: float) -> None:
+        """Count a start that went on from a checkpoint."""
+        self._recoveries.inc()
+        self._recovery_duration.observe(seconds)
+
+    @_only_watching
+    def restarted(self) -> None:
+        """Count a query that was started again within a run."""
+        self._restarts.inc()
+
+    def close(self) -> None:
+        """Stop answering on the port, unless another pipeline shares it; the values stay."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.release()
+
+
+@dataclass(frozen=True)
+class _Families:
+    """The metrics of one registry, which all its pipelines share."""
+
+    checkpoints_completed: Counter
+    checkpoints_failed: Counter
+    checkpoint_epoch: Gauge
+    checkpoint_size: Gauge
+    checkpoint_duration: Histogram
+    phase_duration: Histogram
+    sink_precommit_duration: Histogram
+    sink_commit_duration: Histogram
+    sink_commit_failures: Counter
+    recoveries: Counter
+    recovery_duration: Histogram
+    watermark: Gauge
+    restarts: Counter
+
+
+_lock: Final = threading.Lock()
+_families: Final[WeakKeyDictionary[CollectorRegistry, _Families]] = WeakKeyDictionary()
+
+
+def _default_registry() -> CollectorRegistry:
+    try:
+        from prometheus_client import REGISTRY
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "prometheus_client":
+            raise
+        raise RefusedError(
+            "metrics need the package prometheus_client, which is not installed",
+            hint="Install it with pip install 'seamark[metrics]', or run without metrics.",
+        ) from None
+    return REGISTRY
+
+
+def _families_of(registry: CollectorRegistry) -> _Families:
+    """The families of a registry, made when its first pipeline comes."""
+    with _lock:
+        known = _families.get(registry)
+        if known is None:
+            try:
+                known = _register(registry)
+            except ValueError as error:
+                raise RefusedError(
+                    f"the registry cannot take the metrics of Seamark: {error}",
+                    hint="Something else has registered metrics that begin with 'seamark_'. Give "
+                    "the pipeline a registry of its own.",
+                ) from error
+            _families[registry] = known
+        return known
+
+
+def _register(registry: CollectorRegistry) -> _Families:
+    from prometheus_client import Counter, Gauge, Histogram
+
+    def counter(name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"seamark_{name}", meaning, ["pipeline", *labels], registry=registry)
+
+    def gauge(name: str, meaning: str) -> Gauge:
+        return Gauge(f"seamark_{name}", meaning, ["pipeline"], registry=registry)
+
+    def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        names = ["pipeline", *labels]
+        return Histogram(f"seamark_{name}", meaning, names, buckets=buckets, registry=registry)
+
+    return _Families(
+        checkpoints_completed=counter(
+            "checkpoints_completed_total", "Epochs that were saved and shown by all sinks"
+        ),
+        checkpoints_failed=counter(
+            "checkpoints_failed_total", "Epochs that were tried and not completed"
+        ),
+        checkpoint_epoch=gauge("checkpoint_epoch", "The last epoch that completed"),
+        checkpoint_size=gauge("checkpoint_size_bytes", "What the last checkpoint added"),
+        checkpoint_duration=histogram(
+            "checkpoint_duration_seconds", "Completed epochs, all their steps", CHECKPOINT_BUCKETS
+        ),
+        phase_duration=histogram(
+            "phase_duration_seconds", "The steps of completed epochs", PHASE_BUCKETS, "phase"
+        ),
+        sink_precommit_duration=histogram(
+            "sink_precommit_duration_seconds", "Making an epoch durable", PRECOMMIT_BUCKETS, "sink"
+        ),
+        sink_commit_duration=histogram(
+            "sink_commit_duration_seconds", "Showing an epoch to readers", COMMIT_BUCKETS, "sink"
+        ),
+        sink_commit_failures=counter(
+            "sink_commit_failures_total", "Commits that a sink refused or did not finish", "sink"
+        ),
+        recoveries=counter("recoveries_total", "Starts that went on from a checkpoint"),
+        recovery_duration=histogram(
+            "recovery_duration_seconds", "Starts that went on from a checkpoint", CHECKPOINT_BUCKETS
+        ),
+        watermark=gauge("watermark_ms", "The watermark, in milliseconds since 1970"),
+        restarts=counter("pipeline_restarts_total", "Queries started again within a run"),
+    )

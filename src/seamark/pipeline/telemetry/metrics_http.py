@@ -1,0 +1,213 @@
+"""A small HTTP server that a pipeline can afford: one thread, and a bound on everything.
+
+It answers one GET or HEAD a connection. A connection that says nothing, or speaks or listens too
+slowly, is closed; of too many the one that has waited longest is. When the process has no file
+descriptors left it gives its own back and accepts nobody for a while.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from seamark._common.logs import logger_named
+from seamark.pipeline.telemetry.metrics_request import BadRequest, answer, has_ended, refusal
+
+log = logger_named("seamark.pipeline")
+
+MOST_CONNECTIONS: Final = 32
+PATIENCE: Final = 10.0
+"""Seconds from the accept to the last byte of the answer."""
+_PAUSE: Final = 1.0
+_CHUNK: Final = 1 << 16
+_AT_ONCE: Final = 128
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+"""What answers, as WSGI has it."""
+
+
+class _Connection:
+    """One client: first its request comes in, then the answer goes out."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self.socket = sock
+        self.deadline = deadline
+        self.request = bytearray()
+        self.answer = memoryview(b"")
+
+    @property
+    def is_asking(self) -> bool:
+        return not self.answer
+
+
+class HttpServer:
+    """Serves an application on one address, on a thread of its own, until it is closed."""
+
+    def __init__(
+        self,
+        application: Application,
+        host: str,
+        port: int,
+        *,
+        most: int = MOST_CONNECTIONS,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._application = application
+        self._most = most
+        self._patience = patience
+        self._connections: dict[socket.socket, _Connection] = {}
+        self._deaf_until: float | None = None
+        self._listener = _listening(host, port)
+        self.port: int = self._listener.getsockname()[1]
+        self._bell, self._rung = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._rung, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="seamark-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering, and free the port."""
+        self._bell.close()
+        self._thread.join()
+
+    # the thread
+
+    def _serve(self) -> None:
+        try:
+            while self._turn():
+                pass
+        finally:
+            for sock in [*self._connections, self._listener, self._rung]:
+                sock.close()
+            self._selector.close()
+
+    def _turn(self) -> bool:
+        """Wait for something to happen, and do it; False when the server is to end."""
+        for key, _ in self._selector.select(self._seconds_to_wait()):
+            found = key.fileobj
+            if found is self._rung:
+                return False
+            try:
+                if found is self._listener:
+                    self._accept_all()
+                elif (connection := self._connections.get(key.data)) is not None:
+                    self._go_on(connection)
+            except Exception:
+                # whatever one client does is no matter to the others
+                log.debug("a client of the metrics was turned away", exc_info=True)
+                self._drop(key.data)
+        self._expire()
+        return True
+
+    def _seconds_to_wait(self) -> float | None:
+        moments = [each.deadline for each in self._connections.values()]
+        if self._deaf_until is not None:
+            moments.append(self._deaf_until)
+        return max(min(moments) - time.monotonic(), 0) if moments else None
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for sock, connection in [*self._connections.items()]:
+            if connection.deadline <= now:
+                self._drop(sock)
+        if self._deaf_until is not None and self._deaf_until <= now:
+            self._deaf_until = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _accept_all(self) -> None:
+        for _ in range(_AT_ONCE):
+            if not self._accept():
+                return
+
+    def _accept(self) -> bool:
+        """Whether somebody was there."""
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return False
+        except OSError as error:
+            # no descriptors or no memory left: others need them more than those who watch
+            log.debug("no client of the metrics is accepted for a while: %s", error)
+            self._let_go_of_all()
+            return False
+        sock.setblocking(False)
+        if len(self._connections) >= self._most:
+            self._drop(self._longest_waiting())
+        self._connections[sock] = _Connection(sock, time.monotonic() + self._patience)
+        self._selector.register(sock, selectors.EVENT_READ, sock)
+        return True
+
+    def _let_go_of_all(self) -> None:
+        for sock in [*self._connections]:
+            self._drop(sock)
+        self._selector.unregister(self._listener)
+        self._deaf_until = time.monotonic() + _PAUSE
+
+    def _longest_waiting(self) -> socket.socket:
+        """Of those that have not asked yet, if there are any: an answer is under way else."""
+        asking = [sock for sock, each in self._connections.items() if each.is_asking]
+        return next(iter(asking or self._connections))
+
+    def _go_on(self, connection: _Connection) -> None:
+        if connection.is_asking:
+            self._hear(connection)
+        else:
+            self._speak(connection)
+
+    def _hear(self, connection: _Connection) -> None:
+        try:
+            heard = connection.socket.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        connection.request += heard
+        try:
+            if not heard:
+                self._drop(connection.socket)
+                return
+            if not has_ended(connection.request):
+                return
+            told = answer(bytes(connection.request), self._application)
+        except BadRequest as error:
+            told = refusal(error)
+        connection.answer = memoryview(told)
+        self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection.socket)
+
+    def _speak(self, connection: _Connection) -> None:
+        try:
+            sent = connection.socket.send(connection.answer[:_CHUNK])
+        except (BlockingIOError, InterruptedError):
+            return
+        connection.answer = connection.answer[sent:]
+        if not connection.answer:
+            self._drop(connection.socket)
+
+    def _drop(self, sock: socket.socket | None) -> None:
+        if sock is None or self._connections.pop(sock, None) is None:
+            return
+        with suppress(KeyError, ValueError, OSError):
+            self._selector.unregister(sock)
+        sock.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; OSError when the address is taken, or not of this machine."""
+    found = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+    )
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_AT_ONCE)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -1,1 +1,0 @@
-"""The logs that sources and sinks keep for themselves."""

@@ -1,1 +1,0 @@
-"""Where a checkpoint directory can lie, and how it is reached there."""

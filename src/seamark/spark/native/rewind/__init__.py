@@ -1,1 +1,0 @@
-"""Bringing a directory back to an earlier batch."""

@@ -1,1 +1,0 @@
-"""State files: decoded, read as rows, repartitioned."""

@@ -1,1 +1,0 @@
-"""Taking a directory into a store again and again."""

@@ -1,0 +1,1 @@
+"""Reading Spark's plans: sources, operators, what they compute, what really runs."""

@@ -1,0 +1,186 @@
+"""What the operators of a plan compute: their keys, windows, functions, delays and conditions.
+
+State is only as good as the agreement on what it is the state of. The description is made for that
+comparison: of JSON values, small, without secrets, and the same in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+
+from seamark.spark.plans.definitions import Definitions, Text, each, shortened
+from seamark.spark.plans.plan import delay_ms, stateful_kind
+from seamark.spark.plans.read_columns import nodes_with_read_columns
+from seamark.spark.plans.windows import span
+
+FORM: Final = 1
+"""The version of these texts. Texts of another form are not compared."""
+
+_MOST: Final = 40
+"""Keys or functions of one operator that are listed; of more there is a digest."""
+
+Operator = dict[str, Any]
+
+
+def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
+    """Every stateful operator and watermark below a plan, parents first."""
+    definitions = Definitions(plan, name_of)
+    found = []
+    for node, read in nodes_with_read_columns(plan):
+        if _simple(node) == "EventTimeWatermark":
+            found.append(_watermark(node, definitions))
+        elif (kind := stateful_kind(node)) is not None:
+            found.append({"operator": kind, **_parts(node, read, definitions)})
+    return found
+
+
+def python_functions(plan: Any, jvm: Any) -> list[str]:
+    """Names of the Python functions in a plan. What they do cannot be seen from here."""
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    found: dict[str, None] = {}
+    for node in _with(plan, pattern):
+        for expression in each(node.expressions()):
+            for inner in _with(expression, pattern):
+                if _simple(inner).startswith("Python"):
+                    found[str(inner.name())] = None
+    return list(found)
+
+
+def _with(tree: Any, pattern: Any) -> Iterator[Any]:
+    """The nodes of a tree on the way to those of a pattern."""
+    if tree.containsPattern(pattern):
+        yield tree
+        for child in each(tree.children()):
+            yield from _with(child, pattern)
+
+
+def _watermark(node: Any, definitions: Definitions) -> Operator:
+    column = definitions.text(node.eventTime(), node.child())
+    return {"operator": "watermark", "of": column, "delay": span(delay_ms(node) * 1000)}
+
+
+def _parts(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
+    kind = _simple(node)
+    if kind == "Aggregate":
+        return _aggregate(node, read, definitions)
+    if kind.startswith("Deduplicate"):
+        return _keyed(node.keys(), node.child(), definitions)
+    if kind == "Distinct":
+        return _keyed(node.child().output(), node.child(), definitions)
+    if kind == "Except":
+        left = node.left()
+        return {"all": "yes" if node.isAll() else "no", **_keyed(left.output(), left, definitions)}
+    if kind == "Join":
+        return _join(node, read, definitions)
+    if kind == "GlobalLimit":
+        return {"rows": str(node.limitExpr().sql())}
+    return _stateful_function(node, definitions)
+
+
+def _keyed(keys: Any, below: Any, definitions: Definitions) -> dict[str, Any]:
+    found = list(each(keys))
+    return {
+        "keys": _bounded([definitions.key(key, below) for key in found]),
+        "state": {"keys": _types(found)},
+    }
+
+
+def _aggregate(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
+    """The keys and functions of an aggregation; Spark keeps no function that nobody reads."""
+    parts = _keyed(node.groupingExpressions(), node.child(), definitions)
+    functions: dict[str, str] = {}
+    for expression in each(node.aggregateExpressions()):
+        if int(expression.exprId().id()) not in read:
+            continue
+        for function in _functions(expression):
+            text = definitions.text(function, node.child())
+            functions.setdefault(text, _buffer(function.aggregateFunction()))
+    parts["functions"] = _bounded(list(functions))
+    parts["state"]["values"] = shortened(", ".join(functions.values()))
+    return parts
+
+
+def _functions(expression: Any) -> Iterator[Any]:
+    """The aggregate functions inside one column of the result."""
+    if _simple(expression) == "AggregateExpression":
+        yield expression
+        return
+    for child in each(expression.children()):
+        yield from _functions(child)
+
+
+def _buffer(function: Any) -> str:
+    """The types of what a function keeps for a group."""
+    keeping = _asked(function, "replacement") or function  # some stand for another function
+    schema = _asked(keeping, "aggBufferSchema")
+    if schema is None:
+        return str(function.prettyName())
+    return ", ".join(str(field.dataType().catalogString()) for field in schema.fields())
+
+
+def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
+    """A join and the columns of each side that somebody reads: only these are in its state."""
+    condition = node.condition()
+    text = definitions.text(condition.get(), node) if condition.isDefined() else "none"
+    sides = [
+        ", ".join(
+            definitions.text(column, side)
+            for column in each(side.output())
+            if int(column.exprId().id()) in read
+        )
+        for side in each(node.children())
+    ]
+    return {
+        "type": str(node.joinType().sql()).lower(),
+        "condition": text,
+        "columns": shortened(" | ".join(sides)),
+    }
+
+
+def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
+    """applyInPandasWithState and transformWithState: what surrounds the function."""
+    below = node.children().head()
+    keys = _grouping(node, below)
+    parts = _keyed(keys, below, definitions)
+    for name, member in (
+        ("timeout", "timeout"),
+        ("time", "timeMode"),
+        ("mode", "outputMode"),
+    ):
+        if (value := _asked(node, member)) is not None:
+            parts[name] = str(value.toString())
+    if (state := _asked(node, "stateType")) is not None:
+        parts["state"]["values"] = shortened(str(state.catalogString()))
+    return parts
+
+
+def _grouping(node: Any, below: Any) -> Any:
+    if (keys := _asked(node, "groupingAttributes")) is not None:
+        return keys
+    # transformWithState has its keys as the first columns of what it reads
+    return below.output().take(int(node.groupingAttributesLen()))
+
+
+def _asked(node: Any, member: str) -> Any:
+    try:
+        return getattr(node, member)()
+    except Py4JError:
+        return None
+
+
+def _types(expressions: list[Any]) -> str:
+    return shortened(", ".join(str(e.dataType().catalogString()) for e in expressions))
+
+
+def _bounded(texts: list[Text] | list[str]) -> list[Any]:
+    if len(texts) <= _MOST:
+        return list(texts)
+    rest = "; ".join(map(str, texts[_MOST:]))
+    return [*texts[:_MOST], shortened(f"and {len(texts) - _MOST} more: {rest}")]
+
+
+def _simple(node: Any) -> str:
+    return str(node.getClass().getSimpleName())

@@ -1,0 +1,195 @@
+"""What the columns of a plan are made of, as text that is the same in every process.
+
+Spark's own text of a plan is not: it numbers columns by a counter of the process, cuts long lists
+at a setting of the session, and has random ids and the options of sources in it. The SQL of an
+expression has none of that, and has not changed from Spark 4.0 to 4.3. It names columns without
+saying what they are, so each name that was computed gets its definition: ``sum(w) [w: (v + 1)]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from seamark._redaction import Redactor
+from seamark.spark.plans.windows import session_gap, time_window, window_text
+
+LONGEST: Final = 200
+"""Longer texts are cut, and end in a digest of the whole."""
+
+_SEEDED: Final = re.compile(r"\b(randn?|uuid)\(-?\d+L?\)")
+_LAST_SEED: Final = re.compile(r"\b((?:shuffle|uniform|randstr)\([^()]*), -?\d+L?\)")
+_CIPHER: Final = re.compile(r"\b(?:try_)?(?:aes_|hmac|encrypt|decrypt)\w*\(", re.IGNORECASE)
+_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
+
+_redacted: Final = Redactor({})
+
+Text = str | dict[str, str]
+"""An expression in words; a time window in its parts."""
+
+
+class Definitions:
+    """The columns of one plan, resolved down to the columns of its sources."""
+
+    def __init__(self, plan: Any, name_of: Callable[[Any], str]) -> None:
+        """``name_of`` names a leaf of the plan: a source, a table."""
+        self._leaves = list(each(plan.collectLeaves()))
+        self._name_of = name_of
+        self._known: dict[int, str] = {}
+        self._windows: dict[int, dict[str, str]] = {}
+
+    def key(self, expression: Any, below: Any) -> Text:
+        """A key of an operator over the plan ``below``; a time window in its parts."""
+        text = self.text(expression, below)
+        if _kind(expression) == "AttributeReference":
+            return self._windows.get(int(expression.exprId().id()), text)
+        return text
+
+    def text(self, expression: Any, below: Any) -> str:
+        """An expression over the columns of the plan ``below``."""
+        if _kind(expression) == "Alias":
+            expression = expression.child()
+        sql = str(expression.sql())
+        defined: dict[int, tuple[str, str]] = {}
+        for leaf in each(expression.collectLeaves()):
+            kind = _kind(leaf)
+            if kind == "AttributeReference":
+                name = str(leaf.name())
+                sql = _unqualified(sql, str(leaf.sql()), name)
+                number = int(leaf.exprId().id())
+                if number not in defined:
+                    defined[number] = name, self._definition(leaf, below)
+            elif kind == "Literal" and (written := str(leaf.sql())).startswith("TIMESTAMP '"):
+                # the SQL shows it in the time zone of the session
+                sql = sql.replace(written, f"TIMESTAMP {leaf.value()}")
+        if _kind(expression) == "AttributeReference":
+            return shortened(defined[int(expression.exprId().id())][1])
+        names = Counter(name for name, _ in defined.values())
+        told = [f"{n}: {what}" for n, what in defined.values() if what != n or names[n] > 1]
+        sql = _harmless(sql)
+        return shortened(f"{sql} [{', '.join(told)}]" if told else sql)
+
+    def _definition(self, attribute: Any, below: Any) -> str:
+        number = int(attribute.exprId().id())
+        if number not in self._known:
+            self._known[number] = str(attribute.name())  # a plan that refers to itself ends here
+            self._known[number] = shortened(self._defined(attribute, below))
+        return self._known[number]
+
+    def _defined(self, attribute: Any, node: Any) -> str:
+        """Where a column comes from: the node that has it and whose children do not."""
+        kind, children = _kind(node), list(each(node.children()))
+        if kind == "Union":
+            return self._united(attribute, node, children)
+        for child in children:
+            if child.outputSet().contains(attribute):
+                return self._defined(attribute, child)
+        name = str(attribute.name())
+        if not children:
+            return self._column(attribute, name)
+        if kind in ("Project", "Aggregate"):
+            listed = node.projectList() if kind == "Project" else node.aggregateExpressions()
+            for expression in each(listed):
+                if expression.exprId().equals(attribute.exprId()):
+                    return self._alias(attribute, expression, children[0])
+        if kind == "Expand":
+            place = _place(attribute, node.output())
+            expression = node.projections().head().apply(place)
+            return self._alias(attribute, expression, children[0])
+        if kind == "Generate":
+            return f"{self.text(node.generator(), children[0])}.{name}"
+        made_by = [str(e.sql()).split("(")[0] for e in each(node.expressions()) if _is_python(e)]
+        return f"{made_by[0] if made_by else kind}.{name}"
+
+    def _column(self, attribute: Any, name: str) -> str:
+        """A column of a leaf, with the name of the leaf where an earlier one has the same."""
+        earlier: list[Any] = []
+        for leaf in self._leaves:
+            if leaf.outputSet().contains(attribute):
+                break
+            earlier.append(leaf)
+        if not any(name in list(leaf.schema().fieldNames()) for leaf in earlier):
+            return name
+        mine = self._name_of(self._leaves[len(earlier)])
+        again = sum(self._name_of(leaf) == mine for leaf in earlier)
+        return f"{mine}#{again + 1}.{name}" if again else f"{mine}.{name}"
+
+    def _united(self, attribute: Any, node: Any, children: list[Any]) -> str:
+        place = _place(attribute, node.output())
+        found = [self._definition(child.output().apply(place), child) for child in children]
+        return " | ".join(dict.fromkeys(found))
+
+    def _alias(self, attribute: Any, expression: Any, below: Any) -> str:
+        inner = expression.child() if _kind(expression) == "Alias" else expression
+        sql = str(inner.sql())
+        window, gap = time_window(sql), session_gap(sql)
+        if window is None and gap is None:
+            return self.text(inner, below)
+        column = {"of": self.text(_time_column(inner), below)}
+        if window is not None:
+            parts = {"window": "time", **column, **window}
+        else:
+            parts = {"window": "session", **column, "gap": gap or ""}
+        self._windows[int(attribute.exprId().id())] = parts
+        return window_text(parts)
+
+
+def shortened(text: str) -> str:
+    """The text, or its beginning with a digest of all of it."""
+    if len(text) <= LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{text[: LONGEST - 20]}… {digest}"
+
+
+def _harmless(sql: str) -> str:
+    """The SQL without what is random at every start, and without keys that it may hold."""
+    sql = _LAST_SEED.sub(r"\1)", _SEEDED.sub(r"\1()", sql))
+    if _CIPHER.search(sql):
+        sql = _QUOTED.sub("'***'", sql)
+    return _redacted(sql)
+
+
+def each(seq: Any) -> Iterator[Any]:
+    """The members of a sequence of Scala's."""
+    iterator = seq.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _is_python(expression: Any) -> bool:
+    return _kind(expression).startswith("Python")
+
+
+def _place(attribute: Any, output: Any) -> int:
+    ids = [column.exprId() for column in each(output)]
+    return next(n for n, found in enumerate(ids) if found.equals(attribute.exprId()))
+
+
+def _unqualified(sql: str, written: str, name: str) -> str:
+    """The SQL without the alias that a column was reached by: ``a.id`` is ``id``."""
+    quoted = "`" + name.replace("`", "``") + "`"
+    plain = quoted if written.endswith(quoted) else name
+    if plain == written:
+        return sql
+    return re.sub(rf"(?<![\w.`]){re.escape(written)}(?![\w`])", lambda _: plain, sql)
+
+
+def _time_column(window: Any) -> Any:
+    """The expression that a window was made over: what is converted to microseconds first."""
+    node, found = window.children().apply(1), None
+    while True:
+        if _kind(node) == "PreciseTimestampConversion":
+            found = node
+        children = node.children()
+        if children.isEmpty():
+            break
+        node = children.head()
+    return found.child() if found is not None else window

@@ -1,0 +1,242 @@
+"""What a plan tells before it runs: its sources, its watermarks, its stateful operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark._redaction import Redactor
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.spark.plans.lossy_options import lossy_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SECRET_FREE: Final = frozenset(
+    {
+        "path",
+        "subscribe",
+        "subscribepattern",
+        "assign",
+        "topic",
+        "rowspersecond",
+        "rowsperbatch",
+        "numpartitions",
+        "header",
+        "multiline",
+        "recursivefilelookup",
+        "pathglobfilter",
+        "latestfirst",
+        "filenameonly",
+        "dbtable",
+        "table",
+    }
+)
+"""Options that say what is read. All others may hold secrets, or say only how fast it is read."""
+
+_SECRET_FREE_IN: Final = {"seamark_table": frozenset({"key", "columns"})}
+"""Names that say what is read in one format, and might be anything in another."""
+
+_redacted: Final = Redactor({})
+
+_STATEFUL: Final = {
+    "GlobalLimit": "limit",
+    "Aggregate": "aggregation",
+    "Deduplicate": "deduplication",
+    "DeduplicateWithinWatermark": "deduplication within the watermark",
+    "Distinct": "deduplication",
+    "Except": "aggregation for except",  # what Spark makes of it; an intersect it refuses
+    "FlatMapGroupsWithState": "flatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+    "TransformWithState": "transformWithState",
+    "TransformWithStateInPandas": "transformWithState",  # its name in Spark 4.0
+    "TransformWithStateInPySpark": "transformWithState",
+    "Join": "stream-stream join",
+}
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """What is read, without secrets."""
+
+    format: str
+    options: dict[str, str]
+    may_lose: dict[str, str] = field(default_factory=dict)
+    """Options that let rows be skipped without an error."""
+    begins: str = ""
+    """Where the first start begins, when that is not with the first row."""
+
+
+@dataclass(frozen=True)
+class WatermarkInfo:
+    """One ``withWatermark`` of a plan."""
+
+    node_id: str
+    column: str
+    delay_ms: int
+    sources: tuple[str, ...]
+
+
+class Sources:
+    """The declared sources of a pipeline, recognised by identity wherever they appear."""
+
+    def __init__(self) -> None:
+        self._names: Any = None
+        self._leaves: dict[str, Any] = {}
+        self.info: dict[str, SourceInfo] = {}
+
+    def add(self, name: str, df: DataFrame) -> None:
+        """Remember what a DataFrame reads as ``name``."""
+        streams = [leaf for leaf in leaves(df) if leaf.isStreaming()]
+        if len(streams) != 1:
+            what = "reads no stream" if not streams else f"reads {len(streams)} streams"
+            raise InvalidInputError(
+                f"source {name!r} {what}",
+                hint="Give each result of spark.readStream…load() to source() by itself.",
+            )
+        if self._names is None:
+            jvm: Any = df.sparkSession.sparkContext._jvm
+            self._names = jvm.java.util.IdentityHashMap()
+        key = _identity(streams[0])
+        known = self._names.get(key)
+        if known is not None:
+            raise InvalidInputError(f"source {name!r} is the same stream as {known!r}")
+        self._names.put(key, name)
+        self._leaves[name] = streams[0]
+        self.info[name] = _describe(streams[0])
+
+    def options_of(self, name: str) -> dict[str, str]:
+        """All options of a source, its secrets among them, by their names in lower case."""
+        return {key.lower(): value for key, value in _options(self._leaves[name])[1].items()}
+
+    def name_of(self, leaf: Any) -> str:
+        """The name of the stream that a leaf of a plan is; ``table`` for anything else."""
+        if self._names is None or not leaf.isStreaming():
+            return "table"
+        return str(self._names.get(_identity(leaf)) or "table")
+
+    def of(self, plan: Any) -> list[str]:
+        """Names of the streams below a plan, leaf by leaf, as the offset log lists them."""
+        found = []
+        for leaf in _each(plan.collectLeaves()):
+            if not leaf.isStreaming():
+                continue
+            name = self._names.get(_identity(leaf)) if self._names is not None else None
+            if name is None:
+                raise RefusedError(
+                    f"an output reads a stream ({_describe(leaf).format}) that is not a source of "
+                    "the pipeline",
+                    hint="Pass each result of spark.readStream…load() through "
+                    'p.source("name", df) and build on what that returns.',
+                )
+            found.append(str(name))
+        return found
+
+    def watermarks(self, plan: Any) -> list[WatermarkInfo]:
+        """Every ``withWatermark`` below a plan and the sources under it."""
+        found: dict[str, WatermarkInfo] = {}
+        for node in nodes(plan):
+            if node.getClass().getSimpleName() == "EventTimeWatermark":
+                node_id = str(node.nodeId().toString())
+                column = str(node.eventTime().name())
+                sources = tuple(dict.fromkeys(self.of(node)))
+                found[node_id] = WatermarkInfo(node_id, column, delay_ms(node), sources)
+        return list(found.values())
+
+
+def analyzed(df: DataFrame) -> Any:
+    """The analysed logical plan of a DataFrame."""
+    jdf: Any = df._jdf
+    return jdf.queryExecution().analyzed()
+
+
+def leaves(df: DataFrame) -> Iterator[Any]:
+    """The leaves of a DataFrame's plan, from left to right."""
+    yield from _each(analyzed(df).collectLeaves())
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """A plan and everything below it, parents first."""
+    yield plan
+    for child in _each(plan.children()):
+        yield from nodes(child)
+
+
+def stateful_operators(plan: Any) -> list[str]:
+    """What keeps state below a plan, in words, in the order of the plan."""
+    return [kind for node in nodes(plan) if (kind := stateful_kind(node)) is not None]
+
+
+def stateful_kind(node: Any) -> str | None:
+    """What a node keeps state for, in words, or None when it keeps none."""
+    kind = _STATEFUL.get(node.getClass().getSimpleName())
+    if kind is None or not node.isStreaming():
+        return None
+    if kind == "stream-stream join" and not all(c.isStreaming() for c in _each(node.children())):
+        return None  # a join with a table keeps nothing
+    return kind
+
+
+def _identity(leaf: Any) -> Any:
+    """The object that stays the same when Spark copies a leaf (a self-join renews its columns)."""
+    kind = leaf.getClass().getSimpleName()
+    if kind == "StreamingRelation":
+        return leaf.dataSource()
+    if kind == "StreamingRelationV2":
+        return leaf.table()
+    raise RefusedError(
+        f"a pipeline cannot read a stream of the kind {kind}",
+        hint="Known are streams made by spark.readStream…load().",
+    )
+
+
+def _options(leaf: Any) -> tuple[str, dict[str, str]]:
+    """The format of a stream, and its options."""
+    kind = leaf.getClass().getSimpleName()
+    found: dict[str, str] = {}
+    if kind == "StreamingRelation":
+        for pair in _each(leaf.dataSource().options().toSeq()):
+            found[str(pair._1())] = str(pair._2())
+        return str(leaf.dataSource().className()), found
+    if kind == "StreamingRelationV2":
+        pairs = leaf.extraOptions().asCaseSensitiveMap()
+        return str(leaf.sourceName()), {str(k): str(pairs.get(k)) for k in pairs.keySet().toArray()}
+    return kind, found
+
+
+def _describe(leaf: Any) -> SourceInfo:
+    name, found = _options(leaf)
+    name = name.rsplit(".", 1)[-1]
+    harmless = _SECRET_FREE | _SECRET_FREE_IN.get(name, frozenset())
+    allowed = {
+        key.lower(): _redacted(value) for key, value in found.items() if key.lower() in harmless
+    }
+    return SourceInfo(
+        name, dict(sorted(allowed.items())), lossy_options(found), _beginning(name, found)
+    )
+
+
+def _beginning(format_name: str, options: dict[str, str]) -> str:
+    """Kafka's default for a stream is to begin with what arrives after the first start."""
+    given = {key.lower(): value for key, value in options.items()}
+    start = given.get("startingoffsets", "latest")
+    by_time = {"startingtimestamp", "startingoffsetsbytimestamp"} & given.keys()
+    if format_name != "kafka" or start != "latest" or by_time:
+        return ""
+    return "begins with what arrives after the first start (startingOffsets=latest)"
+
+
+def delay_ms(node: Any) -> int:
+    """The delay of a watermark."""
+    delay = node.delay()
+    period = delay.extractAsPeriod()
+    # Spark counts a month as 31 days here too
+    days = int(period.toTotalMonths()) * 31 + int(period.getDays())
+    return days * 86_400_000 + int(delay.extractAsDuration().toMillis())
+
+
+def _each(seq: Any) -> Iterator[Any]:
+    iterator = seq.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

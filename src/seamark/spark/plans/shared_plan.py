@@ -1,0 +1,127 @@
+"""Outputs that are built on one stateful DataFrame: computed once, told apart in the batch.
+
+An output is cut in two: the stateful plan below, and what only looks at one row at a time above it.
+Outputs with the same plan below share it. What is above is put on the rows of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.spark.plans.definitions import each
+from seamark.spark.plans.plan import analyzed, stateful_operators
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROW_BY_ROW: Final = frozenset({"Project", "Filter", "SubqueryAlias"})
+
+_BOUND_TO_THE_QUERY: Final = ("CURRENT_LIKE", "PYTHON_UDF", "PLAN_EXPRESSION")
+"""Expressions that stay in the query: Spark replaces the time by the epoch's, a Python function
+must be called once for each row, and a subquery has a plan of its own."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A plan, cut in two."""
+
+    below: Any
+    above: tuple[Any, ...]
+    """Nodes that look at one row at a time, from the top down."""
+
+
+class SharedPlan:
+    """A stateful plan and the outputs that are made of its rows."""
+
+    def __init__(self, spark: SparkSession, cuts: Mapping[int, Cut]) -> None:
+        self._below = next(iter(cuts.values())).below
+        self._above = {number: cut.above for number, cut in cuts.items()}
+        columns = list(each(self._below.output()))
+        needed = [n for n, column in enumerate(columns) if self._is_read(column)]
+        kept = needed or [0]  # rows count even when nothing of them is read
+        self._columns = [columns[n] for n in kept]
+        whole = _dataframe(spark, self._below)
+        # columns of a join may have one name: they are told apart by their position
+        named = whole.toDF(*(f"c{n}" for n in range(len(columns))))
+        self.df = named.select(*(f"c{n}" for n in kept))
+
+    def _is_read(self, column: Any) -> bool:
+        return any(
+            not above
+            or above[0].outputSet().contains(column)
+            or any(node.references().contains(column) for node in above)
+            for above in self._above.values()
+        )
+
+    def reads_every_row(self, number: int) -> bool:
+        """Whether an output reads all rows; of a filter that lets none pass, Spark reads none."""
+        return all(node.getClass().getSimpleName() != "Filter" for node in self._above[number])
+
+    def rows_of(self, rows: DataFrame, number: int) -> DataFrame:
+        """The rows of one output; ``rows`` are those of :attr:`df` in a batch."""
+        spark = rows.sparkSession
+        jvm: Any = spark.sparkContext._jvm
+        catalyst = jvm.org.apache.spark.sql.catalyst
+        plan = analyzed(rows)
+        known = [
+            # under the id by which the nodes above know the column
+            catalyst.expressions.Alias(
+                batch_column,
+                column.name(),
+                column.exprId(),
+                column.qualifier(),
+                jvm.scala.Option.apply(column.metadata()),
+                jvm.PythonUtils.toSeq([]),
+            )
+            for batch_column, column in zip(each(plan.output()), self._columns, strict=True)
+        ]
+        plan = catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(known), plan)
+        for node in reversed(self._above[number]):
+            plan = node.withNewChildren(jvm.PythonUtils.toSeq([plan]))
+        return _dataframe(spark, plan)
+
+
+def shared_plans(outputs: Sequence[DataFrame]) -> Iterator[dict[int, Cut]]:
+    """Which outputs have a stateful plan in common, and how each is cut."""
+    patterns = _patterns(outputs[0].sparkSession)
+    groups: list[dict[int, Cut]] = []
+    for number, output in enumerate(outputs):
+        cut = _cut(analyzed(output), patterns)
+        for group in groups:
+            if bool(next(iter(group.values())).below.equals(cut.below)):
+                group[number] = cut
+                break
+        else:
+            groups.append({number: cut})
+    for group in groups:
+        below = next(iter(group.values())).below
+        if len(group) > 1 and stateful_operators(below):
+            yield group
+
+
+def _cut(plan: Any, patterns: Sequence[Any]) -> Cut:
+    above = []
+    while plan.getClass().getSimpleName() in _ROW_BY_ROW and all(
+        expression.deterministic() and not any(expression.containsPattern(p) for p in patterns)
+        for expression in each(plan.expressions())
+    ):
+        above.append(plan)
+        plan = plan.children().apply(0)
+    return Cut(plan, tuple(above))
+
+
+def _patterns(spark: SparkSession) -> list[Any]:
+    jvm: Any = spark.sparkContext._jvm
+    known = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    return [getattr(known, name)() for name in _BOUND_TO_THE_QUERY]
+
+
+def _dataframe(spark: SparkSession, plan: Any) -> DataFrame:
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+    jvm: Any = spark.sparkContext._jvm
+    session: Any = spark._jsparkSession
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
+    return ClassicDataFrame(made, spark)

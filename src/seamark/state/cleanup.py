@@ -1,0 +1,304 @@
+"""Removing, verifying and copying state checkpoints, with everything that they refer to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from seamark._common.parallel import side_by_side
+from seamark.blobs.conditional_writes import create_once
+from seamark.blobs.contract import Blobs, Entry, KeyExists
+from seamark.blobs.leftovers import unfinished
+from seamark.errors import DamageError, RefusedError
+from seamark.state.catalog import Catalog, parsed_id
+from seamark.state.chains import Chain, Link, Place, newest_first, resolve
+from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state.pack import decode_pack
+from seamark.state.reader import key_of, read_link, stream_link, unpack_link
+
+_PACK_LIMIT = 1 << 30
+
+
+class StatePlace(NamedTuple):
+    """One state store's backend, names and manifests."""
+
+    blobs: Blobs
+    paths: CheckpointPaths
+    catalog: Catalog
+
+
+@dataclass(frozen=True)
+class StateVerification:
+    """What was found in one state checkpoint and everything that it builds on."""
+
+    checkpoint_id: CheckpointId
+    issues: list[str] = field(default_factory=list)
+    objects: int = 0
+    size_bytes: int = 0
+
+    @property
+    def valid(self) -> bool:
+        """Whether every byte is as it was written."""
+        return not self.issues
+
+
+def objects_of(manifest: CheckpointManifestV2, paths: CheckpointPaths) -> set[str]:
+    """The keys of all objects that a manifest names, wherever they were written."""
+    return {
+        key_of(Link(_origin(manifest, entry.origin), entry), paths)
+        for state in manifest.operators.values()
+        for entry in state.partitions
+    }
+
+
+def _origin(
+    manifest: CheckpointManifestV2, origin: CheckpointId | msgspec.UnsetType
+) -> CheckpointId:
+    return manifest.checkpoint_id if isinstance(origin, msgspec.UnsetType) else origin
+
+
+def verify(
+    place: StatePlace,
+    checkpoint_id: CheckpointId,
+    *,
+    read_data: bool,
+    parallelism: int,
+) -> StateVerification:
+    """Check a checkpoint, its parents and every object; I/O errors pass through."""
+    found = _verified(place, checkpoint_id, read_data=read_data, parallelism=parallelism)
+    if found.issues and place.blobs.stat(place.paths.manifest(checkpoint_id)) is None:
+        # removed meanwhile, which begins with its manifest: then that is all there is to say
+        return StateVerification(checkpoint_id, [f"state checkpoint {checkpoint_id} is missing"])
+    return found
+
+
+def _verified(
+    place: StatePlace, checkpoint_id: CheckpointId, *, read_data: bool, parallelism: int
+) -> StateVerification:
+    blobs, paths, catalog = place
+    by_key: dict[str, list[tuple[Place, Link]]] = {}
+    try:
+        for where, chain in sorted(resolve(catalog.lineage(checkpoint_id)).items()):
+            for link in chain:
+                by_key.setdefault(key_of(link, paths), []).append((where, link))
+    except DamageError as error:
+        return StateVerification(checkpoint_id, [error.what])
+
+    def problems(item: tuple[str, list[tuple[Place, Link]]]) -> list[str]:
+        key, links = item
+        try:
+            if not read_data and blobs.stat(key) is None:
+                raise DamageError(f"{key} is missing")
+            if read_data:
+                _verify_object(blobs, paths, key, [link for _, link in links])
+        except DamageError as error:
+            return [f"operator '{o}' partition {p}: {error.what}" for (o, p), _ in links]
+        return []
+
+    found = side_by_side(problems, by_key.items(), parallelism, "seamark-verify")
+    issues = [issue for each in found for issue in each]
+    size = sum(link.entry.size_bytes for links in by_key.values() for _, link in links)
+    return StateVerification(checkpoint_id, issues, len(by_key), size)
+
+
+def _verify_object(blobs: Blobs, paths: CheckpointPaths, key: str, links: list[Link]) -> None:
+    """Every byte of an object: of a pack also what no manifest refers to."""
+    if links[0].entry.pack is msgspec.UNSET:
+        for _ in stream_link(blobs, paths, links[0]):
+            pass
+        return
+    _verified_pack(blobs, key, links)
+
+
+def _verified_pack(blobs: Blobs, key: str, links: list[Link]) -> bytes:
+    """A whole pack, once all of it and the blocks that these links name are seen to be right."""
+    blob = blobs.read(key, _PACK_LIMIT)
+    if blob is None:
+        raise DamageError(f"{key} is missing", where=blobs.url)
+    decode_pack(blob.data)
+    for link in links:
+        unpack_link(blob.data, key, link.entry)
+    return blob.data
+
+
+def delete(place: StatePlace, checkpoint_id: CheckpointId) -> None:
+    """Remove a checkpoint; :class:`RefusedError` when another one builds on it."""
+    blobs, paths, catalog = place
+    manifests = _readable(catalog.load_all(catalog.ids()))
+    children = sorted(m.checkpoint_id for m in manifests.values() if m.parent_id == checkpoint_id)
+    if children:
+        raise RefusedError(
+            f"state checkpoint {checkpoint_id} is the parent of {children[0]}",
+            where=blobs.url,
+            hint="Remove that one first, or keep both.",
+        )
+    manifests.pop(checkpoint_id, None)
+    _remove(blobs, paths, [checkpoint_id], manifests.values())
+
+
+def prune(place: StatePlace, keep: int) -> int:
+    """Keep the newest ``keep`` whole checkpoints and all that they refer to; how many went."""
+    blobs, paths, catalog = place
+    found = catalog.load_listed()
+    manifests = _readable(found)
+    present = {entry.key for entry in blobs.entries(paths.prefix)}
+    kept: set[CheckpointId] = set()
+    counted: list[CheckpointId] = []
+    for checkpoint_id in newest_first(manifests):
+        if len(counted) == keep:
+            break
+        try:
+            line = catalog.lineage(checkpoint_id)
+            chains = resolve(line).values()
+            if not {key_of(link, paths) for chain in chains for link in chain} <= present:
+                raise DamageError("some of its objects are gone")
+        except DamageError:
+            kept.add(checkpoint_id)  # newer than one that counts: it stays to be looked at
+            continue
+        kept |= {manifest.checkpoint_id for manifest in line}
+        counted.append(checkpoint_id)
+    if not counted:
+        return 0  # nothing whole to fall back on, so nothing goes
+    named = catalog.pointed_at()
+    # a damaged one tells neither epoch nor parent: it stays when it may be newer than one of these
+    kept |= {i for i in found.keys() - manifests.keys() if i > min(counted) or i == named}
+    doomed = sorted(set(found) - kept)
+    _remove(blobs, paths, doomed, [m for i, m in manifests.items() if i in kept])
+    return len(doomed)
+
+
+def _readable(
+    found: dict[CheckpointId, CheckpointManifestV2 | DamageError],
+) -> dict[CheckpointId, CheckpointManifestV2]:
+    return {i: m for i, m in found.items() if isinstance(m, CheckpointManifestV2)}
+
+
+def _remove(
+    blobs: Blobs,
+    paths: CheckpointPaths,
+    doomed: Iterable[CheckpointId],
+    remaining: Iterable[CheckpointManifestV2],
+) -> None:
+    """Manifests first, children before parents, then what no remaining manifest names."""
+    doomed = sorted(doomed, reverse=True)
+    needed = set[str]().union(*(objects_of(manifest, paths) for manifest in remaining))
+    for checkpoint_id in doomed:
+        blobs.delete_durably([paths.manifest(checkpoint_id)])
+    for checkpoint_id in doomed:
+        entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))
+        blobs.delete([entry.key for entry in entries if entry.key not in needed])
+
+
+def cleanup_orphans(place: StatePlace, min_age: float) -> int:
+    """Remove what :func:`plan_cleanup` finds; how many."""
+    orphans = plan_cleanup(place, min_age, place.blobs.clock())
+    place.blobs.delete([entry.key for entry in orphans])
+    return len(orphans)
+
+
+def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) -> list[Entry]:
+    """Objects that no manifest names and that are old enough to be removed.
+
+    ``now`` is the time by the store's clock, where it could be asked for; else this machine's.
+    """
+    blobs, paths, catalog = place
+    oldest = (time.time() if now is None else now) - min_age
+    # objects before manifests: one that is published in between is then seen as published
+    objects = [
+        entry
+        for entry in blobs.entries(paths.prefix)
+        # other things may live below the same prefix: only folders named by an id are ours
+        if entry.modified <= oldest and parsed_id(_folder(entry.key, paths)) is not None
+    ]
+    found = catalog.load_all(catalog.ids())
+    unreadable = [i for i, m in found.items() if isinstance(m, DamageError)]
+    if unreadable:
+        raise RefusedError(
+            f"the manifest of state checkpoint {unreadable[0]} is damaged, so nobody knows what it"
+            " needs",
+            where=blobs.url,
+            hint="Delete that checkpoint first.",
+        )
+    needed = {paths.manifest(checkpoint_id) for checkpoint_id in found}
+    for manifest in _readable(found).values():
+        needed |= objects_of(manifest, paths)
+    offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in found)
+    orphans = [e for e in objects if e.key not in needed and not e.key.startswith(offsets)]
+    return orphans + unfinished(blobs, oldest)
+
+
+def _folder(key: str, paths: CheckpointPaths) -> str:
+    return key.removeprefix(paths.prefix).split("/", 1)[0]
+
+
+def copy(
+    source: StatePlace,
+    target: StatePlace,
+    checkpoint_id: CheckpointId,
+    *,
+    parallelism: int,
+) -> int:
+    """Copy a checkpoint and all that it builds on, verified on the way; objects written.
+
+    What the target already has is verified instead of being written again, so a copy that was
+    interrupted can be repeated. Manifests come last, parents first.
+    """
+    blobs, paths, catalog = source
+    line = catalog.lineage(checkpoint_id)
+    by_key: dict[str, list[Link]] = {}
+    for manifest in line:
+        for chain in _own_chains(manifest).values():
+            for link in chain:
+                by_key.setdefault(key_of(link, paths), []).append(link)
+
+    def one(item: tuple[str, list[Link]]) -> int:
+        key, links = item
+        return _copy_object(source, target, key, links)
+
+    written = sum(side_by_side(one, by_key.items(), parallelism, "seamark-copy"))
+    for manifest in reversed(line):
+        data = catalog.raw(manifest.checkpoint_id)
+        if data is None:
+            raise DamageError(f"state checkpoint {manifest.checkpoint_id} is gone", where=blobs.url)
+        target.catalog.publish_bytes(manifest.checkpoint_id, data)
+    return written
+
+
+def _own_chains(manifest: CheckpointManifestV2) -> dict[Place, Chain]:
+    found: dict[Place, list[Link]] = {}
+    for operator, state in manifest.operators.items():
+        for entry in state.partitions:
+            link = Link(_origin(manifest, entry.origin), entry)
+            found.setdefault((operator, entry.partition_id), []).append(link)
+    return {place: tuple(links) for place, links in found.items()}
+
+
+def _copy_object(
+    source: StatePlace,
+    target: StatePlace,
+    key: str,
+    links: list[Link],
+) -> int:
+    blobs, paths, _ = source
+    there, there_paths, _ = target
+    goal = there_paths.prefix + key.removeprefix(paths.prefix)
+    if there.stat(goal) is not None:
+        for link in links:
+            for _ in stream_link(there, there_paths, link):
+                pass
+        there.make_durable(goal)  # a copy that died here may have left it otherwise
+        return 0
+    if links[0].entry.pack is not msgspec.UNSET:
+        create_once(there, goal, _verified_pack(blobs, key, links), _PACK_LIMIT)
+        return 1
+    try:
+        # the stream raises after its last piece when the bytes were wrong, before they appear
+        there.create_stream(goal, stream_link(blobs, paths, links[0]))
+    except KeyExists:
+        read_link(there, there_paths, links[0])
+        there.make_durable(goal)
+    return 1

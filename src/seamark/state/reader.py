@@ -1,0 +1,112 @@
+"""Reading states back: one partition or all of them, verified before anything is handed out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from seamark._common.checks import unsafe_path
+from seamark.blobs.contract import Blobs, Buffer
+from seamark.blobs.streams import PIECE, hashed_while_read
+from seamark.errors import DamageError
+from seamark.state.chains import Chain, Link
+from seamark.state.layout import CheckpointPaths, PartitionSnapshotEntry
+from seamark.state.pack import PackedEntry, unpack_entry
+
+
+class PartitionState(NamedTuple):
+    """The state of one partition: a snapshot, and the deltas to apply after it, in order."""
+
+    snapshot: bytes
+    deltas: list[bytes]
+
+
+def key_of(link: Link, paths: CheckpointPaths) -> str:
+    """The key of a link's object; :class:`DamageError` for a path that leads elsewhere."""
+    if problem := unsafe_path(link.entry.path):
+        raise DamageError(f"state checkpoint {link.origin}: path {link.entry.path!r} {problem}")
+    return paths.checkpoint_dir(link.origin) + link.entry.path
+
+
+def read_chain(blobs: Blobs, paths: CheckpointPaths, chain: Chain) -> PartitionState:
+    """Every object of a chain, verified."""
+    snapshot, *deltas = (read_link(blobs, paths, link) for link in chain)
+    return PartitionState(snapshot, deltas)
+
+
+def read_link(blobs: Blobs, paths: CheckpointPaths, link: Link) -> bytes:
+    """The bytes of one object, verified by size and SHA-256."""
+    entry, key = link.entry, key_of(link, paths)
+    if entry.pack is not msgspec.UNSET:
+        return _read_packed(blobs, key, entry, entry.pack)
+    blob = blobs.read(key, entry.size_bytes)
+    if blob is None:
+        raise DamageError(f"{key} is missing", where=blobs.url)
+    _check(blob.data, entry, key, blobs.url)
+    return blob.data
+
+
+def _read_packed(
+    blobs: Blobs, key: str, entry: PartitionSnapshotEntry, place: tuple[int, int, int]
+) -> bytes:
+    """One block out of a pack, by one read of exactly its range."""
+    block = blobs.read_range(key, place[0], place[1])
+    if block is None:
+        raise DamageError(f"{key} is missing", where=blobs.url)
+    return unpack_entry(block, _packed_entry(key, entry, place))
+
+
+def unpack_link(pack: bytes, key: str, entry: PartitionSnapshotEntry) -> bytes:
+    """The same out of a pack that is in memory."""
+    if isinstance(entry.pack, msgspec.UnsetType):
+        raise DamageError(f"{key} is a pack, but an entry does not say where in it")
+    offset, length, _ = entry.pack
+    block = pack[offset : offset + length]
+    return unpack_entry(block, _packed_entry(key, entry, entry.pack))
+
+
+def _packed_entry(
+    key: str, entry: PartitionSnapshotEntry, place: tuple[int, int, int]
+) -> PackedEntry:
+    try:
+        digest = bytes.fromhex(entry.sha256 or "")
+    except ValueError:
+        raise DamageError(f"{key}: the manifest's SHA-256 is not one") from None
+    offset, length, codec = place
+    return PackedEntry(key, offset, length, entry.size_bytes, codec, digest)
+
+
+def stream_link(blobs: Blobs, paths: CheckpointPaths, link: Link) -> Iterator[Buffer]:
+    """The bytes of one object in pieces; :class:`DamageError` after the last if they are wrong."""
+    entry, key = link.entry, key_of(link, paths)
+    if entry.pack is not msgspec.UNSET:
+        yield read_link(blobs, paths, link)
+        return
+    stream = blobs.stream(key, PIECE)
+    if stream is None:
+        raise DamageError(f"{key} is missing", where=blobs.url)
+    hasher = hashlib.sha256()
+    size = 0
+    for piece in hashed_while_read(stream, hasher):
+        size += len(piece)
+        yield piece
+    _compare(hasher.hexdigest(), size, entry, key, blobs.url)
+
+
+def _check(data: bytes, entry: PartitionSnapshotEntry, key: str, url: str) -> None:
+    _compare(hashlib.sha256(data).hexdigest(), len(data), entry, key, url)
+
+
+def _compare(digest: str, size: int, entry: PartitionSnapshotEntry, key: str, url: str) -> None:
+    if size != entry.size_bytes:
+        raise DamageError(
+            f"{key} has {size} bytes, the manifest says {entry.size_bytes}", where=url
+        )
+    if entry.sha256 is not None and digest != entry.sha256:
+        raise DamageError(
+            f"{key}: SHA-256 differs (expected {entry.sha256[:12]}…, found {digest[:12]}…)",
+            where=url,
+        )

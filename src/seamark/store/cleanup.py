@@ -1,0 +1,315 @@
+"""Removing what is no longer needed, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import msgspec
+
+from seamark._common.logs import logger_named
+from seamark._common.os_errors import is_full
+from seamark.blobs.contract import Blobs, Entry
+from seamark.blobs.leftovers import unfinished
+from seamark.errors import DamageError, FencedError, StoreUnavailableError
+from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
+from seamark.store.layout import OWNER_KEY, Layout
+from seamark.store.manifests import Found, Manifests
+from seamark.store.owner import Owner, Standing, covers_any, live_pins, standing
+from seamark.store.ownership import Ownership
+from seamark.store.plans import Plans, is_stale
+from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
+from seamark.store.sidecars import States, has_sidecar, unvouched
+from seamark.store.validator import Inspector, Kind, Known, ReadState
+
+log = logger_named(__name__)
+
+
+class Parts(NamedTuple):
+    """What a store is made of."""
+
+    blobs: Blobs
+    layout: Layout
+    manifests: Manifests
+    states: States
+    ownership: Ownership
+    inspector: Inspector
+    plans: Plans
+
+
+INTERRUPTED: Final = "left by a prune that was interrupted"
+
+
+def is_store(parts: Parts) -> bool:
+    """Whether anything there shows that it is a store, and not a folder of somebody else's."""
+    return (
+        parts.blobs.stat(OWNER_KEY) is not None
+        or bool(parts.manifests.ids())
+        or bool(parts.states.entries())
+    )
+
+
+def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
+    """What :func:`prune` would keep and remove, newest first, with a reason for each.
+
+    What a prune that was killed has left behind its boundary is among it.
+    """
+
+    def look() -> tuple[Owner, list[Candidate]]:
+        ids, owner = listing(parts.manifests, parts.ownership)
+        return owner, _survey(parts, ids, owner, rule)
+
+    owner, candidates = until_settled(look, parts.blobs.url)
+    verdicts = _verdicts(candidates, owner, rule)
+    left = {*_pruned_manifests(parts, owner), *(i for i, _ in _pruned_sidecars(parts, owner))}
+    verdicts += [Verdict(i, False, INTERRUPTED) for i in left]
+    return sorted(verdicts, key=lambda verdict: verdict.checkpoint_id, reverse=True)
+
+
+def prune(parts: Parts, rule: Retention) -> int:
+    """Remove what the rule does not keep; how many checkpoints that were.
+
+    What a prune that was killed has left goes too, and was counted by that one.
+
+    The boundary is moved in ``owner.json`` first, in the same conditional write that looks at the
+    pins. So a pin cannot slip in between, a crash leaves nothing half-removed that still counts,
+    and an id that is gone cannot be created again. Manifests go before their state.
+    """
+
+    def look() -> tuple[Owner, list[Candidate]]:
+        owner = parts.ownership.require_writable()
+        return owner, _survey(parts, parts.manifests.ids(), owner, rule)
+
+    owner, candidates = until_settled(look, parts.blobs.url)
+    doomed: list[int] = []
+
+    def moved(now: Owner) -> Owner:
+        if (now.generation, now.writer) != (owner.generation, owner.writer):
+            raise FencedError(
+                "another writer took the store over while it was being pruned",
+                where=parts.blobs.url,
+                hint="Nothing was removed.",
+            )
+        verdicts = _verdicts(candidates, now, rule)
+        doomed[:] = sorted(v.checkpoint_id for v in verdicts if not v.keep)
+        if not doomed:
+            return now
+        boundary = max(now.prune_boundary, doomed[-1])
+        kept = sorted(v.checkpoint_id for v in verdicts if v.keep and v.checkpoint_id <= boundary)
+        return msgspec.structs.replace(
+            now,
+            prune_boundary=boundary,
+            kept_below=tuple(kept),
+            superseded=tuple(r for r in now.superseded if r[1] > boundary or covers_any(r, kept)),
+            voided=tuple(i for i in now.voided if i > boundary),
+            tombstones=tuple(i for i in now.tombstones if i > boundary),
+            next_id=max(now.next_id, boundary + 1),
+        )
+
+    changed = owner
+    if any(not v.keep for v in _verdicts(candidates, owner, rule)):
+        changed = _amended(parts, moved, doomed)
+    _sweep(parts, changed)
+    return len(doomed)
+
+
+def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -> Owner:
+    """Move the boundary; on a full disk, make room for that first.
+
+    Then some of what is to go is removed before ``owner.json`` says so, under the lock, so that
+    nobody can pin it meanwhile. Children go before their parents: whatever interrupts it, what is
+    left is whole.
+    """
+    try:
+        return parts.ownership.amend(moved)
+    except StoreUnavailableError as error:
+        if not is_full(error):
+            raise
+        full = error
+    with parts.blobs.exclusive():
+        moved(parts.ownership.read())
+        for checkpoint_id in sorted(doomed, reverse=True):
+            log.warning("the disk is full: checkpoint %d is removed to make room", checkpoint_id)
+            _delete_manifests(parts, [checkpoint_id])
+            states = parts.states.entries().values()
+            _delete_sidecars(parts, [entry.key for i, entry in states if i == checkpoint_id])
+            try:
+                return parts.ownership.amend(moved)
+            except StoreUnavailableError as error:
+                if not is_full(error):
+                    raise
+    raise full
+
+
+def _survey(parts: Parts, listed: list[int], owner: Owner, rule: Retention) -> list[Candidate]:
+    """What is known of each checkpoint; state is read only as far as the rule counts.
+
+    :class:`Overtaken` when one is gone or damaged and another prune is the reason.
+    """
+    ids = [i for i in listed if standing(owner, i) not in UNCOUNTED]
+    found: list[Candidate] = []
+    known: Known = {}
+    valid = 0
+    for checkpoint_id in reversed(ids):
+        depth: ReadState = "once" if valid < (rule.last or 1) else "never"
+        seen = parts.inspector.examine(checkpoint_id, owner, read_state=depth, known=known)
+        if seen.kind is Kind.TOMBSTONE:
+            continue
+        if seen.kind is not Kind.CHECKPOINT:
+            raise_if_overtaken(parts.ownership, owner)
+        if seen.kind is Kind.NOTHING:
+            continue
+        superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+        ok = seen.kind is Kind.CHECKPOINT
+        valid += ok and not superseded
+        m = seen.manifest
+        found.append(
+            Candidate(
+                checkpoint_id,
+                ok,
+                m.timestamp_ms if m else 0,
+                m.parent_id if m and m.is_incremental else None,
+                superseded,
+            )
+        )
+    return found
+
+
+def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> list[Verdict]:
+    now_ms = time.time_ns() // 1_000_000
+    pins: dict[int, list[str]] = defaultdict(list)
+    for name, pin in live_pins(owner, now_ms).items():
+        pins[pin.checkpoint_id].append(name)
+    current = [  # what was rolled back or pruned since the survey no longer counts
+        replace(c, superseded=standing(owner, c.checkpoint_id) is Standing.SUPERSEDED)
+        for c in candidates
+        if standing(owner, c.checkpoint_id) is not Standing.PRUNED
+    ]
+    return plan_retention(current, rule, pins=pins, now_ms=now_ms)
+
+
+def _sweep(parts: Parts, owner: Owner) -> None:
+    """Remove what lies behind the boundary: manifests first, so none is left without its state."""
+    _delete_manifests(parts, _pruned_manifests(parts, owner))
+    _delete_sidecars(parts, [entry.key for _, entry in _pruned_sidecars(parts, owner)])
+    parts.blobs.delete([entry.key for entry in _stale_plans(parts)])
+
+
+def _stale_plans(parts: Parts) -> list[Entry]:
+    """Plans that no start can need any more.
+
+    They are listed before the owner is read: the timeline of a plan that is seen is then never
+    newer than the owner's.
+    """
+    plans = parts.plans.entries()
+    if not plans:
+        return []
+    owner = parts.ownership.read()
+    oldest = _oldest_epoch(parts, owner)
+    return [plan.entry for plan in plans if is_stale(plan, owner.timeline, oldest)]
+
+
+def _oldest_epoch(parts: Parts, owner: Owner) -> int:
+    """The epoch of the oldest checkpoint that a start may go on from, pinned ones aside.
+
+    A pin can keep one for years, and going back to it by a rollback begins another timeline.
+    """
+    for checkpoint_id in parts.manifests.ids():
+        if checkpoint_id <= owner.prune_boundary:
+            continue
+        if standing(owner, checkpoint_id) is not Standing.CURRENT:
+            continue
+        try:
+            found = parts.manifests.read(checkpoint_id)
+        except DamageError:
+            continue  # nothing goes on from it
+        if isinstance(found, Found):
+            return found.manifest.epoch
+    return 0
+
+
+def _pruned_manifests(parts: Parts, owner: Owner) -> list[int]:
+    if owner.prune_boundary == 0:
+        return []
+    return [i for i in parts.manifests.ids() if standing(owner, i) is Standing.PRUNED]
+
+
+def _pruned_sidecars(parts: Parts, owner: Owner) -> list[tuple[int, Entry]]:
+    if owner.prune_boundary == 0:
+        return []
+    found = parts.states.entries().values()
+    return [(i, entry) for i, entry in found if standing(owner, i) is Standing.PRUNED]
+
+
+def _delete_manifests(parts: Parts, ids: Collection[int]) -> None:
+    parts.blobs.delete([parts.layout.manifest(i) for i in ids])
+    for i in ids:
+        parts.manifests.forget(i)
+
+
+def _delete_sidecars(parts: Parts, keys: list[str]) -> None:
+    parts.blobs.delete(keys)
+    parts.states.forget(keys)
+
+
+def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
+    """Remove what :func:`plan_cleanup` finds; how many."""
+    owner = parts.ownership.require_writable()
+    orphans = plan_cleanup(parts, min_age, own, parts.blobs.clock())
+    keys = [entry.key for entry in orphans]
+    manifests = {parts.layout.manifest(i): i for i in _pruned_manifests(parts, owner)}
+    _delete_manifests(parts, [manifests[key] for key in keys if key in manifests])
+    _delete_sidecars(parts, [key for key in keys if key not in manifests])
+    return len(orphans)
+
+
+def plan_cleanup(
+    parts: Parts, min_age: float, own: Collection[str], now: float | None = None
+) -> list[Entry]:
+    """Sidecars without a manifest, what was pruned and is still there, plans that no start needs,
+    unfinished files and probes that are old enough to be removed. Nothing of a place that is no
+    store.
+
+    ``own`` are sidecars that the caller has written and is about to use. ``now`` is the time by
+    the store's clock, where it could be asked for; else this machine's.
+    """
+    if not is_store(parts):
+        return []
+    oldest = (time.time() if now is None else now) - min_age
+    return until_settled(lambda: _orphans(parts, oldest, own), parts.blobs.url)
+
+
+def _orphans(parts: Parts, oldest: float, own: Collection[str]) -> list[Entry]:
+    owner = parts.ownership.read()
+    # sidecars before manifests: one that is decided in between is then seen as decided
+    sidecars = [(i, e) for i, e in parts.states.entries().values() if e.modified <= oldest]
+    leftovers = unfinished(parts.blobs, oldest)
+    pruned = _pruned_manifests(parts, owner)
+    entries = [parts.blobs.stat(parts.layout.manifest(i)) for i in pruned]
+    in_use = _sidecars_in_use(parts, sorted({i for i, _ in sidecars} - set(pruned)))
+    orphans = [
+        entry
+        for i, entry in sidecars
+        if in_use.get(i, "") not in (entry.key, None) and entry.key not in own
+    ]
+    plans = [entry for entry in _stale_plans(parts) if entry.modified <= oldest]
+    if orphans or plans:  # or is it only that their manifests were pruned just now?
+        raise_if_overtaken(parts.ownership, owner)
+    return [e for e in entries if e and e.modified <= oldest] + orphans + plans + leftovers
+
+
+def _sidecars_in_use(parts: Parts, ids: list[int]) -> dict[int, str | None]:
+    """The sidecar's key of each decided id; None where it cannot be told."""
+    present = set(parts.manifests.ids())
+    used: dict[int, str | None] = {}
+    for i, found in parts.manifests.read_many([i for i in ids if i in present]):
+        if isinstance(found, Found):
+            m = found.manifest
+            odd = not m.is_ours or parts.layout.foreign_state(m) or unvouched(m)
+            used[i] = None if odd else parts.states.key_of(m) if has_sidecar(m) else ""
+        elif isinstance(found, Exception):
+            used[i] = None
+    return used

@@ -1,0 +1,1 @@
+"""Copying checkpoints from one store to another."""

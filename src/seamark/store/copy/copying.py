@@ -1,0 +1,178 @@
+"""Copying checkpoints from one store to another, of any backend to any: verified and resumable.
+
+A checkpoint keeps its id, its timeline and its bytes. The order of writes in the target is:
+``owner.json`` (so that it covers what arrives), then for each checkpoint, oldest first, its state,
+its manifest, the pointer. Whatever is interrupted is finished by doing it again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from seamark._common.writer import default_writer
+from seamark.errors import CheckpointNotFoundError, DamageError, FencedError
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.copy.plan import identity, owner_for
+from seamark.store.copy.survey import Copied, CopyPlan
+from seamark.store.copy.transfer import (
+    Advance,
+    Told,
+    decide,
+    translated,
+    write_sidecar,
+    written_meanwhile,
+)
+from seamark.store.manifests import Found
+from seamark.store.owner import Owner, Pin, Standing, standing, with_pin
+from seamark.store.validator import Kind
+
+CopyMore = Callable[[CheckpointManifest], int]
+"""Copies state that is kept beside the store; how many bytes that were."""
+
+
+def copy_planned(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    plan: CopyPlan,
+    *,
+    copy_more: CopyMore,
+    advance: Advance,
+) -> list[Copied]:
+    """Do what a plan says, then read back and verify all that was written; what became of each.
+
+    :class:`FencedError` when somebody claims the target meanwhile. Repeat it after any error.
+    """
+    if not plan.items and not plan.unusable and not plan.begun:
+        return []  # an empty store makes no store of another place
+    token = f"{default_writer()} copying {uuid.uuid4().hex[:8]}"
+    target.parts.ownership.probe()
+    mine = _prepare_target(target, plan, token)
+    total = float(plan.size)
+    done: dict[int, Copied] = {}
+    for checkpoint_id, item in plan.items.items():
+        if checkpoint_id not in plan.arriving:
+            done[checkpoint_id] = Copied(checkpoint_id, "there already", item.size)
+            continue
+        broken = item.parent_id is not None and _is_missing(done.get(item.parent_id))
+        if broken:
+            why = f"it builds on {item.parent_id}, which could not be copied"
+            done[checkpoint_id] = _not_copied(source, checkpoint_id, why)
+            advance(item.size)
+            continue
+        told = Told(advance)
+        replaceable = checkpoint_id in plan.replaceable
+        result = _copy_one(
+            source, target, checkpoint_id, mine, copy_more, told, replaceable=replaceable
+        )
+        total += max(result.size - item.size, 0)
+        advance(max(result.size, item.size) - told.bytes, total=total)
+        done[checkpoint_id] = result
+    _guard(target, mine)
+    source.plans.copy_to(target.plans, mine.timeline)
+    written = [i for i, result in done.items() if result.outcome == "copied"]
+    _verify(target, written)
+    present = {i for i, result in done.items() if not _is_missing(result)}
+    for name, pinned in plan.pins.items():
+        if pinned in present:
+            _pin(target, name, plan.source.pins[name])
+    return sorted([*plan.unusable, *done.values()], key=lambda each: each.checkpoint_id)
+
+
+def _pin(target: CheckpointStore, name: str, pin: Pin) -> None:
+    target.parts.ownership.amend(lambda now: with_pin(now, name, pin))
+
+
+def _is_missing(result: Copied | None) -> bool:
+    return result is None or result.outcome in ("damaged", "gone")
+
+
+def _prepare_target(target: CheckpointStore, plan: CopyPlan, token: str) -> Owner:
+    def changed(now: Owner) -> Owner:
+        if (now.generation, now.writer) != (plan.target.generation, plan.target.writer):
+            raise _claimed_meanwhile(target, now)
+        return owner_for(now, plan.copying, token)
+
+    return target.parts.ownership.amend(changed)
+
+
+def _claimed_meanwhile(target: CheckpointStore, now: Owner) -> FencedError:
+    return FencedError(
+        "the target was claimed by another writer while it was being copied to",
+        where=f"{target.url} belongs to generation {now.generation} ({now.writer}).",
+        hint="What was copied so far is whole. Copy again when that writer has stopped.",
+    )
+
+
+def _guard(target: CheckpointStore, mine: Owner) -> None:
+    now = target.owner()
+    if (now.generation, now.writer) != (mine.generation, mine.writer):
+        raise _claimed_meanwhile(target, now)
+
+
+def _copy_one(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    checkpoint_id: int,
+    mine: Owner,
+    copy_more: CopyMore,
+    told: Told,
+    *,
+    replaceable: bool,
+) -> Copied:
+    try:
+        found = source.parts.manifests.read(checkpoint_id)
+        if not isinstance(found, Found):
+            raise DamageError("its manifest is gone")
+        _refuse_unusable(found.manifest)
+        there = target.parts.manifests.read(checkpoint_id)
+        if isinstance(there, Found) and _same(there, found):
+            named = there.manifest.extra.get("state_object")  # only its sinks have changed
+            size = 0
+        elif isinstance(there, Found) and not replaceable:
+            raise written_meanwhile(target.parts, checkpoint_id)
+        else:
+            _guard(target, mine)
+            named, size = write_sidecar(source.parts, target.parts, found.manifest, told)
+            size += copy_more(found.manifest)
+        data = translated(found, named)
+        with target.parts.blobs.exclusive():
+            _guard(target, mine)
+            decide(target.parts, checkpoint_id, data, there)
+            target.parts.manifests.advance_pointer(checkpoint_id)
+    except (DamageError, CheckpointNotFoundError) as error:
+        return _not_copied(source, checkpoint_id, error.what)
+    return Copied(checkpoint_id, "copied", size + len(data))
+
+
+def _not_copied(source: CheckpointStore, checkpoint_id: int, why: str) -> Copied:
+    """Damaged, unless it was pruned in the source while it was being copied."""
+    if standing(source.owner(), checkpoint_id) is Standing.PRUNED:
+        return Copied(checkpoint_id, "gone", why="pruned while it was being copied")
+    return Copied(checkpoint_id, "damaged", why=why)
+
+
+def _refuse_unusable(manifest: CheckpointManifest) -> None:
+    """What recovery would pass over is not worth a copy."""
+    problems = (*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest))
+    if problems:
+        raise DamageError("; ".join(problems))
+
+
+def _same(there: Found, found: Found) -> bool:
+    return identity(there.manifest) == identity(found.manifest)
+
+
+def _verify(target: CheckpointStore, written: list[int]) -> None:
+    """Read back all that was written, each byte once."""
+    owner = target.owner()
+    for checkpoint_id in written:
+        seen = target.parts.inspector.examine(checkpoint_id, owner, read_state="once")
+        if seen.kind is not Kind.CHECKPOINT:
+            raise DamageError(
+                f"checkpoint {checkpoint_id} was copied and does not read back",
+                where=f"{target.url}: {'; '.join(seen.result.damage)}",
+                hint="Is the target's disk sound? Look with 'seamark verify'.",
+            )

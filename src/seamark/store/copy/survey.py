@@ -1,0 +1,298 @@
+"""Looking at two stores before a copy between them: what there is to do. Writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FencedError,
+    InvalidInputError,
+    RefusedError,
+)
+from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
+from seamark.store.copy.plan import (
+    NEW_STORE,
+    Copying,
+    Item,
+    There,
+    left_behind,
+    must_write,
+    pins_to_copy,
+    refuse_other_history,
+    with_chains,
+)
+from seamark.store.copy.transfer import translated
+from seamark.store.layout import OWNER_KEY
+from seamark.store.manifests import Found
+from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.ownership import claim_mark
+
+Outcome = Literal["copied", "there already", "pruned there", "damaged", "gone"]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What became of one checkpoint."""
+
+    checkpoint_id: int
+    outcome: Outcome
+    size: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """What a copy is going to do. Made without writing anything."""
+
+    source: Owner
+    target: Owner
+    items: dict[int, Item]
+    """All that the target shall hold, by id, ascending."""
+    arriving: list[int]
+    """Those whose manifest is to be written or brought up to date."""
+    unusable: list[Copied]
+    """Those that are damaged or gone in the source, or pruned in the target."""
+    copying: Copying
+    replaceable: frozenset[int] = frozenset()
+    """Ids of the target that hold what a fenced writer has left."""
+    pins: dict[str, int] = field(default_factory=dict)
+    begun: int = 0
+    """Epochs that were begun before there was a checkpoint, whose plans are all there is."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to copy, as far as manifests tell."""
+        return sum(self.items[i].size for i in self.arriving)
+
+
+def plan_copy(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    checkpoint_id: int | None = None,
+    *,
+    pins: bool = False,
+    take_over: bool = False,
+) -> CopyPlan:
+    """What has to be copied: one checkpoint with all that it builds on, or all that count.
+
+    :class:`FencedError` when a writer uses the target, unless ``take_over``;
+    :class:`RefusedError` when it holds another history, :class:`DamageError` when the one that
+    was asked for is damaged.
+    """
+    _refuse_same_place(source, target)
+    there_owner = target.owner()
+    if not take_over:
+        _refuse_in_use(target, there_owner)
+    owner, known, unusable = until_settled(partial(_readable, source, checkpoint_id), source.url)
+    if checkpoint_id is None:
+        chosen = [i for i in known if standing(owner, i) is Standing.CURRENT]
+        chosen = [i for i in chosen if standing(there_owner, i) is not Standing.PRUNED]
+    else:
+        chosen = [_required(source, owner, checkpoint_id, known, unusable)]
+        unusable = []
+    items = {i: known[i] for i in with_chains(chosen, known)}
+    there = _target_contents(target, there_owner)
+    refuse_other_history(owner, there_owner, known, there)
+    _refuse_damaged(target, items, there)
+    arriving = [i for i in items if must_write(items[i], there.get(i))]
+    if checkpoint_id is None:
+        unusable += [
+            Copied(i, "pruned there", why="pruned in the target, and not brought back")
+            for i in known
+            if i not in items and standing(owner, i) is Standing.CURRENT
+        ]
+    counting = [i for i in known if standing(owner, i) is Standing.CURRENT]
+    late = [i for i, found in there.items() if found.too_late and i not in items]
+    copying = Copying(
+        owner,
+        list(items.values()),
+        arriving,
+        late if arriving else [],
+        has_newest=bool(counting) and counting[-1] in items,
+        left_behind=left_behind(owner, there_owner, known, there),
+    )
+    begun = 0 if known or there or unusable else _begun(source, owner, there_owner)
+    if begun:
+        copying = replace(copying, begins=True)
+    wanted_pins = pins_to_copy(owner, there_owner, items) if pins else {}
+    named = {name: pin.checkpoint_id for name, pin in wanted_pins.items()}
+    replaceable = frozenset(i for i in items if (t := there.get(i)) and t.too_late)
+    return CopyPlan(
+        owner, there_owner, items, arriving, unusable, copying, replaceable, named, begun
+    )
+
+
+def _begun(source: CheckpointStore, owner: Owner, target: Owner) -> int:
+    """How many plans a source without a checkpoint has; a sink may have written their rows."""
+    if not owner.timeline:
+        return 0
+    begun = len(source.plans.epochs_after(owner.timeline, 0))
+    if begun and target.timeline not in ("", owner.timeline):
+        raise RefusedError(
+            "the target has begun a history of its own",
+            where=f"timeline {target.timeline}, and the source is at {owner.timeline}",
+            hint=NEW_STORE,
+        )
+    return begun
+
+
+def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:
+    here, there = source.backend.address, target.backend.address
+    same = source.backend is target.backend or (here and here == there)
+    if same or _is_one_object(source, target, here, there):
+        raise InvalidInputError("source and target are the same store", where=source.url)
+    if here and there and (here[: len(there)] == there or there[: len(here)] == here):
+        inner, outer = ("source", "target") if len(here) > len(there) else ("target", "source")
+        raise InvalidInputError(
+            f"the {inner} lies inside the {outer}",
+            where=f"{source.url} to {target.url}",
+            hint="Nothing was copied. Each store needs a place of its own: what tidies the one "
+            "could remove parts of the other.",
+        )
+
+
+def _is_one_object(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    here: tuple[str, ...],
+    there: tuple[str, ...],
+) -> bool:
+    """Whether two services with the same bucket and folder show one and the same object.
+
+    Then they are two names of one service, which only its operator could tell apart.
+    """
+    if len(here) < 3 or here[:1] != there[:1] or here[2:] != there[2:]:
+        return False
+    for key in (OWNER_KEY, source.parts.layout.pointer):
+        one, other = source.backend.stat(key), target.backend.stat(key)
+        if one is not None or other is not None:
+            return one is not None and one == other
+    return False
+
+
+def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
+    if not owner.generation or owner.released:
+        return
+    if target.backend.is_held(claim_mark(owner.generation)) is not False:
+        raise FencedError(
+            "the target is in use by another writer",
+            where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
+            hint="Nothing was copied. Stop that writer, or copy to a store of its own. If it is "
+            "dead for certain, 'seamark copy --take-over' claims the target and goes on.",
+        )
+
+
+def _readable(
+    source: CheckpointStore, wanted: int | None
+) -> tuple[Owner, dict[int, Item], list[Copied]]:
+    """The owner of the source, its checkpoints by id, and those that cannot be read.
+
+    :class:`Overtaken` when what matters was pruned meanwhile: the newest, or what is wanted.
+    """
+    parts = source.parts
+    listed, owner = listing(parts.manifests, parts.ownership)
+    items: dict[int, Item] = {}
+    unusable: list[Copied] = []
+    gone: set[int] = set()
+    for checkpoint_id, found in parts.manifests.read_many(
+        [i for i in listed if standing(owner, i) not in UNCOUNTED]
+    ):
+        if found is None:
+            gone.add(checkpoint_id)
+        elif isinstance(found, DamageError):
+            if standing(owner, checkpoint_id) is Standing.CURRENT:
+                unusable.append(Copied(checkpoint_id, "damaged", why=found.what))
+        elif isinstance(found, Found):
+            try:
+                covering = parts.ownership.covering(owner, found.manifest.generation, checkpoint_id)
+                if arrived_too_late(covering, found.manifest):
+                    continue
+                items[checkpoint_id] = _item(found)
+            except DamageError as error:
+                if standing(owner, checkpoint_id) is Standing.CURRENT:
+                    unusable.append(Copied(checkpoint_id, "damaged", why=error.what))
+    newest_gone = max(gone, default=0) > max(items, default=0)
+    if newest_gone or unusable or (wanted is not None and not _is_whole(wanted, items)):
+        raise_if_overtaken(parts.ownership, owner)
+    return owner, items, unusable
+
+
+def _is_whole(wanted: int, items: dict[int, Item]) -> bool:
+    """Whether a checkpoint and all that it builds on could be read."""
+    at = wanted
+    while at in items:
+        parent = items[at].parent_id
+        if parent is None or parent >= at:
+            return parent is None
+        at = parent
+    return False
+
+
+def _required(
+    source: CheckpointStore,
+    owner: Owner,
+    checkpoint_id: int,
+    known: dict[int, Item],
+    unusable: list[Copied],
+) -> int:
+    """The id that was asked for, when it and all that it builds on can be read."""
+    at: int | None = checkpoint_id
+    while at is not None:
+        if at not in known:
+            why = next((each.why for each in unusable if each.checkpoint_id == at), None)
+            if why is None and at == checkpoint_id:
+                raise CheckpointNotFoundError(
+                    f"there is no checkpoint {checkpoint_id}", where=source.url
+                )
+            raise DamageError(
+                f"checkpoint {checkpoint_id} is not whole, so it was not copied",
+                where=f"{source.url}: {at}: {why or 'gone'}",
+                hint="Nothing was copied. Choose another one.",
+            )
+        at = known[at].parent_id
+    if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
+        raise RefusedError(
+            f"checkpoint {checkpoint_id} was given up by a rollback, so no start would use it",
+            where=source.url,
+            hint="Choose one that counts.",
+        )
+    return checkpoint_id
+
+
+def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, There]:
+    """What the target holds, by id."""
+    there: dict[int, There] = {}
+    for checkpoint_id, found in target.parts.manifests.read_many(target.list_ids()):
+        if isinstance(found, Found):
+            too_late = arrived_too_late(owner, found.manifest)
+            try:
+                there[checkpoint_id] = There(_item(found), too_late)
+            except DamageError:
+                there[checkpoint_id] = There(None)
+        elif isinstance(found, DamageError):
+            there[checkpoint_id] = There(None)
+    return there
+
+
+def _item(found: Found) -> Item:
+    content = hashlib.sha256(translated(found, None)).digest()
+    return Item.of(found.manifest, len(found.data), content)
+
+
+def _refuse_damaged(
+    target: CheckpointStore, items: Collection[int], there: dict[int, There]
+) -> None:
+    for checkpoint_id, found in there.items():
+        if found.item is None and checkpoint_id in items:
+            raise DamageError(
+                f"checkpoint {checkpoint_id} of the target is damaged",
+                where=target.url,
+                hint="Nothing was copied. Remove it there, or copy to a store of its own.",
+            )

@@ -1,0 +1,324 @@
+"""Sidecars: the state of a checkpoint that does not fit into its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+from seamark.blobs.conditional_writes import Taken, create_once
+from seamark.blobs.contract import Blobs, Buffer, Entry, KeyExists, Tag
+from seamark.blobs.streams import (
+    PIECE,
+    Hashing,
+    digest_of,
+    hashed_while_read,
+    pieces_of,
+    small_or_stream,
+)
+from seamark.errors import DamageError, FencedError
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.findings import unrestorable
+from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
+from seamark.store.layout import Layout
+
+
+class Written(NamedTuple):
+    """A sidecar that is durable: what the manifest has to say of it."""
+
+    key: str
+    length: int
+    sha256: str
+    checksum: str
+    """By the rule of the manifest that it was written for."""
+    version: Hashable
+    """Which version of the file it is, so that another one is not taken for it."""
+
+
+class States:
+    """The sidecars of one store."""
+
+    def __init__(self, blobs: Blobs, layout: Layout) -> None:
+        self._blobs = blobs
+        self._layout = layout
+        self._verified: dict[str, tuple[Hashable, str]] = {}
+
+    def write(
+        self, checkpoint_id: int, chunks: Iterable[Buffer], *, prefix: bytes, generation: int
+    ) -> Written:
+        """Write a sidecar, create-only and durable.
+
+        ``prefix`` is hashed before the bytes, for the checksum of mixed state.
+        :class:`FencedError` when another writer's state is under this id.
+        """
+        key = self._layout.state(checkpoint_id)
+        pieces = pieces_of(chunks)
+        limit = self._blobs.max_put
+        if limit is None:
+            return self._write_stream(key, pieces, prefix)
+        data = small_or_stream(pieces, limit)
+        if not isinstance(data, bytes):
+            token = os.urandom(8).hex()
+            key = self._layout.state_in_parts(checkpoint_id, generation, token)
+            return self._write_stream(key, data, prefix)
+        try:
+            tag = create_once(self._blobs, key, data, max(len(data), limit))
+        except Taken:
+            # somebody's unfinished save of this id: leave it alone and use a name of our own
+            key = self._layout.state_in_parts(checkpoint_id, generation, os.urandom(8).hex())
+            tag = create_once(self._blobs, key, data, max(len(data), limit))
+        plain = hashlib.sha256(data).hexdigest()
+        checksum = hashlib.sha256(prefix + data).hexdigest() if prefix else plain
+        version = self._trust(key, tag, checksum)
+        return Written(key, len(data), plain, checksum, version)
+
+    def _write_stream(self, key: str, pieces: Iterable[Buffer], prefix: bytes) -> Written:
+        plain = Hashing(pieces)
+        mixed = Hashing(plain, hashlib.sha256(prefix)) if prefix else plain
+        try:
+            tag = self._blobs.create_stream(key, mixed)
+        except KeyExists:
+            for _ in mixed:  # what was not written still has to be hashed
+                pass
+            there = self.describe(key, prefix=b"")
+            if there is None or there.sha256 != plain.hexdigest():
+                raise FencedError(
+                    f"{key} exists with other bytes: another writer is saving this id",
+                    where=self._blobs.url,
+                    hint="Save under next_id(), or claim() the store first.",
+                ) from None
+            tag = None
+        version = self._trust(key, tag, mixed.hexdigest())
+        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest(), version)
+
+    def _trust(self, key: str, tag: Tag | None, checksum: str) -> Hashable:
+        """What was just written and hashed need not be read again to be believed."""
+        version = self._blobs.version_of(tag)
+        if version is None and (entry := self._blobs.stat(key)) is not None:
+            version = entry.version
+        self._verified[key] = (version, checksum)
+        return version
+
+    def is_still(self, written: Written) -> bool:
+        """Whether what was written is there and nobody has put anything else in its place."""
+        entry = self._blobs.stat(written.key)
+        return entry is not None and entry.version == written.version
+
+    def describe(self, key: str, *, prefix: bytes) -> Written | None:
+        """What a manifest would have to say of a sidecar that is there already."""
+        stream = self._blobs.stream(key, PIECE)
+        if stream is None:
+            return None
+        plain = Hashing(iter(stream))
+        mixed = Hashing(plain, hashlib.sha256(prefix)) if prefix else plain
+        for _ in mixed:
+            pass
+        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest(), stream.version)
+
+    def key_of(self, manifest: CheckpointManifest) -> str:
+        """Where the sidecar of that manifest is, if it has one.
+
+        :class:`DamageError` when the manifest names anything but a sidecar of its own.
+        """
+        self._require_own(manifest)
+        named = manifest.extra.get("state_object")
+        return str(named) if named is not None else self._layout.state(manifest.checkpoint_id)
+
+    def _require_own(self, manifest: CheckpointManifest) -> None:
+        if problem := self._layout.foreign_state(manifest):
+            raise DamageError(problem, where=self._blobs.url)
+
+    def _require_vouched(self, manifest: CheckpointManifest) -> None:
+        """Refuse a manifest that says too little of its sidecar, or names somebody else's."""
+        self._require_own(manifest)
+        if problem := unvouched(manifest):
+            raise DamageError(problem, where=self._blobs.url)
+
+    def load(self, checkpoint_id: int, manifest: CheckpointManifest | None) -> bytes | None:
+        """All bytes of a sidecar, verified when a manifest vouches for them."""
+        if manifest is not None:
+            self._require_vouched(manifest)
+        key = self.key_of(manifest) if manifest else self._layout.state(checkpoint_id)
+        collected = io.BytesIO()
+        if manifest is None or (manifest.state_checksum is None and has_sidecar(manifest)):
+            stream = self._blobs.stream(key, PIECE)
+            if stream is None:
+                return None
+            for piece in stream:
+                collected.write(piece)
+        elif not has_sidecar(manifest) and self._needs_no_sidecar(manifest):
+            return None
+        elif problem := self.problem(manifest, collected):
+            raise DamageError(problem, where=self._blobs.url)
+        return collected.getvalue()
+
+    def _needs_no_sidecar(self, manifest: CheckpointManifest) -> bool:
+        """Whether inline state accounts for the checksum; another system may have mixed them."""
+        if manifest.is_ours or manifest.state_checksum is None:
+            return True
+        return inline_checksum(manifest) == manifest.state_checksum
+
+    def holds_sidecar(self, manifest: CheckpointManifest) -> bool:
+        """Whether there are bytes of this checkpoint outside of its manifest."""
+        self._require_vouched(manifest)
+        return has_sidecar(manifest) or not self._needs_no_sidecar(manifest)
+
+    def verified_stream(self, manifest: CheckpointManifest) -> Iterator[Buffer]:
+        """The bytes in pieces; :class:`DamageError` after the last one if they were not right."""
+        self._require_vouched(manifest)
+        key, rule = self.key_of(manifest), rule_for(manifest, has_sidecar=True)
+        stream = self._blobs.stream(key, PIECE)
+        if stream is None:
+            raise DamageError(f"{_file(key)} referenced by checksum but not found")
+        assert rule is not None
+        hasher = sidecar_hasher(manifest, rule)
+        yield from hashed_while_read(stream, hasher)
+        if manifest.state_checksum and (found := hasher.hexdigest()) != manifest.state_checksum:
+            raise DamageError(_mismatch(rule, key, manifest.state_checksum, found))
+
+    def problem(
+        self,
+        manifest: CheckpointManifest,
+        copy_to: io.BytesIO | None = None,
+        *,
+        believe: bool = False,
+    ) -> str | None:
+        """Why the state is not what the manifest says, or None when it is.
+
+        ``believe`` spares reading what this handle has verified or written before.
+        """
+        expected = manifest.state_checksum
+        if problem := self._layout.foreign_state(manifest) or unvouched(manifest):
+            return problem
+        sidecar = has_sidecar(manifest)
+        rule = rule_for(manifest, sidecar)
+        if expected is None:
+            return self.size_problem(manifest)
+        if rule is None or rule is ChecksumRule.INLINE:
+            found = inline_checksum(manifest)
+            if found == expected:
+                return None
+            if manifest.is_ours:
+                return _mismatch(ChecksumRule.INLINE, "", expected, found)
+        if believe and self._is_verified(self.key_of(manifest), expected):
+            return None
+        return self._sidecar_problem(manifest, expected, copy_to)
+
+    def size_problem(self, manifest: CheckpointManifest) -> str | None:
+        """All that can be told of a sidecar without reading it: that it has its length."""
+        if problem := self._layout.foreign_state(manifest) or unvouched(manifest):
+            return problem
+        if not has_sidecar(manifest):
+            return None
+        key = self.key_of(manifest)
+        entry = self._blobs.stat(key)
+        if entry is None:
+            return f"{_file(key)} not found"
+        if short := next(unrestorable(manifest, entry.size), None):
+            return f"{short}: {_file(key)} has {entry.size} bytes"
+        if manifest.state_bytes not in (None, entry.size):
+            return f"{_file(key)} has {entry.size} bytes, the manifest says {manifest.state_bytes}"
+        return None
+
+    def _sidecar_problem(
+        self, manifest: CheckpointManifest, expected: str, copy_to: io.BytesIO | None
+    ) -> str | None:
+        key = self.key_of(manifest)
+        stream = self._blobs.stream(key, PIECE)
+        if stream is None:
+            return f"{_file(key)} referenced by checksum but not found"
+        version, pieces = stream.version, iter(stream)
+        if copy_to is not None:
+            pieces = _copying(pieces, copy_to)
+        rule = rule_for(manifest, has_sidecar=True)
+        assert rule is not None
+        hasher = sidecar_hasher(manifest, rule)
+        # another version of the reference hashed the sidecar alone, also beside inline state
+        other = hashlib.sha256() if rule is ChecksumRule.MIXED and not manifest.is_ours else None
+        plain = Hashing(pieces, other) if other else pieces
+        length = digest_of(plain, hasher)
+        if short := next(unrestorable(manifest, length), None):
+            return f"{short}: {_file(key)} has {length} bytes"
+        found = hasher.hexdigest()
+        if found != expected and (other is None or other.hexdigest() != expected):
+            return _mismatch(rule, key, expected, found)
+        if manifest.state_bytes is not None and manifest.state_bytes != length:
+            return f"{_file(key)} has {length} bytes, the manifest says {manifest.state_bytes}"
+        self._verified[key] = (version, expected)
+        return None
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop what is known of sidecars that are gone."""
+        for key in keys:
+            self._verified.pop(key, None)
+
+    def _is_verified(self, key: str, expected: str) -> bool:
+        """Whether this handle has verified or written exactly the version that is there."""
+        known = self._verified.get(key)
+        if known is None or known[1] != expected:
+            return False
+        entry = self._blobs.stat(key)
+        return entry is not None and entry.version == known[0]
+
+    def entries(self) -> dict[str, tuple[int, Entry]]:
+        """Every sidecar in the store: key → (id, listing row)."""
+        return {
+            entry.key: (found, entry)
+            for entry in self._blobs.entries(self._layout.states_prefix)
+            if (found := self._layout.state_id(entry.key)) is not None
+        }
+
+
+def has_sidecar(manifest: CheckpointManifest) -> bool:
+    """Whether a manifest refers to bytes outside of itself.
+
+    Ours say so; a foreign one does when an operator is external, or when there is a checksum but
+    nothing inline that it could be of.
+    """
+    if manifest.is_ours:
+        return manifest.state_bytes is not None
+    if manifest.has_external_state:
+        return True
+    return manifest.state_checksum is not None and not manifest.has_inline_state
+
+
+def unvouched(manifest: CheckpointManifest) -> str | None:
+    """What a manifest of ours lacks to vouch for its sidecar; None when nothing is missing.
+
+    Ours always tell length and checksum. Other systems left them out in some versions, and then
+    nobody can tell whether the bytes are right.
+    """
+    if not manifest.is_ours:
+        return None
+    if manifest.state_bytes is None:
+        if manifest.has_external_state:
+            return "an operator's state is outside of the manifest, which tells no length of it"
+    elif manifest.state_checksum is None:
+        return "the manifest has no checksum of its state"
+    return None
+
+
+def checksum_prefix(manifest: CheckpointManifest) -> bytes:
+    """What is hashed before a sidecar's bytes under this manifest."""
+    return inline_checksum(manifest).encode() if manifest.has_inline_state else b""
+
+
+def _copying(pieces: Iterable[Buffer], target: io.BytesIO) -> Iterator[Buffer]:
+    for piece in pieces:
+        target.write(piece)
+        yield piece
+
+
+def _file(key: str) -> str:
+    return key.rsplit("/", 1)[-1]
+
+
+def _mismatch(rule: ChecksumRule, key: str, expected: str, found: str) -> str:
+    what = {
+        ChecksumRule.EXTERNAL: f"{_file(key)} checksum mismatch",
+        ChecksumRule.INLINE: "inline state checksum mismatch",
+        ChecksumRule.MIXED: "mixed state checksum mismatch",
+    }[rule]
+    return f"{what}: expected {expected}, got {found}"

@@ -1,0 +1,181 @@
+"""Looking at one checkpoint closely: its manifest, its state, and the chain it builds on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Literal, NamedTuple
+
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.coverage import OddGeneration
+from seamark.store.evidence import Evidence, state_evidence
+from seamark.store.manifests import Manifests, Tombstone
+from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.ownership import Ownership
+from seamark.store.sidecars import States
+from seamark.store.validation import ValidationResult
+
+LONGEST_CHAIN: Final = 1000
+
+ReadState = Literal["always", "once", "size", "never"]
+FurtherCheck = Callable[[CheckpointManifest, bool], str | None]
+"""(manifest, believe what was seen before) → what is wrong with state kept outside of the store."""
+
+
+class Kind(Enum):
+    """What an id turned out to hold."""
+
+    CHECKPOINT = "checkpoint"
+    DAMAGED = "damaged"
+    NOTHING = "nothing"
+    TOMBSTONE = "tombstone"
+    TOO_LATE = "too late"
+
+
+class Examined(NamedTuple):
+    """One id, looked at."""
+
+    kind: Kind
+    manifest: CheckpointManifest | None
+    result: ValidationResult
+
+
+Known = dict[tuple[int, ReadState], Examined]
+"""What was examined in one pass over many checkpoints, so that a shared parent is read once."""
+
+
+class Inspector:
+    """Examines checkpoints of one store. I/O errors pass through: they prove nothing."""
+
+    def __init__(
+        self, manifests: Manifests, states: States, ownership: Ownership, vnode_count: int | None
+    ) -> None:
+        self._manifests = manifests
+        self._ownership = ownership
+        self._states = states
+        self._vnode_count = vnode_count
+        self.further_check: FurtherCheck | None = None
+
+    def examine(
+        self,
+        checkpoint_id: int,
+        owner: Owner,
+        *,
+        read_state: ReadState = "always",
+        known: Known | None = None,
+    ) -> Examined:
+        """Everything that can be wrong with a checkpoint, its parents included.
+
+        ``read_state="once"`` believes state that this handle has verified or written before, as
+        long as the file has not been written since. With ``known`` nothing is examined twice.
+        """
+        own = self._examine_known(checkpoint_id, owner, read_state, known)
+        if own.kind is not Kind.CHECKPOINT or own.manifest is None:
+            return own
+        broken = self._broken_link(own.manifest, owner, read_state, known)
+        if broken is None:
+            return own
+        warnings = [str(issue) for issue in own.result.issues]
+        result = ValidationResult.of(checkpoint_id, [broken], warnings)
+        return Examined(Kind.DAMAGED, own.manifest, result)
+
+    def _examine_known(
+        self, checkpoint_id: int, owner: Owner, read_state: ReadState, known: Known | None
+    ) -> Examined:
+        if known is None:
+            return self.examine_one(checkpoint_id, owner, read_state)
+        # one whose state was read, or believed, is known all the better without
+        found = known.get((checkpoint_id, read_state)) or (
+            known.get((checkpoint_id, "once")) if read_state == "never" else None
+        )
+        if found is None:
+            found = self.examine_one(checkpoint_id, owner, read_state)
+            if found.manifest is not None:
+                # state that is inline may be large, and many are remembered
+                bare = found.manifest.replace(operator_states={})
+                known[checkpoint_id, read_state] = found._replace(manifest=bare)
+        return found
+
+    def _broken_link(
+        self, manifest: CheckpointManifest, owner: Owner, read_state: ReadState, known: Known | None
+    ) -> str | None:
+        child = manifest
+        for _ in range(LONGEST_CHAIN):
+            if not child.is_incremental:
+                return None
+            parent_id = child.parent_id or 0  # seen to be older when the child was examined
+            if standing(owner, parent_id) is Standing.PRUNED:
+                return f"parent {parent_id} of checkpoint {child.checkpoint_id} was pruned"
+            parent = self._examine_known(parent_id, owner, read_state, known)
+            if parent.kind is not Kind.CHECKPOINT or parent.manifest is None:
+                why = "; ".join(parent.result.damage) or parent.kind.value
+                return f"parent {parent_id} of checkpoint {child.checkpoint_id}: {why}"
+            child = parent.manifest
+        return f"its chain of parents has more than {LONGEST_CHAIN} links"
+
+    def examine_one(self, checkpoint_id: int, owner: Owner, read_state: ReadState) -> Examined:
+        """The same without its parents. ``"size"`` only sees that its sidecar is there, whole."""
+        try:
+            found = self._manifests.read(checkpoint_id)
+        except DamageError as error:
+            return _damaged(checkpoint_id, None, [error.what], [])
+        if found is None:
+            gone = [f"manifest not found for checkpoint {checkpoint_id}"]
+            return Examined(Kind.NOTHING, None, ValidationResult.of(checkpoint_id, gone, []))
+        if isinstance(found, Tombstone):
+            text = [f"checkpoint {checkpoint_id} was never decided: its id was given up"]
+            return Examined(Kind.TOMBSTONE, None, ValidationResult.of(checkpoint_id, text, []))
+        manifest = found.manifest
+        try:
+            owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
+        except OddGeneration as error:
+            return _damaged(checkpoint_id, None, [error.what], [])
+        if arrived_too_late(owner, manifest):
+            text = [
+                f"written by generation {manifest.generation} after another writer had taken over"
+            ]
+            return Examined(Kind.TOO_LATE, manifest, ValidationResult.of(checkpoint_id, text, []))
+        damage = self._damage(manifest, read_state)
+        warnings = self._warnings(manifest)
+        if damage:
+            return _damaged(checkpoint_id, manifest, damage, warnings)
+        return Examined(Kind.CHECKPOINT, manifest, ValidationResult.of(checkpoint_id, [], warnings))
+
+    def _damage(self, manifest: CheckpointManifest, read_state: ReadState) -> list[str]:
+        damage = [*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest)]
+        if not damage and read_state != "never":
+            try:
+                problem = self._state_problem(manifest, read_state)
+            except DamageError as error:
+                problem = error.what
+            if problem:
+                damage.append(problem)
+        return damage
+
+    def _state_problem(self, manifest: CheckpointManifest, read_state: ReadState) -> str | None:
+        if read_state == "size":
+            return self._states.size_problem(manifest)
+        believe = read_state == "once"
+        problem = self._states.problem(manifest, believe=believe)
+        if problem is None and self.further_check is not None:
+            problem = self.further_check(manifest, believe)
+        return problem
+
+    def _warnings(self, manifest: CheckpointManifest) -> list[str]:
+        found = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]
+        if not manifest.is_ours:
+            found.append("written by another system: the manifest has no checksum of its own")
+        if state_evidence(manifest) is Evidence.SIZE:
+            found.append("its state has no checksum: whether its bytes are right cannot be told")
+        return found
+
+
+def _damaged(
+    checkpoint_id: int,
+    manifest: CheckpointManifest | None,
+    damage: list[str],
+    warnings: list[str],
+) -> Examined:
+    return Examined(Kind.DAMAGED, manifest, ValidationResult.of(checkpoint_id, damage, warnings))
