@@ -62,8 +62,8 @@ from seamark.store.owner import (
     with_fence,
 )
 from seamark.store.retention import Candidate, Retention, plan_retention
-from tests.spark.directories import make_copy, source_entry
-from tests.spark.native.inspected import looked_at, make_rocksdb
+from tests.checkpoint_dir.support.directories import make_copy, source_entry
+from tests.native.support.inspected import looked_at, make_rocksdb
 
 _MEMORY = 200 * limits.MIB
 _FAR = 10**17

@@ -15,10 +15,10 @@ from seamark.cli.spark.group import COMMANDS as SPARK_COMMANDS
 from seamark.native.inspect.findings import Code
 from seamark.progress import open_progress, rocksdb_url
 from seamark.spark.versions import spark_version
+from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.stores import fill
+from tests.native.support.queries import run as run_query
 from tests.pipeline.workloads import write_input
-from tests.spark.directories import make_copy
-from tests.spark.native.queries import run as run_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ from seamark.cli.settings import Settings
 from seamark.manifest import OperatorCheckpoint
 from seamark.store import CheckpointStore, open_store
 from seamark.testing.conformance.examples import child, example
+from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.running import Cli
 from tests.full_disks import SmallDisk, small_disk
-from tests.spark.directories import make_copy
 
 STATE = b"s" * 3000
 KEEP = ("--query-id", "keep")

@@ -13,8 +13,8 @@ from seamark.state.pack import PackBuilder
 from seamark.store import open_store
 from seamark.testing.conformance.examples import example
 from seamark.testing.conformance.store_names import resealed
+from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.running import Cli
-from tests.spark.directories import make_copy
 
 LARGE = 300_000
 KEEP = ("--query-id", "keep")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from seamark.cli.app import run
-from tests.spark.directories import source_entry
-from tests.spark.native.inspected import make_hdfs, make_logs, offsets, write
+from tests.checkpoint_dir.support.directories import source_entry
+from tests.native.support.inspected import make_hdfs, make_logs, offsets, write
 
 
 def inspected(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:

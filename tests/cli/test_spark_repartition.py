@@ -11,9 +11,9 @@ from seamark.cli.spark import repartition as module
 from seamark.native.state.repartition import OLDEST
 from seamark.spark.versions import spark_version
 from tests.cli.running import Cli
+from tests.native.support.queries import run
+from tests.native.test_repartition import entry, make
 from tests.pipeline.workloads import write_input
-from tests.spark.native.queries import run
-from tests.spark.native.test_repartition import entry, make
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

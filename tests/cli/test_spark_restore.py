@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.running import Cli
-from tests.spark.native.rewinds import make_directory, make_sink
-from tests.spark.native.tables import QUERY, delta_table, iceberg_table
+from tests.native.support.rewinds import make_directory, make_sink
+from tests.native.support.tables import QUERY, delta_table, iceberg_table
 
 BATCH = 3
 

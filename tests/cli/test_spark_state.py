@@ -15,10 +15,10 @@ import pytest
 from seamark import open_store
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.native.snapshot.snapshot import take_snapshot
+from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.running import Cli
+from tests.native.support.queries import Outputs, run
 from tests.pipeline.workloads import write_input
-from tests.spark.directories import make_copy
-from tests.spark.native.queries import Outputs, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

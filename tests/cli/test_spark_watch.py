@@ -19,7 +19,7 @@ import pytest
 
 from seamark.store import open_store
 from tests.cli.running import Cli
-from tests.spark.native.growing import GrowingDirectory, batches_restored_from
+from tests.native.support.growing import GrowingDirectory, batches_restored_from
 
 PATIENCE = 60.0
 

@@ -12,7 +12,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.pipeline.epoch.epoch_manifest import Identity
 from seamark.pipeline.recovery.source_order import remap_sources, reordered
 from seamark.spark.batch_log import parse_offsets
-from tests.spark.directories import offsets_text
+from tests.checkpoint_dir.support.directories import offsets_text
 
 
 def identity(*leaves: str) -> Identity:

@@ -15,7 +15,7 @@ from seamark.capture.placement import drop_unreferenced, states_beside
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.folder_owner import claim_folder
 from seamark.store import CheckpointStore
-from tests.spark.directories import make_copy
+from tests.checkpoint_dir.support.directories import make_copy
 from tests.store.copies import save
 
 MANIFEST = "checkpoints/checkpoint_000001/manifest.json"

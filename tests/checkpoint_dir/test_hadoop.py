@@ -1,0 +1,80 @@
+"""A directory on a file system that only Hadoop knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seamark import open_store
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
+from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.cli.app import run
+from seamark.errors import CheckpointNotFoundError, SeamarkError
+from seamark.native.restore import restore_directory
+from seamark.native.snapshot.snapshot import take_snapshot
+from tests.checkpoint_dir.support.directories import make_copy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.warm
+
+
+@pytest.fixture
+def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """A URI of a scheme that neither we nor any object store know, leading to a local folder."""
+    java: Any = spark.sparkContext._jsc
+    conf = java.hadoopConfiguration()
+    key = "fs.viewfs.mounttable.seamark.link./data"
+    (tmp_path / "data").mkdir()
+    conf.set(key, (tmp_path / "data").as_uri())
+    conf.set("fs.viewfs.impl.disable.cache", "true")
+    yield "viewfs://seamark/data"
+    conf.unset(key)
+
+
+def test_a_directory_that_only_hadoop_knows_is_taken_and_restored(
+    mounted: str, tmp_path: Path
+) -> None:
+    local = make_copy(tmp_path / "data" / "ck", 3)
+    directory = open_directory(f"{mounted}/ck")
+    assert isinstance(directory, HadoopDirectory)
+    tree = Tree.of(directory)
+    assert sorted(tree.files_below(".")) == sorted(local.files_below("."))
+    with open_store(tmp_path / "store") as store:
+        taken = take_snapshot(directory, store)
+        assert not take_snapshot(directory, store).is_new
+        restore_directory(store, taken.checkpoint_id, open_directory(f"{mounted}/new/ck"))
+    there = Tree.of(open_directory(f"{mounted}/new/ck"))
+    assert there.batches("commits") == [1, 2]
+    for path in there.files_below("state"):
+        assert there.read(path) == local.read(path)
+    directory.close()
+
+
+def test_files_are_replaced_and_removed_and_a_missing_one_is_told(mounted: str) -> None:
+    directory = open_directory(f"{mounted}/ck")
+    with pytest.raises(CheckpointNotFoundError):
+        directory.listing()
+    directory.write("offsets/0", b"one")
+    directory.write("offsets/0", b"another")
+    assert directory.read("offsets/0") == b"another"
+    assert list(directory.listing()) == ["offsets/0"]
+    directory.remove(["offsets/0", "offsets/9"])
+    with pytest.raises(FileNotFoundError):
+        directory.read("offsets/0")
+    directory.close()
+
+
+def test_a_scheme_that_hadoop_does_not_know_is_one_clear_paragraph(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark is not None
+    with pytest.raises(SeamarkError, match="nowhere"):
+        open_directory("nowhere://host/ck")
+    assert run(["spark", "snapshot", "nowhere://host/ck", "memory://x"]) == 7
+    assert "Traceback" not in capsys.readouterr().err

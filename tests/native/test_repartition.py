@@ -1,0 +1,199 @@
+"""Other state partitions: what Spark's runner cannot do or does wrong is refused beforehand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
+from seamark.native.state.repartition import (
+    OLDEST,
+    _failed,
+    _verified,
+    plan_repartition,
+    repartition,
+    require_runner,
+)
+from seamark.spark.versions import spark_version
+from tests.checkpoint_dir.support.directories import make_copy
+from tests.native.support.queries import after, outputs, run
+from tests.pipeline.workloads import put_file, write_input
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def entry(partitions: int, provider: str = ROCKSDB) -> bytes:
+    conf = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.streaming.stateStore.providerClass": provider,
+    }
+    return f'v1\n{json.dumps({"conf": conf})}\n{{"logOffset":0}}'.encode()
+
+
+def make(root: Path, *, partitions: int = 2, provider: str = ROCKSDB) -> WorkingCopy:
+    """A directory of one batch with changes that RocksDB could have written."""
+    copy = make_copy(root, 1, partitions=partitions)
+    copy.write("offsets/0", entry(partitions, provider))
+    for partition in range(partitions):
+        data = copy.read(f"state/0/{partition}/1.delta")
+        copy.remove(f"state/0/{partition}/1.delta")
+        copy.write(f"state/0/{partition}/1.changelog", data)
+    return copy
+
+
+def tree_of(root: Path) -> Tree:
+    return Tree.of(LocalDirectory(root))
+
+
+@pytest.mark.parametrize("version", [(3, 5), (4, 0), (4, 1)])
+def test_a_spark_without_the_runner_is_told_which_one_has_it(version: tuple[int, int]) -> None:
+    with pytest.raises(RefusedError, match=r"needs Spark 4\.2 or newer") as told:
+        require_runner(version)
+    assert f"{version[0]}.{version[1]}" in told.value.what
+
+
+@pytest.mark.parametrize("version", [(4, 2), (4, 3), (5, 0)])
+def test_a_spark_with_the_runner_is_enough(version: tuple[int, int]) -> None:
+    require_runner(version)
+
+
+def test_a_plan_says_which_batch_is_written_and_from_how_much(tmp_path: Path) -> None:
+    make(tmp_path)
+    plan = plan_repartition(tree_of(tmp_path), 5)
+    assert (plan.batch, plan.new_batch, plan.partitions, plan.wanted) == (0, 1, 2, 5)
+    assert plan.size > 0
+    assert not plan.was_begun
+
+
+@pytest.mark.parametrize("wanted", [0, -1])
+def test_fewer_than_one_partition_is_no_number(tmp_path: Path, wanted: int) -> None:
+    make(tmp_path)
+    with pytest.raises(InvalidInputError):
+        plan_repartition(tree_of(tmp_path), wanted)
+
+
+def test_the_number_that_there_is_already_is_refused(tmp_path: Path) -> None:
+    make(tmp_path)
+    with pytest.raises(RefusedError, match="already"):
+        plan_repartition(tree_of(tmp_path), 2)
+
+
+def test_another_provider_is_refused_with_the_way_there(tmp_path: Path) -> None:
+    make(tmp_path, provider="org.apache.spark.HDFSBackedStateStoreProvider")
+    with pytest.raises(RefusedError, match="HDFSBackedStateStoreProvider") as told:
+        plan_repartition(tree_of(tmp_path), 5)
+    assert ROCKSDB in str(told.value)
+
+
+def test_a_batch_that_is_not_finished_is_named(tmp_path: Path) -> None:
+    make(tmp_path).write("offsets/1", entry(2))
+    with pytest.raises(RefusedError, match="batch 1 was planned") as told:
+        plan_repartition(tree_of(tmp_path), 5)
+    assert "availableNow" in str(told.value)
+
+
+def test_an_interrupted_change_can_only_be_finished(tmp_path: Path) -> None:
+    make(tmp_path).write("offsets/1", entry(5))
+    with pytest.raises(RefusedError, match="interrupted") as told:
+        plan_repartition(tree_of(tmp_path), 7)
+    assert "repartition" in str(told.value)
+    assert plan_repartition(tree_of(tmp_path), 5).was_begun
+
+
+def test_a_query_without_state_or_batches_has_nothing_to_change(tmp_path: Path) -> None:
+    copy = WorkingCopy(tmp_path)
+    copy.write("metadata", b'{"id":"q"}')
+    with pytest.raises(RefusedError, match="no batch"):
+        plan_repartition(tree_of(tmp_path), 5)
+    copy.write("offsets/0", entry(2))
+    copy.write("commits/0", b"v1\n{}")
+    with pytest.raises(RefusedError, match="keeps no state"):
+        plan_repartition(tree_of(tmp_path), 5)
+
+
+def test_damaged_state_is_not_spread_over_other_partitions(tmp_path: Path) -> None:
+    make(tmp_path).remove("state/0/1/1.changelog")
+    (tmp_path / "state" / "0" / "1").mkdir(exist_ok=True)
+    with pytest.raises(DamageError, match="partition 1"):
+        plan_repartition(tree_of(tmp_path), 5)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_an_operator_without_a_key_would_lose_its_state_so_it_is_refused(
+    tmp_path: Path, partitions: int
+) -> None:
+    copy = make(tmp_path, partitions=partitions)
+    copy.write("state/0/0/_metadata/schema", b'v2\n{"type":"struct","fields":[]}\n{"type":"x"}')
+    with pytest.raises(RefusedError, match="where the query does not find it"):
+        plan_repartition(tree_of(tmp_path), 5)
+
+
+def test_a_batch_with_a_hole_is_not_called_done(tmp_path: Path) -> None:
+    copy = make(tmp_path)
+    plan = plan_repartition(tree_of(tmp_path), 3)
+    with pytest.raises(DamageError, match="not whole"):
+        _verified(tree_of(tmp_path), plan, "seamark spark restore S 1 P")
+    copy.write("offsets/1", entry(3))
+    copy.write("commits/1", b"v1\n{}")
+    for partition in range(3):
+        for version in (1, 2):
+            copy.write(f"state/0/{partition}/{version}.changelog", b"x")
+    assert _verified(tree_of(tmp_path), plan, "") == 3
+    copy.remove("state/0/2/2.changelog")
+    with pytest.raises(DamageError) as told:
+        _verified(tree_of(tmp_path), plan, "seamark spark restore S 1 P")
+    assert "state/0/2" in str(told.value)
+    assert "seamark spark restore S 1 P" in str(told.value)
+
+
+def test_a_runner_that_fails_half_way_is_told_with_both_ways_out(tmp_path: Path) -> None:
+    copy = make(tmp_path)
+    plan = plan_repartition(tree_of(tmp_path), 3)
+    error = Exception("[STATE_REPARTITION_INVALID_CHECKPOINT.X] no. SQLSTATE: 55019\n\tat x")
+    before = _failed(error, tree_of(tmp_path), plan, "GO BACK")
+    assert isinstance(before, RefusedError)
+    assert "as they were" in before.what
+    copy.write("offsets/1", entry(3))
+    half = _failed(error, tree_of(tmp_path), plan, "GO BACK")
+    assert type(half) is SeamarkError
+    for part in ("same command again", "GO BACK", "STATE_REPARTITION_INVALID_CHECKPOINT.X"):
+        assert part in str(half)
+    assert "\tat" not in str(half)
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize("kind", ["counted-rocksdb", "counted-format2"])
+def test_a_repartitioned_query_goes_on_with_the_same_results(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    if spark_version(spark) < OLDEST:
+        pytest.skip("this Spark has no offline runner")
+    folder = write_input(tmp_path / "input", 2)
+    checkpoint, whole = tmp_path / "checkpoint", tmp_path / "whole"
+    first = run(spark, kind, folder, checkpoint, tmp_path / "out")
+    run(spark, kind, folder, whole, tmp_path / "uninterrupted")
+    plan = plan_repartition(tree_of(checkpoint), 5)
+    assert repartition(spark, LocalDirectory(checkpoint), plan, "") == 5
+    rows = [{"id": 900 + n, "k": n % 7, "v": n, "t": "2026-01-01T00:00:00"} for n in range(20)]
+    put_file(folder / "orders", 50, rows)
+    last = max(first)
+    again = run(spark, kind, folder, checkpoint, tmp_path / "out")
+    expected = run(spark, kind, folder, whole, tmp_path / "uninterrupted")
+    # the runner has taken one number for a batch of its own
+    shifted = {batch - 1: found for batch, found in after(again, last).items()}
+    assert shifted == after(expected, last)
+    assert shifted
+    assert after(outputs(tmp_path / "out"), last + 1)
+    newest = max(
+        path.name for path in (checkpoint / "state" / "0").iterdir() if path.name.isdigit()
+    )
+    assert newest == "4"

@@ -1,0 +1,160 @@
+"""What a Delta or Iceberg table has seen of a query, told from its own files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from seamark.cli.spark.directories import opened_directory
+from seamark.errors import DamageError, RefusedError
+from seamark.native import sink_tables
+from seamark.native.sink_tables import TableAt, table_at
+from tests.native.support.tables import QUERY, delta_table, iceberg_table
+
+OTHER = "11111111-2222-3333-4444-555555555555"
+
+
+def look(table: Path, batch: int) -> TableAt:
+    return table_at(opened_directory, str(table), QUERY, batch)
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def make(request: pytest.FixtureRequest) -> Any:
+    return delta_table if request.param == "delta" else iceberg_table
+
+
+def test_the_version_before_the_first_later_batch_is_told(make: Any, tmp_path: Path) -> None:
+    # version or snapshot 0 makes the table; somebody else writes between batch 1 and 2
+    ids = make(tmp_path, [None, (QUERY, 0), (QUERY, 1), (OTHER, 7), (QUERY, 2), (QUERY, 3)])
+    at = look(tmp_path, 1)
+    assert (at.newest_batch, at.version) == (3, ids[3])
+    assert at.is_ahead_of(1)
+    assert look(tmp_path, 2).version == ids[4]
+
+
+def test_a_table_that_is_not_ahead_has_nothing_to_undo(make: Any, tmp_path: Path) -> None:
+    make(tmp_path, [None, (QUERY, 0), (QUERY, 1)])
+    for batch in (1, 2):
+        at = look(tmp_path, batch)
+        assert (at.newest_batch, at.version, at.is_ahead_of(batch)) == (1, None, False)
+
+
+def test_a_table_that_does_not_know_the_query_says_so(make: Any, tmp_path: Path) -> None:
+    make(tmp_path, [None, (OTHER, 5)])
+    assert look(tmp_path, 1).newest_batch is None
+
+
+def test_batches_without_a_commit_of_their_own_make_no_difference(
+    make: Any, tmp_path: Path
+) -> None:
+    ids = make(tmp_path, [None, (QUERY, 0), (QUERY, 5)])
+    at = look(tmp_path, 2)
+    assert (at.newest_batch, at.version) == (5, ids[1])
+
+
+def test_a_log_that_was_cleaned_up_does_not_make_a_version_up(tmp_path: Path) -> None:
+    delta_table(tmp_path, [None, (QUERY, 0), (QUERY, 1), (QUERY, 2), (QUERY, 3)])
+    for number in (0, 1, 2):
+        (tmp_path / "_delta_log" / f"{number:020}.json").unlink()
+    at = look(tmp_path, 0)
+    assert (at.newest_batch, at.version) == (3, None)
+    assert look(tmp_path, 1).version == 2  # the commit of batch 2 is there
+
+
+def test_a_checkpoint_of_the_delta_log_tells_of_commits_that_are_gone(tmp_path: Path) -> None:
+    delta_table(tmp_path, [None, (QUERY, 4), (OTHER, 9)])
+    log = tmp_path / "_delta_log"
+    checkpoint(log / f"{1:020}.checkpoint.parquet", [(QUERY, 4)])
+    for number in (0, 1):
+        (log / f"{number:020}.json").unlink()
+    assert look(tmp_path, 2) == TableAt("delta", str(tmp_path), 4, None)
+    checkpoint(log / f"{2:020}.checkpoint.0000000001.0000000002.parquet", [(OTHER, 9)])
+    checkpoint(log / f"{2:020}.checkpoint.0000000002.0000000002.parquet", [(QUERY, 6)])
+    assert look(tmp_path, 2).newest_batch == 6
+
+
+def checkpoint(path: Path, seen: Sequence[tuple[str, int]]) -> None:
+    rows = [{"txn": {"appId": app, "version": version}} for app, version in seen]
+    kind = pa.struct([("appId", pa.string()), ("version", pa.int64())])
+    table = pa.table({"txn": pa.array([None, *(row["txn"] for row in rows)], kind)})
+    parquet.write_table(table, path)
+
+
+def test_expired_snapshots_do_not_make_a_version_up(tmp_path: Path) -> None:
+    ids = iceberg_table(tmp_path, [(QUERY, 0), (QUERY, 1), (QUERY, 2), (QUERY, 3)], expired=2)
+    at = look(tmp_path, 0)
+    assert (at.newest_batch, at.version) == (3, None)
+    assert look(tmp_path, 2).version == ids[2]
+
+
+def test_a_snapshot_that_was_rolled_back_no_longer_counts(tmp_path: Path) -> None:
+    iceberg_table(tmp_path, [(QUERY, 0), (QUERY, 1), (QUERY, 2)], current=1)
+    at = look(tmp_path, 1)
+    assert (at.newest_batch, at.version) == (1, None)
+
+
+def test_the_newest_metadata_file_counts_zipped_or_not(tmp_path: Path) -> None:
+    iceberg_table(tmp_path, [(QUERY, 0)])
+    (plain,) = (tmp_path / "metadata").iterdir()
+    newer = json.loads(plain.read_text())
+    newer["snapshots"][0]["summary"]["spark.sql.streaming.epochId"] = "8"
+    zipped = tmp_path / "metadata" / "00010-abc.gz.metadata.json"
+    zipped.write_bytes(gzip.compress(json.dumps(newer).encode()))
+    assert look(tmp_path, 8).newest_batch == 8
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"txn"', '{"txn":5}', '{"txn":{"appId":"a"}}', '{"txn":' + "[" * 100_000],
+)
+def test_a_commit_that_cannot_be_read_is_no_answer(tmp_path: Path, line: str) -> None:
+    delta_table(tmp_path, [None])
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text(line)
+    with pytest.raises(DamageError, match=r"00001\.json cannot be read"):
+        look(tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"snapshots":5}', '{"snapshots":' + "[" * 100_000 + "}"]
+)
+def test_metadata_that_cannot_be_read_is_no_answer(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "v1.metadata.json").write_text(text)
+    with pytest.raises(DamageError, match=r"v1\.metadata\.json cannot be read"):
+        look(tmp_path, 1)
+
+
+def test_snapshots_that_lead_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
+    ids = iceberg_table(tmp_path, [(OTHER, 0), (OTHER, 1)])
+    (file,) = (tmp_path / "metadata").iterdir()
+    metadata = json.loads(file.read_text())
+    metadata["snapshots"][0]["parent-snapshot-id"] = ids[1]
+    file.write_text(json.dumps(metadata))
+    assert look(tmp_path, 0).newest_batch is None
+
+
+def test_a_file_that_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta_table(tmp_path, [None, (QUERY, 1)])
+    monkeypatch.setattr(sink_tables, "_FILE_LIMIT", 10)
+    with pytest.raises(RefusedError, match="files up to 10 are read"):
+        look(tmp_path, 1)
+    iceberg_table(tmp_path / "zipped", [(QUERY, 0)])
+    zipped = tmp_path / "zipped" / "metadata" / "00010-abc.gz.metadata.json"
+    zipped.write_bytes(gzip.compress(b" " * 100_000))
+    monkeypatch.setattr(sink_tables, "_FILE_LIMIT", 1000)
+    with pytest.raises(DamageError, match="unpacks to more than 1000 bytes"):
+        look(tmp_path / "zipped", 1)
+
+
+def test_a_folder_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="no Delta or Iceberg table"):
+        look(tmp_path, 1)

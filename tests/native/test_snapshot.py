@@ -1,0 +1,476 @@
+"""What is taken of a directory is one whole batch, costs only what is new, and is never a hole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seamark import open_store
+from seamark.capture.batches import possible_lines
+from seamark.capture.placement import Sizes
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
+from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.native.restore import Wishes, restore_directory
+from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
+from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
+from tests.servers import ObjectServer
+
+
+def take(root: Path, **wishes: Any) -> Snapshot:
+    with open_store(root / "store") as store:
+        return take_snapshot(LocalDirectory(root / "ck"), store, **wishes)
+
+
+def restored(
+    root: Path, number: int, name: str = "new", wishes: Wishes | None = None
+) -> WorkingCopy:
+    with open_store(root / "store") as store:
+        restore_directory(store, number, LocalDirectory(root / name), wishes)
+    return WorkingCopy(root / name)
+
+
+def files_of(copy: WorkingCopy) -> dict[str, bytes]:
+    return {path: copy.read(path) for path in copy.files_below(".")}
+
+
+def test_a_stopped_directory_comes_back_as_it_was_after_its_newest_batch(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 5)
+    taken = take(tmp_path)
+    assert (taken.batch, taken.is_full, taken.in_flight) == (4, True, False)
+    copy = restored(tmp_path, taken.checkpoint_id)
+    assert copy.batches("offsets") == copy.batches("commits") == [3, 4]
+    for partition in (0, 1):
+        for version in range(1, 6):
+            path = f"state/0/{partition}/{version}.delta"
+            assert copy.read(path) == state_of(partition, version)
+
+
+def test_the_second_snapshot_holds_only_what_is_new(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 3)
+    first = take(tmp_path)
+    make_copy(tmp_path / "more", 5)
+    for path in WorkingCopy(tmp_path / "more").files_below("."):
+        if not (tmp_path / "ck" / path).exists():
+            (tmp_path / "ck" / path).write_bytes((tmp_path / "more" / path).read_bytes())
+    second = take(tmp_path)
+    assert (second.batch, second.is_full) == (4, False)
+    # two batches: four state files, two source entries, offsets and commits, metadata
+    assert second.files == 4 + 2 + 4 + 1
+    assert files_of(restored(tmp_path, second.checkpoint_id))["state/0/1/5.delta"] == state_of(1, 5)
+    assert restored(tmp_path, first.checkpoint_id, "old").batches("commits") == [1, 2]
+
+
+def test_a_batch_that_was_taken_already_is_not_taken_again(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 3)
+    first, again = take(tmp_path), take(tmp_path)
+    assert first.is_new
+    assert not again.is_new
+    assert again.checkpoint_id == first.checkpoint_id
+
+
+def test_a_batch_that_ran_again_after_a_rollback_never_builds_on_the_history_that_was_given_up(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "ck", 4)
+    take(tmp_path)
+    copy.forget_after(1)
+    copy.remove("offsets/2")
+    for batch in (2, 3, 4):  # planned at another time, with other rows
+        text = offsets_text(f'{{"logOffset":{batch}}}').replace(
+            '"conf"', '"batchTimestampMs": 99, "conf"'
+        )
+        copy.write(f"offsets/{batch}", text.encode())
+        copy.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+        copy.write(f"sources/0/{batch}", source_entry(batch).encode())
+        for partition in (0, 1):
+            copy.write(f"state/0/{partition}/{batch + 1}.delta", b"another history")
+    taken = take(tmp_path)
+    assert taken.is_full
+    assert restored(tmp_path, taken.checkpoint_id).read("state/0/0/4.delta") == b"another history"
+
+
+def test_a_state_file_that_was_replaced_in_place_is_taken_again(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "ck", 3)
+    take(tmp_path)
+    copy.write("state/0/0/3.delta", b"x" * len(state_of(0, 3)))
+    for batch in (3,):
+        copy.write(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
+        copy.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+        copy.write(f"sources/0/{batch}", source_entry(batch).encode())
+        for partition in (0, 1):
+            copy.write(f"state/0/{partition}/4.delta", state_of(partition, 4))
+    taken = take(tmp_path)
+    assert not taken.is_full
+    found = restored(tmp_path, taken.checkpoint_id).read("state/0/0/3.delta")
+    assert found == b"x" * len(state_of(0, 3))
+
+
+def test_state_too_large_for_a_sidecar_is_read_in_parts_and_comes_back(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "ck", 3)
+    taken = take(tmp_path, sizes=Sizes(sidecar=0))
+    with open_store(tmp_path / "store") as store:
+        manifest = store.load_by_id(taken.checkpoint_id)
+        assert manifest is not None
+        assert manifest.table_store_checkpoint_path is not None
+    back = files_of(restored(tmp_path, taken.checkpoint_id))
+    state = {path: data for path, data in files_of(copy).items() if path.endswith(".delta")}
+    assert {path: data for path, data in back.items() if path.endswith(".delta")} == state
+
+
+def test_a_planned_batch_goes_along_and_is_replayed_first(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "ck", 3)
+    copy.write("offsets/3", offsets_text('{"logOffset":4}').encode())
+    for number in (3, 4):
+        copy.write(f"sources/0/{number}", source_entry(number).encode())
+    copy.write("sources/0/5", source_entry(5).encode())  # seen, and not planned yet
+    taken = take(tmp_path)
+    assert (taken.batch, taken.in_flight) == (2, True)
+    back = restored(tmp_path, taken.checkpoint_id)
+    assert back.batches("offsets") == [1, 2, 3]
+    assert sorted(back.source_entries()) == [f"sources/0/{n}" for n in range(5)]
+    anew = restored(tmp_path, taken.checkpoint_id, "anew", Wishes(without_plan=True))
+    assert anew.batches("offsets") == [1, 2]
+    assert sorted(anew.source_entries()) == [f"sources/0/{n}" for n in range(3)]
+
+
+def test_an_earlier_batch_is_taken_while_its_files_are_there_and_refused_when_not(
+    tmp_path: Path,
+) -> None:
+    copy = make_copy(tmp_path / "ck", 6)
+    taken = take(tmp_path, batch=2)
+    assert (taken.batch, taken.in_flight) == (2, True)
+    back = restored(tmp_path, taken.checkpoint_id)
+    assert back.batches("commits") == [1, 2]
+    assert not any("/4.delta" in path for path in back.files_below("state"))
+    for partition in (0, 1):
+        copy.write(f"state/0/{partition}/5.snapshot", b"all")
+        for version in (1, 2, 3, 4):
+            copy.remove(f"state/0/{partition}/{version}.delta")
+    with pytest.raises(RefusedError, match="batch 1 is not there as a whole"):
+        take(tmp_path, batch=1)
+    with pytest.raises(RefusedError, match="batch 77"):
+        take(tmp_path, batch=77)
+    assert take(tmp_path).batch == 5
+
+
+def test_a_directory_with_a_hole_is_told_and_never_stored(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "ck", 4)
+    copy.remove("state/0/1/3.delta")
+    with pytest.raises(DamageError, match="no whole batch") as told:
+        take(tmp_path)
+    assert "partition 1" in str(told.value)
+    with open_store(tmp_path / "store") as store:
+        assert store.list_ids() == []
+
+
+class Vanishing(LocalDirectory):
+    """A directory whose query goes on while it is read: one batch more, and old state removed."""
+
+    def __init__(self, root: Path, rounds: int) -> None:
+        super().__init__(root)
+        self.batches = 4
+        self._rounds = rounds
+        self._lock = threading.Lock()
+
+    def read(self, path: str) -> bytes:
+        with self._lock:  # files are read by several threads
+            return self._read(path)
+
+    def _read(self, path: str) -> bytes:
+        if path.endswith(".delta") and self._rounds:
+            self._rounds -= 1
+            self.batches += 1
+            make_copy(Path(self.url), self.batches)
+            version = self.batches - 1
+            for partition in (0, 1):
+                self.copy.write(f"state/0/{partition}/{version}.snapshot", b"all")
+                for old in range(1, version + 1):
+                    self.copy.remove(f"state/0/{partition}/{old}.delta")
+        return super().read(path)
+
+
+def test_a_batch_whose_files_vanish_while_they_are_read_gives_way_to_a_newer_one(
+    tmp_path: Path,
+) -> None:
+    make_copy(tmp_path / "ck", 4)
+    with open_store(tmp_path / "store") as store:
+        taken = take_snapshot(Vanishing(tmp_path / "ck", 2), store)
+    assert taken.tries > 1
+    assert taken.batch == 5
+    assert restored(tmp_path, taken.checkpoint_id).batches("commits") == [4, 5]
+
+
+def test_two_queries_never_share_a_store(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path / "ck", 2)
+    take(tmp_path)
+    copy.write("metadata", b'{"id":"another"}')
+    with pytest.raises(RefusedError, match="belongs to the pipeline"):
+        take(tmp_path)
+
+
+def test_restoring_into_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 2)
+    taken = take(tmp_path)
+    with pytest.raises(RefusedError, match="not empty"):
+        restored(tmp_path, taken.checkpoint_id, "ck")
+
+
+def test_a_flipped_bit_in_the_store_is_told_and_leaves_no_directory(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 2)
+    taken = take(tmp_path, sizes=Sizes(inline_operator=0))
+    sidecar = next((tmp_path / "store").rglob("state.bin"))
+    data = bytearray(sidecar.read_bytes())
+    data[len(data) // 2] ^= 1
+    sidecar.write_bytes(data)
+    with pytest.raises(DamageError):
+        restored(tmp_path, taken.checkpoint_id)
+    assert not (tmp_path / "new").exists()
+    assert [path.name for path in tmp_path.iterdir() if "restore" in path.name] == []
+
+
+def test_a_moved_input_and_a_new_query_id_are_as_wished(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 2)
+    taken = take(tmp_path)
+    wishes = Wishes(new_query_id=True, moved_inputs={"file:///in": "s3a://bucket/raw"})
+    back = restored(tmp_path, taken.checkpoint_id, wishes=wishes)
+    assert "s3a://bucket/raw/1" in (back.read_text("sources/0/1") or "")
+    assert json.loads(back.read_text("metadata") or "{}")["id"] not in ("q", "")
+
+
+class TestPlaces:
+    """A directory on an object store is like one on a disk."""
+
+    @pytest.fixture
+    def there(self, s3: ObjectServer, tmp_path: Path) -> Directory:
+        local = make_copy(tmp_path / "ck", 3)
+        directory = open_directory(s3.new_url("jobs/ck"), s3.storage_options)
+        for path in local.files_below("."):
+            directory.write(path, local.read(path))
+        return directory
+
+    def test_a_directory_on_s3_is_taken_and_restored_on_s3(
+        self, s3: ObjectServer, there: Directory, tmp_path: Path
+    ) -> None:
+        assert isinstance(there, ObjectDirectory)
+        url = s3.new_url("store")
+        new = open_directory(s3.new_url("jobs/new"), s3.storage_options)
+        with open_store(url, storage_options=s3.storage_options) as store:
+            taken = take_snapshot(there, store)
+            assert not take_snapshot(there, store).is_new
+            restore_directory(store, taken.checkpoint_id, new)
+            restore_directory(store, taken.checkpoint_id, LocalDirectory(tmp_path / "near"))
+            with pytest.raises(RefusedError, match="not empty"):
+                restore_directory(store, taken.checkpoint_id, new)
+        far = Tree.of(new)
+        assert far.batches("commits") == [1, 2]
+        near = WorkingCopy(tmp_path / "near")
+        assert {path: far.read(path) for path in far.files_below(".")} == files_of(near)
+
+    def test_a_file_is_replaced_and_removed(self, there: Directory) -> None:
+        there.write("metadata", b"other")
+        assert there.read("metadata") == b"other"
+        there.remove(["metadata", "never/there"])
+        with pytest.raises(FileNotFoundError):
+            there.read("metadata")
+        assert isinstance(there.listing()["offsets/0"], FileEntry)
+
+    def test_a_uri_is_the_one_that_hadoop_knows(self, s3: ObjectServer) -> None:
+        assert open_directory("s3://b/x/", s3.storage_options).uri == "s3a://b/x"
+        assert open_directory("file:/a/b").uri == "file:/a/b"
+        assert open_directory("file:///a/b").url == "/a/b"
+
+    def test_credentials_in_a_url_are_refused_without_being_repeated(self) -> None:
+        with pytest.raises(InvalidInputError) as told:
+            open_directory("s3a://key:hidden@bucket/x")
+        assert "hidden" not in str(told.value)
+
+
+def test_a_snapshot_of_a_snapshot_s_copy_is_the_same(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 4)
+    taken = take(tmp_path)
+    restored(tmp_path, taken.checkpoint_id)
+    shutil.rmtree(tmp_path / "ck")
+    shutil.copytree(tmp_path / "new", tmp_path / "ck")
+    assert not take(tmp_path).is_new
+
+
+class TestHoles:
+    """What is lost in a directory is told, and never stored as if it had not been there."""
+
+    def test_a_partition_that_is_gone_as_a_whole_is_not_taken_for_one_that_never_was(
+        self, tmp_path: Path
+    ) -> None:
+        make_copy(tmp_path / "ck", 3)
+        shutil.rmtree(tmp_path / "ck" / "state" / "0" / "1")
+        with pytest.raises(DamageError, match="no whole batch"):
+            take(tmp_path)
+
+    def test_an_operator_that_is_gone_as_a_whole_is_told(self, tmp_path: Path) -> None:
+        make_copy(tmp_path / "ck", 3)
+        (tmp_path / "ck" / "state" / "0").rename(tmp_path / "ck" / "state" / "1")
+        with pytest.raises(DamageError, match="no whole batch") as told:
+            take(tmp_path)
+        assert "operator 0" in str(told.value)
+
+    def test_an_operator_without_a_key_has_one_partition(self, tmp_path: Path) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        shutil.rmtree(tmp_path / "ck" / "state" / "0" / "1")
+        key, value = (f'{{"type":"struct","fields":[{inside}]}}' for inside in ("", '{"name":"n"}'))
+        copy.write("state/0/0/_metadata/schema", f"v2\n{key}\n{value}".encode())
+        assert take(tmp_path).batch == 2
+        copy.write("state/0/0/_metadata/schema", f"v2\n{value}\n{key}".encode())
+        with pytest.raises(DamageError):
+            take(tmp_path, full=True)
+
+    def test_a_state_file_without_bytes_is_not_taken(self, tmp_path: Path) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        copy.write("state/0/1/2.delta", b"")
+        with pytest.raises(DamageError, match="no whole batch") as told:
+            take(tmp_path)
+        assert "no bytes" in str(told.value)
+
+
+class TestParents:
+    """A checkpoint builds on nothing that is damaged or of another history."""
+
+    def go_on(self, root: Path, batch: int, state: bytes | None = None) -> None:
+        copy = WorkingCopy(root / "ck")
+        copy.write(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
+        copy.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+        copy.write(f"sources/0/{batch}", source_entry(batch).encode())
+        for partition in (0, 1):
+            data = state or state_of(partition, batch + 1)
+            copy.write(f"state/0/{partition}/{batch + 1}.delta", data)
+
+    @pytest.mark.parametrize("verify", [False, True])
+    def test_after_a_damaged_one_comes_a_full_one(self, tmp_path: Path, verify: bool) -> None:
+        make_copy(tmp_path / "ck", 3)
+        take(tmp_path, sizes=Sizes(inline_operator=0))
+        sidecar = next((tmp_path / "store").rglob("state.bin"))
+        data = bytearray(sidecar.read_bytes())
+        data[len(data) // 2] ^= 1
+        sidecar.write_bytes(data if verify else data[:-1])
+        self.go_on(tmp_path, 3)
+        taken = take(tmp_path, verify_parent=verify)
+        assert taken.is_full
+        assert restored(tmp_path, taken.checkpoint_id).batches("commits") == [2, 3]
+
+    def test_a_batch_that_was_stored_and_is_damaged_is_taken_again(self, tmp_path: Path) -> None:
+        make_copy(tmp_path / "ck", 3)
+        take(tmp_path, sizes=Sizes(inline_operator=0))
+        next((tmp_path / "store").rglob("state.bin")).unlink()
+        again = take(tmp_path)
+        assert (again.is_new, again.is_full) == (True, True)
+
+    def test_a_batch_that_was_replayed_with_another_result_is_another_history(
+        self, tmp_path: Path
+    ) -> None:
+        make_copy(tmp_path / "ck", 4)
+        take(tmp_path)
+        copy = WorkingCopy(tmp_path / "ck")
+        copy.write("commits/3", b'v1\n{"nextBatchWatermarkMs":77}')
+        assert take(tmp_path).is_full
+
+    def test_a_restore_takes_exactly_the_files_that_its_checkpoint_names(
+        self, tmp_path: Path
+    ) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        for partition in (0, 1):
+            copy.write(f"state/0/{partition}/3.snapshot", b"a history that was given up")
+        take(tmp_path)
+        for partition in (0, 1):
+            copy.remove(f"state/0/{partition}/3.snapshot")
+        self.go_on(tmp_path, 3)
+        taken = take(tmp_path)
+        assert not taken.is_full
+        back = restored(tmp_path, taken.checkpoint_id)
+        assert not any("snapshot" in path for path in back.files_below("state"))
+        assert back.read("state/0/0/1.delta") == state_of(0, 1)
+
+    def test_a_batch_that_was_planned_after_its_snapshot_is_taken_along_later(
+        self, tmp_path: Path
+    ) -> None:
+        copy = make_copy(tmp_path / "ck", 3)
+        assert not take(tmp_path).in_flight
+        copy.write("offsets/3", offsets_text('{"logOffset":3}').encode())
+        copy.write("sources/0/3", source_entry(3).encode())
+        again = take(tmp_path)
+        assert (again.batch, again.is_new, again.in_flight) == (2, True, True)
+        assert not take(tmp_path).is_new
+
+    def test_a_writer_that_was_faster_is_built_upon(self, tmp_path: Path) -> None:
+        make_copy(tmp_path / "ck", 3)
+        take(tmp_path)
+        self.go_on(tmp_path, 3)
+
+        class Overtaken(LocalDirectory):
+            """While it is read, another process saves the same batch."""
+
+            reads = 0
+
+            def read(self, path: str) -> bytes:
+                if path == "state/0/1/4.delta" and not self.reads:
+                    self.reads += 1
+                    take(tmp_path)
+                return super().read(path)
+
+        with open_store(tmp_path / "store") as store:
+            taken = take_snapshot(Overtaken(tmp_path / "ck"), store)
+        assert (taken.is_new, taken.batch) == (False, 3)
+        with open_store(tmp_path / "store") as store:
+            assert len(store.list_ids()) == 2
+
+
+def test_a_store_inside_the_directory_is_refused(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 2)
+    for inside in ("", "/store"):
+        with open_store(f"{tmp_path}/ck{inside}") as store, pytest.raises(InvalidInputError):
+            take_snapshot(LocalDirectory(tmp_path / "ck"), store)
+    assert not (tmp_path / "ck" / "owner.json").exists()
+
+
+class TestLines:
+    """Which folder of a source belongs to which line of the offset log."""
+
+    @pytest.mark.parametrize(
+        ("lines", "newest", "found"),
+        [
+            (["5"], {0: 5}, {0: {"5"}}),
+            (["5", "0"], {0: 5, 1: 0}, {0: {"5"}, 1: {"0"}}),
+            # one source feeds two branches, another one stands between them, or after them
+            (["5", "0", "5"], {0: 5, 1: 0}, {0: {"5"}, 1: {"0"}}),
+            (["5", "5", "0"], {0: 5, 1: 0}, {0: {"5"}, 1: {"0"}}),
+            (["2", "2", "7"], {0: 2, 1: 9}, {0: {"2"}, 1: {"7"}}),
+            # a source that keeps no log of files beside one that does
+            (["x", "3"], {1: 3}, {0: {"x"}, 1: {"3"}}),
+            (["3", "3", "x"], {0: 3, 1: None}, {0: {"3"}, 1: {"x"}}),
+            (["-", "x"], {0: 0, 1: None}, {0: {"-"}, 1: {"x"}}),
+        ],
+    )
+    def test_lines_are_matched_with_what_the_logs_can_mean(
+        self, lines: list[str], newest: dict[int, int | None], found: dict[int, set[str]]
+    ) -> None:
+        def line(text: str) -> str:
+            return f'{{"logOffset":{text}}}' if text.isdigit() else text
+
+        possible = possible_lines([line(text) for text in lines], newest)
+        for number, expected in found.items():
+            assert possible[number] == set(map(line, expected))
+
+    def test_a_source_that_has_read_nothing_yet_keeps_where_it_began(self, tmp_path: Path) -> None:
+        copy = make_copy(tmp_path / "ck", 2)
+        for batch in (0, 1):
+            text = offsets_text(f'{{"logOffset":{batch}}}', "-")
+            copy.write(f"offsets/{batch}", text.encode())
+        copy.write("sources/1/0", b'v1\n{"trades":{"0":17}}')
+        back = restored(tmp_path, take(tmp_path).checkpoint_id)
+        assert back.read("sources/1/0") == b'v1\n{"trades":{"0":17}}'

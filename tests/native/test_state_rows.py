@@ -1,0 +1,243 @@
+"""Which state is meant is told from the files; what cannot be shown is told before Spark starts."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql import types as t
+
+from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+)
+from seamark.native.state.choice import Asked, choose, keepers
+from seamark.native.state.rows import _told, brought_here
+from seamark.native.state.spark_errors import Said, said_by
+from seamark.native.state.values import plain
+from tests.checkpoint_dir.support.directories import make_copy
+
+
+def tree_of(root: Path) -> Tree:
+    return Tree.of(LocalDirectory(root))
+
+
+def describe(root: Path, number: int, name: str, stores: list[str], **properties: Any) -> None:
+    """Note a stateful operator as Spark does, with properties in version 2 of the file."""
+    info: dict[str, Any] = {
+        "operatorInfo": {"operatorId": number, "operatorName": name},
+        "stateStoreInfo": [{"storeName": store, "numPartitions": 2} for store in stores],
+    }
+    path = root / "state" / str(number) / "_metadata" / "metadata"
+    if properties:
+        info["operatorPropertiesJson"] = json.dumps(properties)
+        path = path.parent / "v2" / "0"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"v2\n{json.dumps(info)}")
+
+
+def variables(*names: str) -> list[dict[str, str]]:
+    return [{"stateName": name, "stateVariableType": "ValueState"} for name in names]
+
+
+def test_what_there_is_only_one_of_need_not_be_named(tmp_path: Path) -> None:
+    make_copy(tmp_path, 3)
+    reading = choose(tree_of(tmp_path), Asked())
+    assert reading.batch == 2
+    assert reading.options == {"operatorId": "0", "storeName": "default", "batchId": "2"}
+    assert reading.format_version == 1
+
+
+def test_changes_are_asked_for_from_the_first_batch_to_the_last(tmp_path: Path) -> None:
+    make_copy(tmp_path, 3)
+    options = choose(tree_of(tmp_path), Asked(changes=(0, 2))).options
+    assert options["readChangeFeed"] == "true"
+    assert (options["changeStartBatchId"], options["changeEndBatchId"]) == ("0", "2")
+    assert "batchId" not in options
+
+
+@pytest.mark.parametrize("asked", [Asked(batch=3), Asked(changes=(1, 3)), Asked(changes=(7, 9))])
+def test_a_batch_that_is_not_there_is_not_found(tmp_path: Path, asked: Asked) -> None:
+    make_copy(tmp_path, 3)
+    with pytest.raises(CheckpointNotFoundError) as told:
+        choose(tree_of(tmp_path), asked)
+    assert "0 to 2" in str(told.value)
+
+
+def test_an_operator_or_a_store_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    make_copy(tmp_path, 1)
+    with pytest.raises(CheckpointNotFoundError, match="operator 4"):
+        choose(tree_of(tmp_path), Asked(operator=4))
+    with pytest.raises(CheckpointNotFoundError, match="store 'other'"):
+        choose(tree_of(tmp_path), Asked(store="other"))
+    with pytest.raises(CheckpointNotFoundError, match="variable 'n'"):
+        choose(tree_of(tmp_path), Asked(variable="n"))
+
+
+def test_of_several_operators_one_has_to_be_named(tmp_path: Path) -> None:
+    make_copy(tmp_path, 1)
+    describe(tmp_path, 1, "dedupe", ["default"])
+    with pytest.raises(InvalidInputError, match="which one") as told:
+        choose(tree_of(tmp_path), Asked())
+    assert "0 (stateStoreSave), 1 (dedupe)" in str(told.value)
+    assert choose(tree_of(tmp_path), Asked(operator=1)).keeper.operator.name == "dedupe"
+
+
+def test_a_join_is_asked_for_its_side(tmp_path: Path) -> None:
+    make_copy(tmp_path, 2)
+    describe(tmp_path, 0, "symmetricHashJoin", ["left-keyToNumValues", "left-keyWithIndexToValue"])
+    tree = tree_of(tmp_path)
+    with pytest.raises(InvalidInputError, match="which side"):
+        choose(tree, Asked())
+    assert choose(tree, Asked(side="left")).options["joinSide"] == "left"
+    # Spark refuses a side together with changes
+    changes = choose(tree, Asked(side="left", changes=(0, 1))).options
+    assert changes["storeName"] == "left-keyWithIndexToValue"
+    assert "joinSide" not in changes
+
+
+def test_the_state_variables_are_listed_when_none_is_named(tmp_path: Path) -> None:
+    make_copy(tmp_path, 1)
+    describe(tmp_path, 0, "transformWithState", ["default"], stateVariables=variables("n", "seen"))
+    tree = tree_of(tmp_path)
+    with pytest.raises(InvalidInputError) as told:
+        choose(tree, Asked())
+    assert "n (ValueState), seen (ValueState)" in str(told.value)
+    assert choose(tree, Asked(variable="seen")).options["stateVarName"] == "seen"
+    describe(tmp_path, 0, "transformWithState", ["default"], stateVariables=variables("n"))
+    assert choose(tree_of(tmp_path), Asked()).options["stateVarName"] == "n"
+
+
+def test_an_unreadable_note_of_spark_is_damage(tmp_path: Path) -> None:
+    make_copy(tmp_path, 1)
+    describe(tmp_path, 0, "transformWithState", ["default"], stateVariables=[{"x": 1}])
+    with pytest.raises(DamageError, match="operator 0"):
+        keepers(tree_of(tmp_path))
+
+
+def test_changes_of_state_that_keeps_none_are_refused_with_the_setting(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path, 1)
+    for partition in (0, 1):
+        copy.remove(f"state/0/{partition}/1.delta")
+        copy.write(f"state/0/{partition}/1.zip", b"whole")
+    with pytest.raises(RefusedError) as told:
+        choose(tree_of(tmp_path), Asked(changes=(0, 0)))
+    assert "changelogCheckpointing.enabled=true" in str(told.value)
+
+
+def test_a_question_that_contradicts_itself_is_not_answered(tmp_path: Path) -> None:
+    make_copy(tmp_path, 2)
+    for asked in (
+        Asked(batch=1, changes=(0, 1)),
+        Asked(changes=(1, 0)),
+        Asked(side="left"),
+        Asked(side="left", store="default"),
+    ):
+        with pytest.raises(InvalidInputError):
+            choose(tree_of(tmp_path), asked)
+
+
+def test_a_copy_that_spark_reads_leads_to_itself(tmp_path: Path) -> None:
+    make_copy(tmp_path / "a", 1)
+    schema = "s3a://bucket/ck/state/0/_stateSchema/default/0_x"
+    note = tmp_path / "a" / "state" / "0" / "_metadata" / "v2" / "0"
+    note.parent.mkdir()
+    note.write_text(f'v2\n{{"paths":["{schema}"]}}')
+    brought_here(tree_of(tmp_path / "a"), str(tmp_path / "b"))
+    made = (tmp_path / "b" / "state" / "0" / "_metadata" / "v2" / "0").read_text()
+    assert f"{tmp_path}/b/state/0/_stateSchema/default/0_x" in made
+    assert "s3a" not in made
+
+
+# what Spark says
+
+_MISSING = (
+    "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: "
+    "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading "
+    "state. Error reading streaming state file of /x/2.changelog does not exist. If the stream job "
+    "is restarted with a new or updated state operation, please create a new checkpoint location "
+    "or clear the existing checkpoint location. SQLSTATE: 58030\n\tat org.apache.spark.A.b(C.scala)"
+)
+_CORRUPT = (
+    "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: "
+    "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.  SQLSTATE: 1\n"
+    "\tat org.apache.spark.A.b(C.scala)\nCaused by: java.io.IOException: Stream is corrupted\n\tat"
+)
+
+
+def test_an_error_of_spark_is_one_line_with_its_name_and_without_its_java() -> None:
+    said = said_by(Exception(_MISSING))
+    assert said.condition == "CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE"
+    assert said.line.endswith("/x/2.changelog does not exist.")  # and no advice to remove it all
+    assert str(said_by(Exception(_CORRUPT))).endswith("IOException: Stream is corrupted")
+    bare = said_by(Exception("An error occurred while calling o1.x.\n: java.lang.Oops: no\n\tat x"))
+    assert str(bare) == "Oops: no"
+
+
+@pytest.mark.parametrize(
+    ("condition", "line", "batch", "kind"),
+    [
+        ("STDS_COMMITTED_BATCH_UNAVAILABLE", "no", 2, CheckpointNotFoundError),
+        ("STDS_FAILED_TO_READ_STATE_SCHEMA", "no", 2, DamageError),
+        ("STDS_CONFLICT_OPTIONS", "no", 2, RefusedError),
+        ("CANNOT_LOAD_STATE_STORE.UNCATEGORIZED", "corrupted", 2, DamageError),
+        ("CANNOT_LOAD_STATE_STORE.X", "1.delta does not exist", 2, DamageError),
+        ("CANNOT_LOAD_STATE_STORE.X", "1.delta does not exist", 0, CheckpointNotFoundError),
+        ("SOMETHING_NEW", "no", 2, SeamarkError),
+    ],
+)
+def test_what_spark_says_becomes_an_error_with_the_exit_code_that_fits(
+    tmp_path: Path, condition: str, line: str, batch: int, kind: type[SeamarkError]
+) -> None:
+    make_copy(tmp_path, 3)
+    tree = tree_of(tmp_path)
+    error = _told(Said(condition, line), tree, choose(tree, Asked(batch=batch)))
+    assert type(error) is kind
+    assert condition in str(error)
+
+
+# values
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (t.DecimalType(38, 18), Decimal("1.000000000000000001"), "1.000000000000000001"),
+        (t.BinaryType(), bytearray(b"\x00\xff"), "AP8="),
+        (t.DoubleType(), float("nan"), "NaN"),
+        (t.DoubleType(), float("-inf"), "-Infinity"),
+        (t.DoubleType(), 0.5, 0.5),
+        (t.BooleanType(), True, True),
+        (t.DateType(), date(2026, 1, 2), "2026-01-02"),
+        (t.TimestampNTZType(), datetime(2026, 1, 2, 3), "2026-01-02T03:00:00"),  # noqa: DTZ001
+        (t.DayTimeIntervalType(), timedelta(seconds=5), "0:00:05"),
+        (t.MapType(t.StringType(), t.IntegerType()), {"a": 1}, {"a": 1}),
+        (t.MapType(t.IntegerType(), t.StringType()), {7: "a"}, [{"key": 7, "value": "a"}]),
+        (t.ArrayType(t.DecimalType(2, 1)), [Decimal("1.5"), None], ["1.5", None]),
+        (
+            t.StructType().add("a", t.IntegerType()).add("b", t.BinaryType()),
+            Row(a=None, b=b"\x01"),
+            {"a": None, "b": "AQ=="},
+        ),
+        (t.StructType(), Row(), {}),
+    ],
+)
+def test_every_value_has_a_place_in_json(kind: t.DataType, value: Any, expected: Any) -> None:
+    found = plain(value, kind)
+    assert found == expected
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_time_with_a_zone_is_told_in_utc() -> None:
+    local = datetime.fromtimestamp(1_767_225_600)  # noqa: DTZ006 - as Spark gives it
+    assert plain(local, t.TimestampType()) == "2026-01-01T00:00:00+00:00"
