@@ -25,7 +25,7 @@ $(shell while read -r program; do test -x "$$program" || rm -f .venv/servers.sta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark integration matrix chaos bench lint types format dist constraints clean
+.PHONY: help demo test test-spark integration matrix chaos bench lint types format dist picture constraints clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ types: .venv/test.stamp ## check the types
 format: .venv/test.stamp ## format the code and fix what can be fixed
 	@$(RUN) ruff format $(SOURCES)
 	@$(RUN) ruff check --fix $(SOURCES)
+
+picture: .venv/demo.stamp ## run the demo and draw its end again for the README
+	@$(RUN) tools.demo_picture docs/images/demo.svg
 
 dist: .venv/test.stamp ## build wheel and sdist in dist/, and check that they install
 	@$(RUN) tools.check_dist --uv "$(UV)"
