@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from seamark.cli.durations import duration_text, parse_duration
+from seamark._common.text import duration_text, parse_duration
 from tests.cli.stores import Commands
 
 

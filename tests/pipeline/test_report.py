@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.pipeline.recovery.report import RecoveryReport
-from seamark.pipeline.telemetry.epoch_stats import phase_text, seconds_text, size_text
 from tests.pipeline.epochs import RECOVERY, recovery
 
 

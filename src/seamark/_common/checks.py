@@ -1,4 +1,4 @@
-"""What a number or a name may be, checked at the door."""
+"""Checks of numbers, names and texts that a caller passes in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 def check_text(text: str, what: str) -> str:
-    """``text`` when it is one that can be stored."""
+    """``text`` when it can be stored: not empty and valid Unicode."""
     try:
         if not isinstance(text, str) or not text.encode():
             raise InvalidInputError(f"{what} must be a text that is not empty, not {text!r}")
@@ -66,11 +66,11 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
-def check_span(what: str, span: float | timedelta) -> float:
-    """A time span in seconds, when it is one: a number that is finite and not negative."""
-    value = span.total_seconds() if isinstance(span, timedelta) else span
+def check_duration(what: str, duration: float | timedelta) -> float:
+    """A duration in seconds, when it is one: a number that is finite and not negative."""
+    value = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInputError(f"{what} must be seconds or a timedelta, not {span!r}")
+        raise InvalidInputError(f"{what} must be seconds or a timedelta, not {duration!r}")
     if not math.isfinite(value) or value < 0:
         raise InvalidInputError(f"{what} cannot be {value}")
     return float(value)

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
 
@@ -29,7 +29,7 @@ class FileLock:
         self._fd = -1
 
     def __enter__(self) -> None:
-        with telling("locking", self._path):
+        with translate_os_errors("locking", self._path):
             self._fd = _opened(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._wait()
@@ -48,7 +48,7 @@ class FileLock:
             time.sleep(0.002)
 
     def _try(self) -> bool:
-        with telling("locking", self._path):
+        with translate_os_errors("locking", self._path):
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

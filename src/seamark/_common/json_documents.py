@@ -1,7 +1,7 @@
-"""JSON documents with named fields and, beside them, fields that nobody here knows.
+"""JSON documents with named fields and, next to them, fields that this version does not know.
 
-A document is a struct whose last field is ``extra``: its members stand beside the named ones in
-JSON, so that what a newer version wrote survives being read and written back by this one.
+A document is a struct whose last field is ``extra``. In JSON its members stand next to the named
+ones, so what a newer version wrote survives when this one reads the document and writes it back.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from seamark.errors import DamageError
 S = TypeVar("S", bound=msgspec.Struct)
 
 UNREADABLE: Final = (ValueError, RecursionError)
-"""What decoding JSON of somebody else can raise: no JSON, no UTF-8, no such type, too deep."""
+"""What decoding foreign JSON can raise: not JSON, not UTF-8, a wrong type, nested too deeply."""
 
 
 def encode_document(encoder: msgspec.json.Encoder, document: msgspec.Struct) -> bytes:
-    """The JSON of a struct whose last field ``extra`` is spread out beside the others."""
+    """The JSON of a struct whose last field ``extra`` is spread out among the others."""
     extra: dict[str, Any] = document.extra  # type: ignore[attr-defined]
     whole = encoder.encode(document)
     encoded = encoder.encode(extra)
@@ -42,8 +42,8 @@ class DocumentReader:
         self._what = what
         self._fields = frozenset(named.__struct_fields__)
         self._extra = tuple(sorted(known_extra))
-        # extra fields that we know are members here; only one that is not known at all makes the
-        # strict decoder give up, and only then a second pass is paid
+        # the extra fields that we know are members here, so only an unknown one makes the strict
+        # decoder give up and costs a second pass
         strict = msgspec.defstruct(
             f"_Known{named.__name__}",
             [(name, Any | msgspec.UnsetType, msgspec.UNSET) for name in self._extra],
@@ -60,7 +60,7 @@ class DocumentReader:
             try:
                 values = self._gathered(msgspec.structs.astuple(self._strict.decode(data)))
             except msgspec.ValidationError:
-                # an unknown member or a real mistake: the tolerant reader tells them apart
+                # an unknown member or a real mistake: the tolerant decoder can tell which
                 named = msgspec.structs.astuple(self._tolerant.decode(data))
                 members = msgspec.json.decode(data, type=dict[str, Any])
                 values = (*named, {k: v for k, v in members.items() if k not in self._fields})

@@ -10,7 +10,7 @@ from typing import Any
 def lazy_names(
     package: str, home: Mapping[str, str], namespace: dict[str, Any]
 ) -> Callable[[str], object]:
-    """A ``__getattr__`` for a package: ``home`` tells the module of each of its public names."""
+    """A ``__getattr__`` for a package: ``home`` maps each public name to its module."""
 
     def load(name: str) -> object:
         """Load a public name from its module on first use."""

@@ -1,4 +1,4 @@
-"""Loggers that never stop the work that they tell of."""
+"""Loggers that never stop the work that they report on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import traceback
 
 
 class _SteadyLogger(logging.Logger):
-    """A logger whose handlers and filters may fail: the record is lost, and nothing else.
+    """A logger whose handlers and filters may fail: then the record is lost, and nothing else.
 
     Python's own handlers keep their errors to themselves, others often do not, and an epoch that
     is being saved must not end because a log server cannot be reached.
@@ -23,12 +23,12 @@ class _SteadyLogger(logging.Logger):
                     print("a log handler failed:", file=sys.stderr)  # noqa: T201
                     traceback.print_exc(file=sys.stderr)
                 except (OSError, ValueError):
-                    pass  # nobody is there to be told
+                    pass  # there is nobody to report it to
 
 
 def logger_named(name: str) -> logging.Logger:
-    """The logger of this name, made so that no handler of its can raise into our work."""
-    found = logging.getLogger(name)
-    if type(found) is logging.Logger:  # a class of the user's own is left alone
-        found.__class__ = _SteadyLogger
-    return found
+    """The logger of this name, whose handlers cannot raise into our work."""
+    logger = logging.getLogger(name)
+    if type(logger) is logging.Logger:  # a class of the user's own is left alone
+        logger.__class__ = _SteadyLogger
+    return logger

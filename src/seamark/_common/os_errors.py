@@ -1,4 +1,4 @@
-"""Errors of the operating system, told as ours: which file, what was being done, what to do."""
+"""Turns errors of the operating system into ours: which file, what failed, what to do next."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from seamark.errors import DamageError, OutcomeUnknownError, StoreUnavailableErr
 
 
 @contextmanager
-def telling(
+def translate_os_errors(
     doing: str, path: str, unknown_outcome: Callable[[], bool] | None = None
 ) -> Iterator[None]:
-    """Turn an OSError into one of ours that names the file and what was being done."""
+    """Turn an OSError into one of our errors, which names the file and what was being done."""
     try:
         yield
     except (StoreUnavailableError, DamageError):
@@ -30,14 +30,14 @@ def telling(
         ) from error
 
 
-def is_full(error: BaseException) -> bool:
-    """Whether a write failed because there is no room: on the disk, or in the quota."""
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a write failed for lack of space on the disk or in the quota."""
     cause = error.__cause__ if isinstance(error, StoreUnavailableError) else error
     return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def of_the_system(error: OSError) -> StoreUnavailableError | None:
-    """What the operating system refused, as an error of ours; None for what is no such refusal."""
+def system_refusal(error: OSError) -> StoreUnavailableError | None:
+    """One of our errors for what the operating system refused; None for any other OSError."""
     if error.errno not in _REFUSALS:
         return None
     where = f" {error.filename}" if error.filename else ""

@@ -1,4 +1,4 @@
-"""The same work on many things, several at a time where that helps."""
+"""The same work on many items, in several threads where that helps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def side_by_side(work: Callable[[T], R], items: Collection[T], threads: int, name: str) -> list[R]:
-    """What the work gives for each item, in their order.
+def map_in_threads(
+    work: Callable[[T], R], items: Collection[T], threads: int, name: str
+) -> list[R]:
+    """The result of the work for each item, in the order of the items.
 
-    For a single one, or with a single thread, none is started: that would cost more than it saves.
+    No thread is started for a single item or with ``threads=1``: it would cost more than it saves.
     """
     if threads == 1 or len(items) <= 1:
         return [work(item) for item in items]

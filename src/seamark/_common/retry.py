@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from seamark._common.logs import logger_named
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 from seamark.errors import OutcomeUnknownError, StoreUnavailableError
 
 log = logger_named("seamark.pipeline")
@@ -18,8 +18,6 @@ TRIES: Final = 10
 """How often a reader that is overtaken looks again."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
-
-_redacted: Final = Redactor({})
 
 
 class Pauses:
@@ -34,7 +32,7 @@ class Pauses:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise error
-        told = _redacted(str(error))
+        told = redacted(str(error))
         log.warning("%s failed, next try in %.2f s: %s", what, min(self._pause, left), told)
         time.sleep(min(self._pause, left))
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""Ending in peace on the first signal, and at once on the second."""
+"""Ending in an orderly way on the first signal, and at once on the second."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def first_signal(told: Callable[[signal.Signals], None] | None = None) -> Iterator[list[int]]:
+def first_signal(notify: Callable[[signal.Signals], None] | None = None) -> Iterator[list[int]]:
     """Collect the first SIGINT or SIGTERM; let the second do what it does by default.
 
-    ``told`` hears of the first. Only the main thread gets signals; elsewhere nothing is collected.
+    ``notify`` is called with the first one. Only the main thread gets signals; in any other thread
+    nothing is collected.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -26,15 +27,15 @@ def first_signal(told: Callable[[signal.Signals], None] | None = None) -> Iterat
 
     def note(number: int, _: FrameType | None) -> None:
         received.append(number)
-        if told is not None:
-            told(signal.Signals(number))
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        if notify is not None:
+            notify(signal.Signals(number))
+        for handled in _SIGNALS:
+            signal.signal(handled, signal.SIG_DFL)
 
-    for each in _SIGNALS:
-        before[each] = signal.signal(each, note)
+    for number in _SIGNALS:
+        before[number] = signal.signal(number, note)
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for restored, handler in before.items():
+            signal.signal(restored, handler)

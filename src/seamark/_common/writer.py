@@ -9,5 +9,5 @@ from seamark._version import __version__
 
 
 def default_writer() -> str:
-    """Host, process and version: who to look for."""
+    """Host, process and version, so that people know whom to look for."""
     return f"{platform.node() or 'unknown'} pid {os.getpid()} seamark {__version__}"

@@ -27,7 +27,7 @@ from seamark._common.files import (
     version_of_file,
     write_all,
 )
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.contract import (
     Blob,
     Blobs,
@@ -70,7 +70,7 @@ class FilesystemBlobs(Blobs):
 
     def read(self, key: str, limit: int) -> Blob | None:
         path = self._path(key)
-        with telling("reading", path):
+        with translate_os_errors("reading", path):
             fd = self._inside.open(path)
             if fd is None:
                 return None
@@ -85,13 +85,13 @@ class FilesystemBlobs(Blobs):
 
     def stat(self, key: str) -> Entry | None:
         path = self._path(key)
-        with telling("looking at", path):
+        with translate_os_errors("looking at", path):
             found = self._inside.stat(path)
         return None if found is None else _entry(key, found)
 
     def stream(self, key: str, piece: int) -> Stream | None:
         path = self._path(key)
-        with telling("reading", path):
+        with translate_os_errors("reading", path):
             fd = self._inside.open(path)
             if fd is None:
                 return None
@@ -102,7 +102,7 @@ class FilesystemBlobs(Blobs):
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
         check_range(key, offset, length)
         path = self._path(key)
-        with telling("reading", path):
+        with translate_os_errors("reading", path):
             fd = self._inside.open(path)
             if fd is None:
                 return None
@@ -118,7 +118,7 @@ class FilesystemBlobs(Blobs):
             buffers = [memoryview(bytearray(piece)) for _ in range(2)]
             turn = 0
             while True:
-                with telling("reading", path):
+                with translate_os_errors("reading", path):
                     count = os.readv(fd, [buffers[turn]])
                 if count == 0:
                     return
@@ -131,7 +131,7 @@ class FilesystemBlobs(Blobs):
     def entries(self, prefix: str) -> list[Entry]:
         found: list[Entry] = []
         folder = self._path(check_folder(prefix).rstrip("/")) if prefix else self.url
-        with telling("listing", folder):
+        with translate_os_errors("listing", folder):
             self._inside.require(f"{folder}/")
             self._walk(folder, prefix, found)
         return sorted(found)
@@ -158,7 +158,7 @@ class FilesystemBlobs(Blobs):
         self._check_root()
         folder = self._path(check_folder(prefix).rstrip("/"))
         found: list[str] = []
-        with telling("listing", folder):
+        with translate_os_errors("listing", folder):
             self._inside.require(f"{folder}/")
             try:
                 names = os.listdir(folder)
@@ -191,7 +191,7 @@ class FilesystemBlobs(Blobs):
         temporary = self._write_temporary(path, pieces)
         linked = False
         try:
-            with telling("creating", path, unknown_outcome=lambda: linked):
+            with translate_os_errors("creating", path, unknown_outcome=lambda: linked):
                 try:
                     self._link(temporary, path)
                 except FileExistsError:
@@ -216,7 +216,7 @@ class FilesystemBlobs(Blobs):
             temporary = self._write_temporary(path, [data])
             renamed = False
             try:
-                with telling("replacing", path, unknown_outcome=lambda: renamed):
+                with translate_os_errors("replacing", path, unknown_outcome=lambda: renamed):
                     os.replace(temporary, path)
                     renamed = True
                     if durable:
@@ -229,7 +229,7 @@ class FilesystemBlobs(Blobs):
 
     def make_durable(self, key: str) -> None:
         path = self._path(key)
-        with telling("syncing", path):
+        with translate_os_errors("syncing", path):
             self._durable.discard(os.path.dirname(path))
             self._make_folder(os.path.dirname(path))
             fd = self._inside.open(path)
@@ -244,7 +244,7 @@ class FilesystemBlobs(Blobs):
     def delete_durably(self, keys: Sequence[str]) -> None:
         self._unlink(keys)
         for folder in dict.fromkeys(os.path.dirname(self._path(key)) for key in keys):
-            with telling("syncing", folder), suppress(FileNotFoundError):
+            with translate_os_errors("syncing", folder), suppress(FileNotFoundError):
                 sync_folder(folder)
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -254,7 +254,7 @@ class FilesystemBlobs(Blobs):
 
     def _unlink(self, keys: Sequence[str]) -> None:
         for path in [self._path(key) for key in keys]:
-            with telling("removing", path):
+            with translate_os_errors("removing", path):
                 self._inside.require(path)
                 try:
                     os.unlink(path)
@@ -276,15 +276,15 @@ class FilesystemBlobs(Blobs):
 
     def _write_temporary(self, path: str, pieces: Iterable[Buffer]) -> str:
         temporary = self._path(f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}")
-        with telling("writing", temporary):
+        with translate_os_errors("writing", temporary):
             self._make_folder(os.path.dirname(temporary))
             self._make_folder(os.path.dirname(path))
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             for piece in pieces:  # an error of the producer is its own, not the store's
-                with telling("writing", temporary):
+                with translate_os_errors("writing", temporary):
                     write_all(fd, piece)
-            with telling("writing", temporary):
+            with translate_os_errors("writing", temporary):
                 # by the file system's clock, and a little more, which tells versions apart
                 now = os.fstat(fd).st_mtime_ns + time.time_ns() % 1_000_000
                 os.utime(temporary, ns=(now, now))
@@ -295,7 +295,7 @@ class FilesystemBlobs(Blobs):
             with suppress(OSError):
                 os.close(fd)
             raise
-        with telling("closing", temporary):
+        with translate_os_errors("closing", temporary):
             os.close(fd)
         return temporary
 
@@ -381,12 +381,12 @@ class FilesystemBlobs(Blobs):
 
     def is_held(self, name: str) -> bool | None:
         path = self._path(f"locks/{name}.lock")
-        with telling("looking at", path):
+        with translate_os_errors("looking at", path):
             return is_locked(path)
 
     def _lock(self, key: str) -> FileLock:
         path = self._path(key)
-        with telling("locking", path):
+        with translate_os_errors("locking", path):
             self._make_folder(os.path.dirname(path))
         return FileLock(path)
 

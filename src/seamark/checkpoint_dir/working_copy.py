@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from seamark._common.files import create_beside, read_file, require_inside
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
 from seamark.checkpoint_dir.state_files import version_of
 
@@ -44,7 +44,7 @@ class WorkingCopy(CheckpointFiles):
 
     def write(self, relative: str, data: bytes) -> None:
         """Put a file in place of whatever is there; :class:`StoreUnavailableError` if it fails."""
-        with telling("writing", self.path(relative)):
+        with translate_os_errors("writing", self.path(relative)):
             self._write(relative, data)
 
     def _write(self, relative: str, data: bytes) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import click
 
+from seamark._common.text import size_text
 from seamark._common.writer import default_writer
 from seamark.capture.copying import copy_checkpoints
 from seamark.cli.layout import print_paragraph, print_rows
@@ -15,7 +16,6 @@ from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import local_path, opened, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
-from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.survey import Copied, CopyPlan, plan_copy
 

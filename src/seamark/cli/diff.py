@@ -8,15 +8,14 @@ from typing import Any
 
 import click
 
+from seamark._common.text import elapsed_text, size_text, time_text
 from seamark.cli.describing import describe
-from seamark.cli.durations import elapsed_text
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
-from seamark.cli.output import Document, answer, time_text
+from seamark.cli.output import Document, answer
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.shown import without_secrets
 from seamark.cli.stores import load, opened, resolve_id
-from seamark.pipeline.telemetry.epoch_stats import size_text
 
 _LONGEST_VALUE = 40
 _DEEPEST = 20

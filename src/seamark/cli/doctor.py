@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
+from seamark._common.text import size_text
 from seamark.cli.gc import plan as plan_gc
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, answer, styled
@@ -15,7 +16,6 @@ from seamark.cli.rebuilding import rebuild_asked
 from seamark.cli.settings import Command
 from seamark.cli.stores import opened, require_path
 from seamark.errors import SeamarkError
-from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.progress.ledger import Ledger
 from seamark.progress.opening import open_ledger, rocksdb_path
 from seamark.store import CheckpointStore

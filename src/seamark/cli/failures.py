@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import click
 
-from seamark._common.os_errors import of_the_system
+from seamark._common.os_errors import system_refusal
 from seamark.cli.logs import redactor
 from seamark.cli.output import error_lines, print_lines
 from seamark.cli.settings import Settings
@@ -83,7 +83,7 @@ def _document(error: SeamarkError) -> dict[str, object]:
 
 def _other(error: Exception) -> SeamarkError:
     """What no module has told: a disk that is full or read-only, or a fault of our own."""
-    return (isinstance(error, OSError) and of_the_system(error)) or _unexpected(error)
+    return (isinstance(error, OSError) and system_refusal(error)) or _unexpected(error)
 
 
 def _unexpected(error: Exception) -> SeamarkError:

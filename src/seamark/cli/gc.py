@@ -6,11 +6,12 @@ import time
 
 import click
 
+from seamark._common.text import age_text, duration_text, size_text
 from seamark.blobs.contract import Entry
 from seamark.capture.placement import STATE_PREFIX, states_beside
-from seamark.cli.durations import duration, duration_text
+from seamark.cli.durations import duration
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, age_text, answer, hint
+from seamark.cli.output import Document, answer, hint
 from seamark.cli.places import PLACE
 from seamark.cli.removing import (
     claim_to_remove,
@@ -24,7 +25,6 @@ from seamark.cli.removing import (
 from seamark.cli.settings import Command
 from seamark.cli.stores import opened
 from seamark.errors import RefusedError
-from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED

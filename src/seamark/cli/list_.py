@@ -7,16 +7,16 @@ import os
 import click
 from rich.text import Text
 
+from seamark._common.text import age_text, seconds_text, size_text
 from seamark.cli.layout import fits, print_paragraph, print_rows
 from seamark.cli.listing import USABLE, Summary, listing_document, summaries
 from seamark.cli.offsets import gist, span
-from seamark.cli.output import Document, age_text, answer, bar, hint, styled
+from seamark.cli.output import Document, answer, bar, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.stores import local_path, opened
 from seamark.cli.verifying import check_all
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.pipeline.telemetry.epoch_stats import seconds_text, size_text
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import click
@@ -120,31 +118,6 @@ def hint(text: str) -> None:
     """Say what to type next; not with ``-q``."""
     if not settings().quiet:
         print_long(text)
-
-
-def age_text(timestamp_ms: int, now: float | None = None) -> str:
-    """How long ago something was: ``12 s ago``, ``3 min ago``, ``2 days ago``."""
-    seconds = (time.time() if now is None else now) - timestamp_ms / 1000
-    if seconds < -1:
-        return f"in {_span_text(-seconds)}"
-    return f"{_span_text(max(seconds, 0))} ago"
-
-
-def _span_text(seconds: float) -> str:
-    for size, one, many in ((86400, "day", "days"), (3600, "h", "h"), (60, "min", "min")):
-        if seconds >= size:
-            count = int(seconds // size)
-            return f"{count} {one if count == 1 else many}"
-    return f"{int(seconds)} s"
-
-
-def time_text(timestamp_ms: int) -> str:
-    """An exact time: ``2026-01-05 09:30:01.500 UTC``."""
-    try:
-        exact = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
-    return f"{exact:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03} UTC"
 
 
 class Advance(Protocol):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from seamark._common.text import time_text
 from seamark.cli.durations import duration
 from seamark.cli.layout import print_paragraph
-from seamark.cli.output import hint, print_json, time_text
+from seamark.cli.output import hint, print_json
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import opened, resolve_id

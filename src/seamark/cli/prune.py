@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from seamark._common.text import age_text, size_text
 from seamark.cli.durations import duration
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import Summary, summaries
-from seamark.cli.output import Document, age_text, answer, hint, styled
+from seamark.cli.output import Document, answer, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.removing import (
     claim_to_remove,
@@ -18,7 +19,6 @@ from seamark.cli.removing import (
 )
 from seamark.cli.settings import Command
 from seamark.cli.stores import opened
-from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED
 from seamark.store.retention import Verdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from seamark._common.text import seconds_text, size_text
 from seamark.cli.describing import chain_of, operators_of, sinks
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.offsets import gist, positions
@@ -12,7 +13,6 @@ from seamark.cli.places import PLACE
 from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
-from seamark.pipeline.telemetry.epoch_stats import seconds_text, size_text
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.evidence import Evidence, weakest

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from seamark._common.logs import logger_named
-from seamark._common.os_errors import is_full
+from seamark._common.os_errors import is_disk_full
 from seamark._common.writer import default_writer
 from seamark.blobs.leftovers import PROBE_PREFIX, TEMPORARY
 from seamark.capture.placement import drop_unreferenced, states_beside, unreferenced
@@ -135,7 +135,7 @@ def claim_to_remove(
         store.claim(writer=f"{default_writer()} {what}")
     except StoreUnavailableError as error:
         # a claim has to be written; on a full disk nobody can save, and nobody owns the store
-        if take_over or not is_full(error):
+        if take_over or not is_disk_full(error):
             raise
         store.check_claim()
         log.warning("the disk is full, so the store is not claimed first: %s", error.what)

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from seamark._common.text import age_text, time_text
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, age_text, answer, hint, time_text
+from seamark.cli.output import Document, answer, hint
 from seamark.cli.places import PLACE
 from seamark.cli.removing import force_option, options_needed, refuse_foreign
 from seamark.cli.settings import Command

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 
 import click
 
+from seamark._common.text import age_text, phase_text, seconds_text, size_text, time_text
 from seamark.cli.describing import describe
 from seamark.cli.layout import Cell, print_facts, print_paragraph, print_rows
-from seamark.cli.output import Document, age_text, answer, hint, styled, time_text
+from seamark.cli.output import Document, answer, hint, styled
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.stores import load, opened, resolve_id
-from seamark.pipeline.telemetry.epoch_stats import phase_text, seconds_text, size_text
 
 
 @click.command("show", cls=Command)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.offsets import positions
 from seamark.cli.output import Document, answer, hint
@@ -97,7 +97,7 @@ def _is_rocksdb(folder: str) -> bool:
 
 
 def _require_rocksdb(folder: str) -> None:
-    with telling("listing", folder):
+    with translate_os_errors("listing", folder):
         os.listdir(folder)  # one that may not be read is not one without a store
     if not _is_rocksdb(folder):
         raise CheckpointNotFoundError(

@@ -8,6 +8,7 @@ from collections import Counter
 
 import click
 
+from seamark._common.text import size_text
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.listing import Summary, chain_ids, summaries
 from seamark.cli.output import Document, answer, bar, hint, styled
@@ -16,7 +17,6 @@ from seamark.cli.settings import Command
 from seamark.cli.stores import load, opened, resolve_id
 from seamark.cli.verifying import Check, check_all
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence
 

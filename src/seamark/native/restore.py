@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.capture.chain import Chain, chain_of
 from seamark.capture.file_list import needed_files
 from seamark.capture.placement import states_beside
@@ -73,7 +73,7 @@ def restore_directory(
     require_empty(target)
     is_local = isinstance(target, LocalDirectory)
     near = os.path.dirname(target.url) if isinstance(target, LocalDirectory) else None
-    with telling("making a folder in", near or tempfile.gettempdir()):
+    with translate_os_errors("making a folder in", near or tempfile.gettempdir()):
         if near:
             os.makedirs(near, exist_ok=True)
         scratch = tempfile.mkdtemp(prefix=".seamark-restore-", dir=near)
@@ -163,7 +163,7 @@ def _show(copy: WorkingCopy, target: str) -> None:
     A link is followed. What cannot be replaced, as a folder that a disk is mounted on, is filled.
     """
     place = os.path.realpath(target)
-    with telling("putting the directory to", target):
+    with translate_os_errors("putting the directory to", target):
         sync_tree(copy.root)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         try:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from seamark._common.files import require_inside, sync_folder
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, InvalidInputError
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
@@ -117,7 +117,7 @@ class FileSink(Sink):
                 where=folder,
                 hint="Has another writer, or somebody else, removed it? Start again.",
             )
-        with telling("making durable", folder):
+        with translate_os_errors("making durable", folder):
             drop_litter(folder, empty_files=self._format in _TEXT)
             sealed, versions = seal_epoch(folder, receipt)
             while folder != self.path:
@@ -143,7 +143,7 @@ class FileSink(Sink):
 
     def abort(self, attempt: str) -> None:
         folder = attempt_folder(self.path, attempt)
-        with telling("removing", folder):
+        with translate_os_errors("removing", folder):
             require_inside(self.path, folder)
             if is_there(folder):
                 remove_tree(folder)
@@ -151,7 +151,7 @@ class FileSink(Sink):
 
     def leftovers(self) -> list[str]:
         folder = f"{self.path}/{STAGING}"
-        with telling("listing", folder):
+        with translate_os_errors("listing", folder):
             return names_in(folder)
 
     def committed(self, timeline: str, epoch: int) -> Receipt | None:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from seamark._common.json_documents import UNREADABLE
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.checksummed_json import seal, unseal
 from seamark.blobs.contract import KeyExists
 from seamark.blobs.filesystem import FilesystemBlobs
@@ -54,7 +54,7 @@ def claim_folder(
 
 
 def _refuse_strangers(path: str) -> None:
-    with telling("listing", path):
+    with translate_os_errors("listing", path):
         names = names_in(path)
     for name, reason in _OTHER_TABLES.items():
         if name in names:

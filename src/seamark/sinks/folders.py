@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from seamark._common.files import ABSENT, require_inside, require_no_link, sync_folder
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import StoreUnavailableError
 
 _TRIES: Final = 40
@@ -85,12 +85,12 @@ def _remove(path: str) -> None:
 @contextmanager
 def staging_into(folder: str, below: str) -> Iterator[None]:
     """Clear away what an earlier try of the same attempt has left; afterwards the folder exists."""
-    with telling("staging into", folder):
+    with translate_os_errors("staging into", folder):
         require_inside(below, folder)
         remove_tree(os.path.dirname(folder))
         os.makedirs(os.path.dirname(folder))
     yield
-    with telling("staging into", folder):
+    with translate_os_errors("staging into", folder):
         os.makedirs(folder, exist_ok=True)  # an epoch without rows may have no folder
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from seamark._common.files import open_to_write, read_file, require_inside, sync_folder, write_all
 from seamark._common.json_documents import UNREADABLE
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
 from seamark.sinks.epoch_folder import (
     drop_litter,
@@ -57,7 +57,7 @@ class Staging:
 
     def make(self) -> None:
         """Have the folder, whose name survives a power cut from then on."""
-        with telling("making", self.path):
+        with translate_os_errors("making", self.path):
             there = self.path
             while not is_there(there):
                 there = os.path.dirname(there)
@@ -77,7 +77,7 @@ class Staging:
                 where=folder,
                 hint="Has another writer, or somebody else, removed it? Start again.",
             )
-        with telling("making durable", folder):
+        with translate_os_errors("making durable", folder):
             drop_litter(folder, empty_files=False)
             _write(f"{folder}/{_ABOUT}", msgspec.json.encode(staged))
             sealed, _ = seal_epoch(folder, staged.receipt)
@@ -99,7 +99,7 @@ class Staging:
 
     def read(self, folder: str, digest: str | None = None) -> StagedEpoch:
         """What a folder holds, after every byte of it was checked."""
-        with telling("reading", folder):
+        with translate_os_errors("reading", folder):
             found = read_record(folder)
             damage = "it was staged, but never prepared"
             if found is not None:
@@ -117,7 +117,7 @@ class Staging:
 
     def attempts(self) -> list[str]:
         """Tokens that something is staged under."""
-        with telling("listing", f"{self.path}/{STAGING}"):
+        with translate_os_errors("listing", f"{self.path}/{STAGING}"):
             return names_in(f"{self.path}/{STAGING}")
 
     def epochs(self, attempt: str) -> list[int]:
@@ -149,7 +149,7 @@ class Staging:
     def remove(self, attempt: str) -> None:
         """Remove what was staged under a token."""
         folder = attempt_folder(self.path, attempt)
-        with telling("removing", folder):
+        with translate_os_errors("removing", folder):
             require_inside(self.path, folder)
             if is_there(folder):
                 remove_tree(folder)
@@ -162,7 +162,7 @@ class Staging:
         belongs to a history that is over.
         """
         folder, kept = attempt_folder(self.path, attempt), f"{self.path}/{_KEPT}"
-        with telling("keeping", folder):
+        with translate_os_errors("keeping", folder):
             make_durable_folder(kept, self.path)
             try:
                 os.rename(folder, f"{kept}/{attempt}")
@@ -184,7 +184,7 @@ class Staging:
     def forget_after(self, epoch: int) -> None:
         """Remove what is kept of later epochs: they belong to a history that is over."""
         kept = f"{self.path}/{_KEPT}"
-        with telling("removing epochs kept in", kept):
+        with translate_os_errors("removing epochs kept in", kept):
             require_inside(self.path, f"{kept}/")
             for name in names_in(kept):
                 if _newest_epoch(f"{kept}/{name}") > epoch:

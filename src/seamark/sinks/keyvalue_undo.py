@@ -16,7 +16,7 @@ import msgspec
 
 from seamark._common.files import read_file, sync_folder
 from seamark._common.json_documents import UNREADABLE
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
 from seamark.progress.session import Session
 from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
@@ -56,7 +56,7 @@ def can_be_taken_back(epoch_folder: str) -> bool:
     :class:`DamageError` when it was written down, and is not whole.
     """
     folder = _folder(epoch_folder)
-    with telling("reading", folder):
+    with translate_os_errors("reading", folder):
         if not is_there(folder):
             return False
         _require_whole(folder)
@@ -86,7 +86,7 @@ def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effe
         {name: (c.sequence, c.source_position) for name, c in store.read_all_checkpoints().items()},
         store.read_config_hash(),
     )
-    with telling("keeping what was in", folder):
+    with translate_os_errors("keeping what was in", folder):
         made = f"{folder}-{uuid.uuid4().hex}"
         os.mkdir(made)
         parquet.write_table(table, f"{made}/{_ROWS}")
@@ -127,7 +127,7 @@ def take_back(session: Session, epoch_folder: str, staged: StagedEpoch) -> None:
 def _read(folder: str) -> tuple[pa.Table, Sources]:
     from pyarrow import parquet
 
-    with telling("reading", folder):
+    with translate_os_errors("reading", folder):
         _require_whole(folder)
         try:
             sources = msgspec.json.decode(read_file(folder, _ABOUT), type=Sources)

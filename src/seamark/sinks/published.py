@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from seamark._common.files import sync_folder
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import epoch_of, folder_name, read_record
@@ -22,13 +22,13 @@ def read_receipts(path: str | os.PathLike[str]) -> list[Receipt]:
 
 def published_epochs(path: str) -> list[int]:
     """The numbers of the epochs that readers see, in their order."""
-    with telling("listing", path):
+    with translate_os_errors("listing", path):
         return sorted(epoch for name in names_in(path) if (epoch := epoch_of(name)))
 
 
 def receipt_in(target: str) -> Receipt | None:
     """The record of one published epoch; None when there is no such folder."""
-    with telling("reading", target):
+    with translate_os_errors("reading", target):
         found = read_record(target)
         if found is None and is_there(target):
             raise DamageError(
@@ -43,7 +43,7 @@ def unpublish_after(path: str, epoch: int) -> list[int]:
     """Move all later epochs where no reader looks; which they were."""
     taken = [number for number in published_epochs(path) if number > epoch]
     aside = f"{path}/_seamark/unpublished"
-    with telling("taking back epochs of", path):
+    with translate_os_errors("taking back epochs of", path):
         for number in reversed(taken):  # newest first: what is left has no hole
             _put_aside(path, f"{path}/{folder_name(number)}", aside)
         for timeline in names_in(aside):  # also after a call that died before it came to this

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seamark._common.files import sync_folder
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, LineageError
 from seamark.sinks.epoch_folder import Sealed, Versions, find_damage, folder_name, read_record
 from seamark.sinks.folders import is_there, lost_the_race, sync_if_there
@@ -53,7 +53,7 @@ def publish(path: str, wanted: Prepared, known: Known | None = None) -> None:
     """
     staged = staging_folder(path, wanted.attempt, wanted.epoch)
     target = f"{path}/{folder_name(wanted.epoch)}"
-    with telling("publishing", target):
+    with translate_os_errors("publishing", target):
         for _ in range(_TRIES):  # another process may publish the same epoch in between
             if _is_published(target, wanted) or _rename(staged, target, wanted, known):
                 break

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeGuard
 
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
 from seamark.spark.connectors import missing_connector
 from seamark.spark.error_transport import arrived
 
 _LONGEST: Final = 600
 
-_redacted: Final = Redactor({})
 
 _RAISED: Final = re.compile(
     r"^(?:\s*Caused by: |: |.*?: )?((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))\b",
@@ -126,11 +125,11 @@ def explained(error: Exception, addresses: Mapping[str, str] | None = None) -> S
     One of ours that was raised in a Python process of Spark's comes back as it was. ``addresses``
     says where each source is read from, to be named where one does not answer.
     """
-    raised = arrived(str(error), _redacted)
+    raised = arrived(str(error), redacted)
     if raised is not None:
         raised.__cause__ = error
         return raised
-    text = _redacted(": ".join([*getattr(error, "__notes__", []), str(error)]))
+    text = redacted(": ".join([*getattr(error, "__notes__", []), str(error)]))
     found = missing_connector(text) or _recognised(text, error, addresses or {})
     found.__cause__ = error
     return found
@@ -173,7 +172,7 @@ def is_of_spark(error: BaseException) -> TypeGuard[Exception]:
 
 def refused(error: Exception) -> SeamarkError:
     """What Spark refuses to plan, in words."""
-    text = _redacted(str(error))
+    text = redacted(str(error))
     found = missing_connector(text) or RefusedError(
         "Spark cannot run these outputs as one query",
         where=_short(text),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from seamark._common.logs import logger_named
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 from seamark.errors import SourceUnavailableError
 from seamark.spark.failures import explained
 
@@ -25,8 +25,6 @@ _TOKENS: Final = "spark.kafka.clusters."
 _GRACE: Final = 5
 """Seconds more than Kafka's own limit, for its client to say so itself."""
 
-_redacted: Final = Redactor({})
-
 
 def address_of(options: Mapping[str, str]) -> str:
     """Where a source is read from, to be named in errors; empty when nothing is known."""
@@ -35,7 +33,7 @@ def address_of(options: Mapping[str, str]) -> str:
         return ""
     read = next((k for k in ("subscribe", "subscribepattern", "assign") if k in options), None)
     topics = f", {read}={options[read]}" if read is not None else ""
-    return _redacted(f"{SERVERS}={servers}{topics}")
+    return redacted(f"{SERVERS}={servers}{topics}")
 
 
 def topic_ids(spark: Any, name: str, options: Mapping[str, str], patience: float) -> dict[str, str]:
@@ -58,7 +56,7 @@ def topic_ids(spark: Any, name: str, options: Mapping[str, str], patience: float
             raise found from error
         log.info("source %s was not looked at: %s", name, found)
     except (Py4JError, TypeError) as error:  # no client of Kafka's in this JVM
-        log.info("source %s was not looked at: %s", name, _redacted(str(error)))
+        log.info("source %s was not looked at: %s", name, redacted(str(error)))
     return {}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from seamark._common.logs import logger_named
-from seamark._common.parallel import side_by_side
+from seamark._common.parallel import map_in_threads
 from seamark._common.retry import TRIES, too_fast
 from seamark.blobs.checksummed_json import is_sealed, seal, unseal
 from seamark.blobs.conditional_writes import Taken, create_once
@@ -116,7 +116,7 @@ class Catalog:
 
         wanted = list(ids)
         threads = max(1, self._blobs.parallel_reads)
-        found = zip(wanted, side_by_side(one, wanted, threads, "seamark-read"), strict=True)
+        found = zip(wanted, map_in_threads(one, wanted, threads, "seamark-read"), strict=True)
         return {checkpoint_id: m for checkpoint_id, m in found if m is not None}
 
     def publish(self, manifest: CheckpointManifestV2, writer: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from seamark._common.parallel import side_by_side
+from seamark._common.parallel import map_in_threads
 from seamark.blobs.conditional_writes import create_once
 from seamark.blobs.contract import Blobs, Entry, KeyExists
 from seamark.blobs.leftovers import unfinished
@@ -99,7 +99,7 @@ def _verified(
             return [f"operator '{o}' partition {p}: {error.what}" for (o, p), _ in links]
         return []
 
-    found = side_by_side(problems, by_key.items(), parallelism, "seamark-verify")
+    found = map_in_threads(problems, by_key.items(), parallelism, "seamark-verify")
     issues = [issue for each in found for issue in each]
     size = sum(link.entry.size_bytes for links in by_key.values() for _, link in links)
     return StateVerification(checkpoint_id, issues, len(by_key), size)
@@ -259,7 +259,7 @@ def copy(
         key, links = item
         return _copy_object(source, target, key, links)
 
-    written = sum(side_by_side(one, by_key.items(), parallelism, "seamark-copy"))
+    written = sum(map_in_threads(one, by_key.items(), parallelism, "seamark-copy"))
     for manifest in reversed(line):
         data = catalog.raw(manifest.checkpoint_id)
         if data is None:

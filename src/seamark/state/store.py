@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from seamark._common.checks import U64_MAX, check_number, check_prefix, check_span
+from seamark._common.checks import U64_MAX, check_duration, check_number, check_prefix
 from seamark._common.writer import default_writer
 from seamark.blobs.contract import Blobs, Buffer, Entry
 from seamark.blobs.opening import open_blobs
@@ -278,11 +278,11 @@ class StateStore:
 
     def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> int:
         """Remove what unfinished checkpoints left behind, when it is old enough."""
-        return upkeep.cleanup_orphans(self._place, check_span("the age of an orphan", min_age))
+        return upkeep.cleanup_orphans(self._place, check_duration("the age of an orphan", min_age))
 
     def plan_cleanup(self, min_age: float | timedelta = HOUR) -> builtins.list[Entry]:
         """What :meth:`cleanup_orphans` would remove. Changes nothing."""
-        return upkeep.plan_cleanup(self._place, check_span("the age of an orphan", min_age))
+        return upkeep.plan_cleanup(self._place, check_duration("the age of an orphan", min_age))
 
     def copy(self, checkpoint_id: CheckpointId, target: StateStore) -> int:
         """Copy a checkpoint and all that it builds on; how many objects were written.

@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
-from seamark._common.checks import check_id, check_name, check_span
+from seamark._common.checks import check_duration, check_id, check_name
 from seamark._common.logs import logger_named
 from seamark.blobs.conditional_writes import Taken
 from seamark.blobs.contract import Blob, Buffer, Tag, TagMismatch
@@ -206,7 +206,9 @@ class CheckpointStore(StoreReader):
         now_ms = time.time_ns() // 1_000_000
         expires_at = None
         if expires_in is not None:
-            expires_at = now_ms + int(check_span("the time until a pin expires", expires_in) * 1000)
+            expires_at = now_ms + int(
+                check_duration("the time until a pin expires", expires_in) * 1000
+            )
         pin = Pin(checkpoint_id, now_ms, expires_at)
         with self._lock:
             self._ownership.probe()
@@ -234,7 +236,7 @@ class CheckpointStore(StoreReader):
 
         The age protects a save in flight; 0 is for a store that nobody else writes to.
         """
-        age = check_span("the age of an orphan", min_age)
+        age = check_duration("the age of an orphan", min_age)
         with self._lock, self._blobs.exclusive():
             self._reading()
             return housekeeping.cleanup_orphans(self._parts, age, self._own_state_keys())

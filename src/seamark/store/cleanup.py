@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from seamark._common.logs import logger_named
-from seamark._common.os_errors import is_full
+from seamark._common.os_errors import is_disk_full
 from seamark.blobs.contract import Blobs, Entry
 from seamark.blobs.leftovers import unfinished
 from seamark.errors import DamageError, FencedError, StoreUnavailableError
@@ -126,7 +126,7 @@ def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -
     try:
         return parts.ownership.amend(moved)
     except StoreUnavailableError as error:
-        if not is_full(error):
+        if not is_disk_full(error):
             raise
         full = error
     with parts.blobs.exclusive():
@@ -139,7 +139,7 @@ def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -
             try:
                 return parts.ownership.amend(moved)
             except StoreUnavailableError as error:
-                if not is_full(error):
+                if not is_disk_full(error):
                     raise
     raise full
 

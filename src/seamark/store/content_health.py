@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from seamark.errors import DamageError
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.evidence import Evidence, weakest
 from seamark.store.health import Check, failed, ok, tried, warning
 from seamark.store.owner import Standing, standing
-from seamark.store.ownership import claim_mark
+from seamark.store.ownership import claim_age, claim_mark
 from seamark.store.validation import RecoveryReport
 
 
@@ -37,8 +35,7 @@ def _owner(store: CheckpointStore) -> Check:
     if owner.generation == 0:
         return ok("owner", "none")
     who = f"generation {owner.generation} ({owner.writer})"
-    hours = (time.time() - owner.claimed_at_ms / 1000) / 3600
-    since = f"{hours:.0f} h ago" if hours >= 2 else f"{max(hours, 0) * 60:.0f} min ago"
+    since = claim_age(owner)
     if owner.released:
         return ok("owner", f"given back by {who}, claimed {since}")
     alive = store.backend.is_held(claim_mark(owner.generation))

@@ -26,6 +26,7 @@ import msgspec
 
 from seamark._common.checks import U64_MAX, check_text
 from seamark._common.logs import logger_named
+from seamark._common.text import age_text
 from seamark._common.writer import default_writer
 from seamark.blobs.conditional_writes import Taken, create_once, replace_once
 from seamark.blobs.contract import Blobs, Tag, TagMismatch
@@ -124,7 +125,7 @@ class Ownership:
             raise FencedError(
                 "this store belongs to another writer",
                 where=f"{self._blobs.url} was claimed by generation {owner.generation} "
-                f"({owner.writer}) {_ago(owner.claimed_at_ms)}; this handle has no claim.",
+                f"({owner.writer}) {claim_age(owner)}; this handle has no claim.",
                 hint="Nothing was written. Stop that writer, or take the store over with claim().",
             )
         return owner
@@ -145,7 +146,7 @@ class Ownership:
         return FencedError(
             "this store belongs to another writer",
             where=f"{self._blobs.url} was claimed by generation {owner.generation} "
-            f"({owner.writer}) {_ago(owner.claimed_at_ms)}; "
+            f"({owner.writer}) {claim_age(owner)}; "
             f"this process holds generation {mine.generation}.",
             hint="Nothing more is committed here. Stop one of the two writers; the other goes on.",
         )
@@ -389,6 +390,6 @@ def claim_mark(generation: int) -> str:
     return f"generation-{generation}"
 
 
-def _ago(at_ms: int) -> str:
-    seconds = max(0, time.time_ns() // 1_000_000 - at_ms) / 1000
-    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+def claim_age(owner: Owner) -> str:
+    """How long ago the store was claimed, also when the clocks of two machines differ."""
+    return age_text(min(owner.claimed_at_ms, time.time_ns() // 1_000_000))

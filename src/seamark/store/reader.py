@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final
 
-from seamark._common.checks import U16_MAX, U64_MAX, check_id, check_number, check_span
+from seamark._common.checks import U16_MAX, U64_MAX, check_duration, check_id, check_number
 from seamark._common.logs import logger_named
 from seamark.blobs.contract import Blobs, Buffer, Entry
 from seamark.errors import (
@@ -295,7 +295,7 @@ class StoreReader:
     def plan_cleanup(self, min_age: float | timedelta = HOUR) -> builtins.list[Entry]:
         """What :meth:`cleanup_orphans` would remove. Changes nothing."""
         self._reading()
-        age = check_span("the age of an orphan", min_age)
+        age = check_duration("the age of an orphan", min_age)
         return housekeeping.plan_cleanup(self._parts, age, self._own_state_keys())
 
     # inside

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from seamark._common.checks import check_span
+from seamark._common.checks import check_duration
 from seamark.errors import InvalidInputError
 
 
@@ -26,7 +26,7 @@ class Retention:
                 hint="To remove a whole store, delete its directory or prefix.",
             )
         if self.within is not None:
-            check_span("the time span to keep", self.within)
+            check_duration("the time span to keep", self.within)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def plan_retention(
         if names := pins.get(c.checkpoint_id):
             reasons[c.checkpoint_id] = f"pinned: {', '.join(sorted(names))}"
     if rule.within is not None:
-        span = check_span("the time span to keep", rule.within)
+        span = check_duration("the time span to keep", rule.within)
         for c in ordered:
             if c.timestamp_ms >= now_ms - int(span * 1000):
                 reasons.setdefault(c.checkpoint_id, f"younger than {span:g} s")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from seamark._common.files import require_inside
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
 from seamark.checkpoint_dir.places.durable import sync_folders, write_durably
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -34,7 +34,7 @@ class LocalDirectory(Directory):
         found: dict[str, FileEntry] = {}
         empty: list[str] = []
         waiting = [""]
-        with telling("listing", self.url):
+        with translate_os_errors("listing", self.url):
             while waiting:
                 folder = waiting.pop()
                 with _vanishing(), os.scandir(f"{self.url}/{folder}") as entries:
@@ -60,7 +60,7 @@ class LocalDirectory(Directory):
 
     def newest_commit(self) -> int | None:
         """See :class:`Directory`."""
-        with telling("listing", f"{self.url}/commits"):
+        with translate_os_errors("listing", f"{self.url}/commits"):
             try:
                 names = os.listdir(f"{self.url}/commits")
             except (FileNotFoundError, NotADirectoryError):
@@ -78,19 +78,19 @@ class LocalDirectory(Directory):
         except FileNotFoundError:
             raise
         except OSError:
-            with telling("reading", self.copy.path(path)):
+            with translate_os_errors("reading", self.copy.path(path)):
                 raise
 
     def write(self, path: str, data: bytes) -> None:
         """See :class:`Directory`. A power cut does not take it back."""
-        with telling("writing", self.copy.path(path)):
+        with translate_os_errors("writing", self.copy.path(path)):
             require_inside(self.url, self.copy.path(path))
             write_durably(self.copy.path(path), data)
 
     def remove(self, paths: Iterable[str]) -> None:
         """See :class:`Directory`. A power cut does not bring them back."""
         folders: dict[str, None] = {}
-        with telling("removing files of", self.url):
+        with translate_os_errors("removing files of", self.url):
             for path in paths:
                 self.copy.remove(path)
                 folders[os.path.dirname(self.copy.path(path))] = None

@@ -15,11 +15,12 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
 from seamark.cli.demo.view import Look, ViewReader, Watched
 from seamark.pipeline.recovery.report import RecoveryReport
-from seamark.pipeline.telemetry.epoch_stats import EpochFigures, phase_text, seconds_text, size_text
+from seamark.pipeline.telemetry.epoch_stats import EpochFigures
 
 _PHASES: Final = ("capture", "save", "commit")
 """What the checkpoint itself takes; most of the rest is Spark's."""

@@ -23,15 +23,15 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
+from seamark._common.text import size_text, time_text
 from seamark.cli.layout import Cell, print_facts, print_paragraph
-from seamark.cli.output import STYLES, Document, bar, hint, print_json, time_text
+from seamark.cli.output import STYLES, Document, bar, hint, print_json
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.shown import without_secrets
 from seamark.cli.spark.directories import opened_directory
 from seamark.native.inspect.inspection import Inspection, inspect
 from seamark.native.inspect.sizes import OperatorSeen
-from seamark.pipeline.telemetry.epoch_stats import size_text
 
 _DAMAGED = 3
 _LARGEST = 5

@@ -6,6 +6,7 @@ import shlex
 
 import click
 
+from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import a_session
 from seamark.cli.layout import print_facts, print_paragraph
@@ -23,7 +24,6 @@ from seamark.native.state.repartition import (
     repartition,
     require_runner,
 )
-from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.cli.layout import print_paragraph
 from seamark.cli.output import Document, bar, hint, print_json, print_long
@@ -21,7 +22,6 @@ from seamark.manifest import CheckpointManifest
 from seamark.native.restore import Wishes, require_empty, restore_directory
 from seamark.native.rewind.rewind import SinkPlan, rewind_sink
 from seamark.native.sink_tables import TableAt, table_at, way_back
-from seamark.pipeline.telemetry.epoch_stats import size_text
 
 _LOOK: Final = (
     " --table PATH looks into a Delta or Iceberg table for what it has seen, and says which of its "

@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Iterable
 from typing import Final
 
+from seamark._common.text import size_text, time_text
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
-from seamark.cli.output import Document, hint, time_text
+from seamark.cli.output import Document, hint
 from seamark.cli.spark.sinks import DECISION
 from seamark.cli.spark.snapshot import snapshot_line
 from seamark.native.rewind.files import KINDS, Move
 from seamark.native.rewind.rewind import RewindPlan
-from seamark.pipeline.telemetry.epoch_stats import size_text
 
 _KINDS: Final = {
     "state": ("state", "is newer than the batch; Spark would load it"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from seamark._common.text import seconds_text, size_text
 from seamark.cli.output import Document, bar, hint, print_json, print_long
 from seamark.cli.places import PLACE
 from seamark.cli.settings import Command, settings
 from seamark.cli.spark.directories import opened_directory, target_store
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
-from seamark.pipeline.telemetry.epoch_stats import seconds_text, size_text
 
 
 @click.command("snapshot", cls=Command)

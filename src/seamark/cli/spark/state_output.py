@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import a_session
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
@@ -24,7 +25,6 @@ from seamark.errors import RefusedError
 from seamark.native.state.choice import Reading
 from seamark.native.state.rows import brought_here, state_frame
 from seamark.native.state.values import plain_row
-from seamark.pipeline.telemetry.epoch_stats import size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

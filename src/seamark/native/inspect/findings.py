@@ -56,10 +56,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 
 _LONGEST: Final = 500
-_redact: Final = Redactor({})
 
 
 class Severity(StrEnum):
@@ -146,7 +145,7 @@ def info(code: Code, path: str, message: str, advice: str = "") -> Finding:
 def shown(text: str) -> str:
     """A text from a directory, fit to be printed: no secrets, nothing that moves a cursor."""
     plain = "".join(char if char.isprintable() else "?" for char in text[: 40 * _LONGEST])
-    hidden = _redact(plain)
+    hidden = redacted(plain)
     return hidden if len(hidden) <= _LONGEST else f"{hidden[:_LONGEST]}…"
 
 

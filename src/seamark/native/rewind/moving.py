@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.durable import make_folders, sync_folders
 from seamark.checkpoint_dir.places.local import LocalDirectory
@@ -50,7 +50,7 @@ def _renamed(source: Directory, path: str, target: Directory, there: str) -> boo
     if not isinstance(source, LocalDirectory) or not isinstance(target, LocalDirectory):
         return False
     old, new = source.copy.path(path), target.copy.path(there)
-    with telling("moving a file to", new):
+    with translate_os_errors("moving a file to", new):
         make_folders(os.path.dirname(new))
         try:
             os.replace(old, new)
@@ -65,5 +65,5 @@ def _renamed(source: Directory, path: str, target: Directory, there: str) -> boo
 
 def _sync_names(paths: list[str]) -> None:
     folders = dict.fromkeys(map(os.path.dirname, paths))
-    with telling("moving files of", paths[-1]):
+    with translate_os_errors("moving files of", paths[-1]):
         sync_folders(folders)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([^\n]*)")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
@@ -14,8 +14,6 @@ _CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+
 _ADVICE: Final = re.compile(r" If the stream job is restarted with .*clear the existing .*")
 """Spark's own remedy for state that cannot be read is to throw it away."""
 _LONGEST: Final = 400
-
-_redacted: Final = Redactor({})
 
 
 class Said(NamedTuple):
@@ -31,7 +29,7 @@ class Said(NamedTuple):
 
 def said_by(error: Exception) -> Said:
     """The name and the first line of an error of Spark's, with its last cause if it says little."""
-    text = _redacted(str(error))
+    text = redacted(str(error))
     found = _CONDITION.search(text)
     if found is None:
         first = next((line for line in _CALL.sub("", text).splitlines() if line.strip()), "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-from seamark._common.checks import U64_MAX, check_number, check_span
+from seamark._common.checks import U64_MAX, check_duration, check_number
 from seamark.capture.placement import Sizes
 from seamark.errors import InvalidInputError
 from seamark.pipeline.declaration.topology import Policy
@@ -68,9 +68,9 @@ class Settings:
         check_number("keep", self.keep, 1, U64_MAX)
         check_number("full_every", self.full_every, 1, 1000)
         check_number("commit_tries", self.commit_tries, 1, 1000)
-        check_span("stop_timeout", self.stop_timeout)
-        check_span("store_timeout", self.store_timeout)
-        check_span("source_timeout", self.source_timeout)
+        check_duration("stop_timeout", self.stop_timeout)
+        check_duration("store_timeout", self.store_timeout)
+        check_duration("source_timeout", self.source_timeout)
         if self.policy not in ("strict", "warn", "auto_reset"):
             raise InvalidInputError(
                 f"policy must be 'strict', 'warn' or 'auto_reset', not {self.policy!r}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from seamark._common.logs import logger_named
 from seamark._common.retry import patiently
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 from seamark.errors import (
     LineageError,
     OutcomeUnknownError,
@@ -64,7 +64,7 @@ def _named(output: Output, epoch: int) -> Iterator[None]:
         raise SinkFailed(
             f"sink {output.name!r} failed in epoch {epoch}",
             where=f"{described.kind} {described.target}: "
-            + _redacted(f"{type(error).__name__}: {error}")[:_MESSAGE_LIMIT],
+            + redacted(f"{type(error).__name__}: {error}")[:_MESSAGE_LIMIT],
             hint="The epoch is not decided. The next start runs it again, on the same rows.",
         ) from error
 
@@ -180,7 +180,7 @@ class SinkCrew:
                 patiently(partial(output.sink.commit, committable), patience, what)
             except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
                 if left and _is_worth_trying(error):
-                    told = _redacted(str(error))
+                    told = redacted(str(error))
                     log.warning("sink %s did not commit, trying again: %s", output.name, told)
                     time.sleep(_PAUSE)
                     continue
@@ -198,7 +198,7 @@ class SinkCrew:
             try:
                 output.sink.abort(attempt)
             except Exception as error:  # noqa: BLE001 - the next start does it again
-                told = _redacted(str(error))
+                told = redacted(str(error))
                 log.warning("sink %s did not clean up %s: %s", output.name, attempt, told)
 
     def _together(
@@ -247,9 +247,6 @@ def _is_worth_trying(error: Exception) -> bool:
     return not waited and not isinstance(error, LineageError)
 
 
-_redacted: Final = Redactor({})
-
-
 def _failed(error: Exception) -> SinkCommitStatus:
-    text = _redacted(f"{type(error).__name__}: {error}")
+    text = redacted(f"{type(error).__name__}: {error}")
     return SinkCommitStatus.failed(text[:_MESSAGE_LIMIT])

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from seamark._common.logs import logger_named
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
+from seamark._common.text import size_text
 from seamark.capture.chain import Chain, chain_of
 from seamark.capture.restore import difference, install_plan, keep, read_plan, restore
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -57,7 +58,6 @@ from seamark.pipeline.recovery.working_dirs import (
     saved_plans,
     take_over,
 )
-from seamark.pipeline.telemetry.epoch_stats import size_text
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state import StateStore
@@ -202,7 +202,7 @@ class Recovery:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
             lineage.first_batch, held, what = adopted.next_batch, adopted.held, adopted.words
         else:
-            with telling("making", mine.root):
+            with translate_os_errors("making", mine.root):
                 os.makedirs(mine.root, exist_ok=True)
         first = lineage.first_batch
         planned |= self._stored_plans(lineage)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from seamark.pipeline.telemetry.epoch_stats import seconds_text
+from seamark._common.text import seconds_text
 
 WIDTH: Final = 80
 _HEADLINE_WIDTH: Final = 60

@@ -17,7 +17,7 @@ import msgspec
 
 from seamark._common.files import create_beside, read_file
 from seamark._common.json_documents import UNREADABLE
-from seamark._common.os_errors import telling
+from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
@@ -106,7 +106,7 @@ def mark_ready(copy: WorkingCopy, leaves: Sequence[str], timeline: str) -> None:
 
 
 def _put(path: str, data: bytes) -> None:
-    with telling("writing", path):
+    with translate_os_errors("writing", path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         fd, temporary = create_beside(path)
         with open(fd, "wb") as file:

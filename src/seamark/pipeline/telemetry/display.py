@@ -10,14 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from seamark._common.logs import logger_named
+from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.pipeline.recovery.report import TEXT_COLUMN, RecoveryReport
-from seamark.pipeline.telemetry.epoch_stats import (
-    PHASES,
-    EpochFigures,
-    phase_text,
-    seconds_text,
-    size_text,
-)
+from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochFigures
 from seamark.pipeline.telemetry.terminal import Pieces, open_terminal
 
 if TYPE_CHECKING:

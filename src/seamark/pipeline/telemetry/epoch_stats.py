@@ -1,4 +1,4 @@
-"""The figures of one epoch, and how sizes and times are written for people."""
+"""The figures of one epoch."""
 
 from __future__ import annotations
 
@@ -28,29 +28,3 @@ class EpochFigures:
     watermark: int | None
     """Milliseconds since 1970, or None when no operator has a watermark."""
     sinks: list[str]
-
-
-def size_text(size: int) -> str:
-    """A number of bytes for people: ``41 KiB``, ``3.1 MiB``."""
-    if size < 1024:
-        return f"{size} B"
-    value, unit = size / 1024, "KiB"
-    for larger in ("MiB", "GiB", "TiB"):
-        # 1023.96 would be written as 1024
-        if value < 1023.5:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.0f} {unit}" if value >= 9.95 or unit == "KiB" else f"{value:.1f} {unit}"
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration in seconds for people: ``0.41 s``, ``12.3 s``, ``125 s``."""
-    if seconds < 9.995:
-        return f"{seconds:.2f} s"
-    return f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:.0f} s"
-
-
-def phase_text(seconds: float) -> str:
-    """The duration of a step for people: ``9 ms``, and in seconds from one second on."""
-    milliseconds = round(seconds * 1000)
-    return f"{milliseconds} ms" if milliseconds < 1000 else seconds_text(seconds)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 from seamark.spark.plans.windows import session_gap, time_window, window_text
 
 LONGEST: Final = 200
@@ -25,7 +25,6 @@ _LAST_SEED: Final = re.compile(r"\b((?:shuffle|uniform|randstr)\([^()]*), -?\d+L
 _CIPHER: Final = re.compile(r"\b(?:try_)?(?:aes_|hmac|encrypt|decrypt)\w*\(", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
 
-_redacted: Final = Redactor({})
 
 Text = str | dict[str, str]
 """An expression in words; a time window in its parts."""
@@ -150,7 +149,7 @@ def _harmless(sql: str) -> str:
     sql = _LAST_SEED.sub(r"\1)", _SEEDED.sub(r"\1()", sql))
     if _CIPHER.search(sql):
         sql = _QUOTED.sub("'***'", sql)
-    return _redacted(sql)
+    return redacted(sql)
 
 
 def each(seq: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.spark.plans.lossy_options import lossy_options
 
@@ -38,7 +38,6 @@ _SECRET_FREE: Final = frozenset(
 _SECRET_FREE_IN: Final = {"seamark_table": frozenset({"key", "columns"})}
 """Names that say what is read in one format, and might be anything in another."""
 
-_redacted: Final = Redactor({})
 
 _STATEFUL: Final = {
     "GlobalLimit": "limit",
@@ -210,7 +209,7 @@ def _describe(leaf: Any) -> SourceInfo:
     name = name.rsplit(".", 1)[-1]
     harmless = _SECRET_FREE | _SECRET_FREE_IN.get(name, frozenset())
     allowed = {
-        key.lower(): _redacted(value) for key, value in found.items() if key.lower() in harmless
+        key.lower(): redacted(value) for key, value in found.items() if key.lower() in harmless
     }
     return SourceInfo(
         name, dict(sorted(allowed.items())), lossy_options(found), _beginning(name, found)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from py4j.protocol import Py4JError
 
-from seamark._redaction import Redactor
+from seamark._redaction import redacted
 from seamark.manifest import ConnectorCheckpoint
-
-_redacted: Final = Redactor({})
 
 
 def table_versions(plan: Any) -> dict[str, ConnectorCheckpoint]:
@@ -24,12 +22,12 @@ def table_versions(plan: Any) -> dict[str, ConnectorCheckpoint]:
     for roots, files in _file_relations(plan):
         base = roots[0].rstrip("/").rsplit("/", 1)[-1] if roots else "table"
         name = base
-        while name in found and found[name].metadata["path"] != _redacted(", ".join(roots)):
+        while name in found and found[name].metadata["path"] != redacted(", ".join(roots)):
             name += "+"
         digest = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
         found[name] = ConnectorCheckpoint(
             offsets={"files": str(len(files)), "listing_sha256": digest},
-            metadata={"path": _redacted(", ".join(roots))},
+            metadata={"path": redacted(", ".join(roots))},
         )
     return found
 
