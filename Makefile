@@ -37,11 +37,11 @@ demo: .venv/demo.stamp ## kill a running pipeline, start it again, and count the
 	@.venv/bin/seamark demo $(ARGS)
 
 test: .venv/servers.stamp ## run the tests, also those in one warm Spark
-	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not chaos and not integration" $(ARGS)
-	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(WARM) $(ARGS)
+	@$(RUN) pytest -n 2 --dist worksteal -m "not warm and not spark and not slow and not chaos and not integration" $(ARGS)
+	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not slow and not chaos" $(WARM) $(ARGS)
 
-test-spark: .venv/servers.stamp ## run the long tests with Spark: real kills, a cluster, the demo
-	@$(RUN) pytest -n 2 --dist worksteal -m "spark and not chaos" $(ARGS)
+test-spark: .venv/servers.stamp ## run the long tests: crashes at every I/O, real kills, a cluster, the demo
+	@$(RUN) pytest -n 2 --dist worksteal -m "(spark or slow) and not chaos" $(ARGS)
 
 integration: .venv/kafka.stamp ## run the tests against a real Kafka; needs Maven
 	@$(RUN) pytest -m integration $(ARGS)

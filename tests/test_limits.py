@@ -141,6 +141,7 @@ def test_a_snapshot_and_its_changes_are_not_all_unpacked_to_be_compared() -> Non
     assert same_state(lz4_file(_row(1, value) + _END), deltas[1:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_torn", [False, True])
 def test_small_files_of_very_many_records_are_not_all_read(tmp_path: Path, is_torn: bool) -> None:
     make_copy(tmp_path, 3)

@@ -198,6 +198,7 @@ def test_a_directory_without_a_commit_log_is_stored_with_the_batch_that_runs_aga
     assert looked_at(tmp_path / "new").would_do == looked_at(root).would_do
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

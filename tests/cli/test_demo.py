@@ -78,6 +78,7 @@ def test_spark_computes_the_same_trades_and_bars(spark: SparkSession) -> None:
     assert rows(as_bars(trades)) == set(closed_bars(3600, OPENING_MS + 3 * BAR_MS))
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_stop_leaves_sparks_own_log_complete(spark: SparkSession, tmp_path: Path) -> None:
     from seamark.cli.demo.pipeline import declare

@@ -120,6 +120,7 @@ def test_a_store_without_permission_proves_nothing(cli: Cli) -> None:
     assert "Permission denied" in cli.err
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_pipeline_goes_on_exactly_after_a_rollback_and_on_a_copy_too(
     spark: SparkSession, tmp_path: Path, cli: Cli

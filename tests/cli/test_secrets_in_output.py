@@ -103,6 +103,7 @@ STORE_COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @given(secret=SECRETS)
 @settings(
     max_examples=2,

@@ -123,6 +123,7 @@ def test_a_checkpoint_of_a_store_is_looked_into_like_a_directory(
     assert pairs(rows) == put_out(found, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_each_side_of_a_join_has_its_rows(
     spark: SparkSession, cli: Cli, folder: Path, tmp_path: Path

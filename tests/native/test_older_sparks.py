@@ -97,6 +97,7 @@ def goes_on_the_same(
     assert after(again, BATCH), "nothing was left to compare"
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_state_of_spark_2_3_goes_on_with_the_same_results(
     spark: SparkSession, folder: Path, tmp_path: Path
@@ -104,6 +105,7 @@ def test_state_of_spark_2_3_goes_on_with_the_same_results(
     goes_on_the_same(spark, "counted in format 1", "2.3", folder, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_join_of_spark_3_5_goes_on_with_the_same_results(
     spark: SparkSession, folder: Path, tmp_path: Path

@@ -24,6 +24,7 @@ from seamark.spark.versions import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.queries import after, outputs, run
 from tests.pipeline.workloads import put_file, write_input
+from tests.slow_cases import slow_except
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,7 +172,9 @@ def test_a_runner_that_fails_half_way_is_told_with_both_ways_out(tmp_path: Path)
 
 
 @pytest.mark.warm
-@pytest.mark.parametrize("kind", ["counted-rocksdb", "counted-format2"])
+@pytest.mark.parametrize(
+    "kind", slow_except(["counted-rocksdb", "counted-format2"], "counted-rocksdb")
+)
 def test_a_repartitioned_query_goes_on_with_the_same_results(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

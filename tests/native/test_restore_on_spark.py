@@ -96,6 +96,7 @@ def snapshots_while_running(
     return list(taken.values())
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_of_state_that_was_written_twice_the_files_that_count_are_taken(
     spark: SparkSession, folder: Path, tmp_path: Path
@@ -124,7 +125,15 @@ def test_of_state_that_was_written_twice_the_files_that_count_are_taken(
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=pytest.mark.warm if k in OFTEN else pytest.mark.spark) for k in KINDS],
+    [
+        pytest.param(
+            kind,
+            marks=[pytest.mark.warm, *([] if kind == "counted-rocksdb" else [pytest.mark.slow])]
+            if kind in OFTEN
+            else [pytest.mark.spark],
+        )
+        for kind in KINDS
+    ],
 )
 def test_a_restored_snapshot_of_a_running_query_goes_on_with_the_same_results(
     spark: SparkSession, folder: Path, tmp_path: Path, kind: str

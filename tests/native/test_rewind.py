@@ -39,6 +39,7 @@ from tests.native.support.rewinds import (
     make_sink,
     plan_of_sink,
 )
+from tests.slow_cases import slow_except
 
 TARGET = 3
 
@@ -241,7 +242,9 @@ def _copied(above: Path, name: str) -> tuple[LocalDirectory, LocalDirectory]:
     return LocalDirectory(root / "checkpoint"), LocalDirectory(root / "out" / SINK_LOG)
 
 
-@pytest.mark.parametrize("do", [_by_itself, _from_a_store])
+@pytest.mark.parametrize(
+    "do", slow_except([_by_itself, _from_a_store], "_by_itself", name=lambda do: do.__name__)
+)
 def test_a_crash_at_any_operation_keeps_spark_out_and_a_repetition_finishes(
     tmp_path: Path, do: Rollback
 ) -> None:

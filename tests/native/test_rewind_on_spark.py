@@ -136,6 +136,7 @@ class HalfDone:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_half_done_rollback_is_refused_by_spark_and_finished_by_a_repetition(
     spark: SparkSession, folder: Path, tmp_path: Path
@@ -224,6 +225,7 @@ def test_a_directory_bricked_by_a_batch_that_was_not_consumed_is_cured(
     assert counts == {batch: rows for batch, rows in whole.items() if batch > 3}
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_file_sink_whose_log_went_back_too_has_every_row_once(
     spark: SparkSession, folder: Path, tmp_path: Path

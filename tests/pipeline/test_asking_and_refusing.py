@@ -271,6 +271,7 @@ def test_secrets_in_options_reach_no_file_no_log_and_no_error(
 # other modes, other sinks
 
 
+@pytest.mark.slow
 def test_complete_mode_shows_the_whole_result_with_every_epoch(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:
@@ -313,6 +314,7 @@ def test_update_mode_shows_what_changed_and_goes_on_after_a_restart(
     assert len(second.epochs[6]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-files"])
 def test_a_function_that_reads_only_some_of_its_rows_breaks_nothing(
     spark: SparkSession,

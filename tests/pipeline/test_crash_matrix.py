@@ -49,7 +49,10 @@ def test_every_pair_of_kind_provider_and_point_meets_in_some_case(
 @pytest.mark.parametrize(
     ("number", "case"),
     [
-        *(pytest.param(n, case, marks=pytest.mark.warm) for n, case in enumerate(CASES)),
+        *(
+            pytest.param(n, case, marks=[pytest.mark.warm, *([pytest.mark.slow] if n % 8 else [])])
+            for n, case in enumerate(CASES)
+        ),
         *(pytest.param(n, case, marks=pytest.mark.spark) for n, case in enumerate(FURTHER_CASES)),
     ],
     ids=map(str, [*CASES, *FURTHER_CASES]),

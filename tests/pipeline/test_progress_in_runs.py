@@ -51,6 +51,7 @@ def test_every_epoch_is_recorded_and_can_be_read_beside_the_run(
     assert seen == [(epoch, epoch, True) for epoch in range(1, 7)]
 
 
+@pytest.mark.slow
 def test_what_a_crash_has_left_behind_is_put_right_by_the_next_start(
     spark: SparkSession, uninterrupted: Uninterrupted, tmp_path: Path
 ) -> None:

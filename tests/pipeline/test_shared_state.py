@@ -95,6 +95,7 @@ def test_outputs_of_one_aggregation_share_its_state_and_each_gets_its_rows(
     assert operators_in(tmp_path) == ["0"]
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_outputs_with_a_state_of_their_own_have_the_same_rows_whatever_the_session_says(
     spark: SparkSession, folder: Path, tmp_path: Path

@@ -21,6 +21,7 @@ from tests.pipeline import views
 from tests.pipeline.crashing import wipe
 from tests.pipeline.views import run, shown, shown_in, url_of
 from tests.pipeline.workloads import orders
+from tests.slow_cases import slow_except
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +71,7 @@ def test_the_views_hold_what_the_rows_make_of_them(calm: dict[str, Any]) -> None
 
 
 @pytest.mark.warm
-@pytest.mark.parametrize("server", ["rocksdb", "redis"])
+@pytest.mark.parametrize("server", slow_except(["rocksdb", "redis"], "rocksdb"))
 def test_I2_after_crashes_with_the_working_copy_gone_the_views_are_the_same(
     spark: SparkSession,
     input_folder: Path,
@@ -97,6 +98,7 @@ def test_I2_after_crashes_with_the_working_copy_gone_the_views_are_the_same(
     assert shown(tmp_path) == calm
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_redis_that_is_killed_and_started_again_in_the_middle_of_a_run_costs_nothing(
     spark: SparkSession,
@@ -122,6 +124,7 @@ def test_a_redis_that_is_killed_and_started_again_in_the_middle_of_a_run_costs_n
     assert shown(tmp_path) == calm
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_views_that_fell_behind_are_brought_up_by_the_next_start(
     spark: SparkSession,
@@ -156,6 +159,7 @@ def test_a_view_that_lost_more_than_is_kept_says_what_can_be_done(
     assert "the view shows nothing" in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_late_rows_of_the_stream_are_left_out_of_a_view_that_expires(
     spark: SparkSession, input_folder: Path, tmp_path: Path
@@ -202,6 +206,7 @@ def test_a_rollback_that_a_view_cannot_follow_is_refused_and_changes_nothing(
     assert shown(tmp_path) == calm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "server",
     [

@@ -106,6 +106,7 @@ def kill_at_moments(url: str, kills: int, chance: random.Random) -> None:
     assert history.committed >= kills // 2
 
 
+@pytest.mark.slow
 def test_killed_between_any_two_steps(url: str, chance: random.Random) -> None:
     kill_at_lines(url, 40, chance)
 
@@ -114,6 +115,7 @@ def test_killed_at_any_moment(url: str, chance: random.Random) -> None:
     kill_at_moments(url, 25, chance)
 
 
+@pytest.mark.slow
 def test_killed_while_rocksdb_takes_over_a_file(tmp_path: Path, chance: random.Random) -> None:
     kill_at_lines(f"rocksdb://{tmp_path}/progress", 25, chance, run_large_sessions)
 

@@ -21,6 +21,7 @@ from seamark.testing.disk import SimulatedDisk
 from seamark.testing.recording import Crash, Recording
 from tests.sinks.frames import frame
 from tests.sinks.hand_written import HandWritten, mount_sinks, rows_on
+from tests.slow_cases import slow_except
 
 When = Literal["after", "torn"]
 PATH = "/lake/rows"
@@ -71,7 +72,7 @@ def finished_by_the_next_process(facts: Facts) -> None:
     handle().commit(facts.decided)
 
 
-@pytest.mark.parametrize("when", ["after", "torn"])
+@pytest.mark.parametrize("when", slow_except(["after", "torn"], "torn"))
 @pytest.mark.parametrize("scenario", [after_an_attempt_that_failed, finished_by_the_next_process])
 def test_I2_an_epoch_is_shown_whole_or_not_at_all_after_a_death_at_any_io(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch

@@ -110,6 +110,7 @@ def test_few_partitions_do_not_become_more(spark: SparkSession, tmp_path: Path) 
     assert publish(FileSink(tmp_path), numbers(spark, partitions=1))["files"] == 1
 
 
+@pytest.mark.slow
 def test_staging_runs_exactly_one_action_over_every_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_I2_pyarrow_and_pandas_see_whole_epochs_while_100_are_published(tmp_path
     )
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_I2_spark_sees_whole_epochs_while_they_are_published(
     spark: SparkSession, tmp_path: Path

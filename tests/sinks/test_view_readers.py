@@ -103,6 +103,7 @@ class Attacked:
         return self.world.epoch()
 
 
+@pytest.mark.slow
 def test_I2_a_reader_sees_whole_epochs_while_the_writer_is_killed_at_any_moment(
     attacked: Attacked, chance: random.Random
 ) -> None:

@@ -103,6 +103,7 @@ def pipeline(df: DataFrame, root: Path, **options: Any) -> Pipeline:
     return p
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_each_row_is_shown_once_across_crashes_and_a_lost_working_copy(
     spark: SparkSession, tmp_path: Path
@@ -137,6 +138,7 @@ def table_of(spark: SparkSession, path: Path) -> DataFrame:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_rows_that_changed_while_the_pipeline_was_down_are_told_with_their_type(
     spark: SparkSession, tmp_path: Path

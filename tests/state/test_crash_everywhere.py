@@ -24,6 +24,7 @@ from seamark.blobs.object_store import ObjectBlobs
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording
+from tests.slow_cases import slow_except
 from tests.state.scenarios import SCENARIOS, Facts, Scenario, violations
 
 When = Literal["before", "after", "torn"]
@@ -36,7 +37,9 @@ def open_local() -> Blobs:
 # a dead process closes nothing, also not when Python lets go of a generator
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("when", ["after", "torn"])
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario", slow_except(SCENARIOS, "a first commit", "a prune", name=lambda s: s.name)
+)
 def test_state_is_whole_after_a_death_at_any_io_on_a_disk(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +103,10 @@ def die(act: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario",
+    slow_except(SCENARIOS, "an incremental commit", "a prune of a chain", name=lambda s: s.name),
+)
 def test_state_is_whole_after_a_death_at_any_request_to_an_object_store(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:

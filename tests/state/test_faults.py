@@ -21,6 +21,7 @@ from seamark.testing.disk import SimulatedDisk
 from seamark.testing.faults import Fault
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Recording
+from tests.slow_cases import slow_except
 from tests.state.scenarios import (
     BIG,
     HERE,
@@ -138,7 +139,9 @@ def test_state_is_whole_when_any_request(
 
 
 @pytest.mark.parametrize("way", ["fails", "is full from there on"])
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario", slow_except(SCENARIOS, "a first commit", "a prune", name=lambda s: s.name)
+)
 def test_state_is_whole_when_any_io_of_a_disk(
     way: str, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -397,6 +397,7 @@ def die(act: Callable[[], object]) -> None:
         act()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["after", "torn"])
 def test_a_copy_that_died_at_any_io_of_its_target_is_finished_by_the_next(
     when: When, monkeypatch: pytest.MonkeyPatch

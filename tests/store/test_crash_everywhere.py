@@ -27,6 +27,7 @@ from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.testing.disk import SimulatedDisk
 from seamark.testing.mounting import mount
 from seamark.testing.recording import Crash, Recording
+from tests.slow_cases import slow_except
 from tests.store.scenarios import SCENARIOS, Facts, Scenario, violations
 
 UNLUCKY = 2
@@ -43,7 +44,10 @@ def open_local(root: str = "/store") -> CheckpointStore:
 
 # a death before an I/O leaves what a death after the one before it has left
 @pytest.mark.parametrize("when", ["after", "torn"])
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
+@pytest.mark.parametrize(
+    "scenario",
+    slow_except(SCENARIOS, "a save with a sidecar", "a prune", "an update", name=by_name),
+)
 def test_I1_to_I8_hold_after_a_death_at_any_io_on_a_disk(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +124,7 @@ def test_I1_to_I8_hold_after_a_death_at_any_request_to_an_object_store(
         assert not found, f"died {when} {recording.calls[-1]}: {found}"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed scandir:ResourceWarning")  # nobody closes it: dead
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
 def test_I1_to_I8_hold_after_a_death_at_any_io_on_the_real_file_system(

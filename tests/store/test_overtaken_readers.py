@@ -289,6 +289,7 @@ class OnS3(Place):
         return ObjectBlobs.open(self._url, self._server.storage_options, conditional=True)
 
 
+@pytest.mark.slow
 def test_a_reader_of_s3_is_overtaken_as_harmlessly(s3: ObjectServer) -> None:
     def places() -> Iterator[Place]:
         while True:

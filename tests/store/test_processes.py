@@ -164,6 +164,7 @@ def read_meanwhile(root: str, done: Event, told: Connection) -> None:
     told.send([str(each) for each in wrong])
 
 
+@pytest.mark.slow
 def test_readers_beside_a_writer_that_prunes_never_see_damage_or_an_empty_store(
     tmp_path: Path,
 ) -> None:

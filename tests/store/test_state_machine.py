@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.slow_cases import slow_except
 from tests.store.interleaving import Kind, Place
 from tests.store.world import Damage, World
 from tests.store.world_saving import State
@@ -246,7 +247,7 @@ def run_machine(
     return Machine.steps
 
 
-@pytest.mark.parametrize("kind", ["object", "locked", "filesystem"])
+@pytest.mark.parametrize("kind", slow_except(["object", "locked", "filesystem"], "object"))
 def test_two_writers_for_a_few_hundred_steps(kind: Kind, tmp_path: Path) -> None:
     """A short one for every day; ``make chaos`` runs the long ones."""
     folders = iter(range(1 << 30))
