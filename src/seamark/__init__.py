@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         SinkCommitStatus,
     )
     from seamark.native.protect import Protection, protect
-    from seamark.pipeline.declaration.pipeline import Pipeline
+    from seamark.pipeline.pipeline import Pipeline
     from seamark.store import open_store
 
 __all__ = [
@@ -53,7 +53,7 @@ _HOME = {
     "InFlightRecord": "seamark.manifest",
     "LineageError": "seamark.errors",
     "OperatorCheckpoint": "seamark.manifest",
-    "Pipeline": "seamark.pipeline.declaration.pipeline",
+    "Pipeline": "seamark.pipeline.pipeline",
     "Protection": "seamark.native.protect",
     "SeamarkError": "seamark.errors",
     "SinkCommitStatus": "seamark.manifest",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from seamark.pipeline.recovery.report import RecoveryReport
 from seamark.pipeline.telemetry.epoch_stats import EpochFigures
+from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 
 EPOCH_14 = EpochFigures(
     epoch=14,

@@ -13,7 +13,7 @@ import pytest
 
 from seamark import Pipeline, SeamarkError, open_store
 from seamark.errors import RefusedError
-from seamark.pipeline.declaration.topology import Fit, Verdict
+from seamark.pipeline.declaration.compatibility import Fit, Verdict
 from seamark.sinks import Committable, FileSink, ForeachBatchSink, MemorySink
 from tests.pipeline.workloads import (
     Uninterrupted,

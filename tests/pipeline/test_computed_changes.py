@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from seamark.pipeline.declaration.compatibility import Fit, Verdict, compare
 from seamark.pipeline.declaration.computed_changes import (
     computed_changes,
     operator_words,
     shape_change,
 )
-from seamark.pipeline.declaration.topology import Fit, Verdict, compare
 
 BARS: list[dict[str, Any]] = [
     {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import pytest
 
 from seamark import Pipeline
-from seamark.pipeline.declaration.pipeline import OutputMode
+from seamark.pipeline.pipeline import OutputMode
 from seamark.sinks import FileSink
 from tests.conftest import SEED
 from tests.pipeline.random_plans import (

@@ -9,14 +9,14 @@ import pytest
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.recovery.source_order import remap_sources, reordered
 from seamark.spark.batch_log import parse_offsets
 from tests.checkpoint_dir.support.directories import offsets_text
 
 
-def identity(*leaves: str) -> Identity:
-    return Identity("p", {}, leaves, (), (), {}, {})
+def identity(*leaves: str) -> PipelineIdentity:
+    return PipelineIdentity(name="p", structure={}, leaves=leaves)
 
 
 def saved_with(*leaves: str) -> CheckpointManifest:

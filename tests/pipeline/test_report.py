@@ -7,7 +7,7 @@ import json
 import pytest
 
 from seamark._common.text import phase_text, seconds_text, size_text
-from seamark.pipeline.recovery.report import RecoveryReport
+from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 from tests.pipeline.epochs import RECOVERY, recovery
 
 

@@ -15,7 +15,7 @@ from seamark.errors import LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
 from seamark.pipeline.declaration.settings import Settings
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.running_epoch import EpochRun, new_attempt
 from seamark.pipeline.epoch.sink_crew import SinkCrew
 from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
@@ -39,9 +39,9 @@ class World:
         self._base = base
         self.blobs = MemoryBlobs()
         nothing = cast(Any, None)
-        compiled = Compiled(nothing, outputs, (), LEAVES, (), (), {}, {}, ())
+        compiled = Compiled(df=nothing, outputs=outputs, branches=(), leaves=LEAVES)
         self._crew = SinkCrew(compiled, Settings())
-        self._identity = Identity("orders", STRUCTURE, LEAVES, (), (), {}, {})
+        self._identity = PipelineIdentity(name="orders", structure=STRUCTURE, leaves=LEAVES)
 
     def open(self) -> CheckpointStore:
         return CheckpointStore(self.blobs, ObjectLayout())

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from seamark.pipeline.declaration.topology import Fit, Policy, compare
+from seamark.pipeline.declaration.compatibility import Fit, compare
+from seamark.pipeline.declaration.settings import Policy
 
 BASE: dict[str, Any] = {
     "name": "trades",

@@ -14,7 +14,7 @@ from seamark._common.signals import first_signal
 from seamark.errors import SeamarkError
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.lineage import PlanDiffers
-from seamark.pipeline.recovery.report import RecoveryReport
+from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 from seamark.pipeline.telemetry.timings import Percentiles, Timings
 from seamark.spark.failures import explained, is_of_spark
 

@@ -14,8 +14,8 @@ from seamark.capture.restore import install_plan
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.settings import Settings
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.coordinator import Coordinator
-from seamark.pipeline.epoch.epoch_manifest import Identity
 from seamark.pipeline.epoch.sink_crew import SinkCrew
 from seamark.pipeline.recovery.recovery import Recovered, Recovery
 from seamark.pipeline.recovery.working_dirs import working_root
@@ -49,7 +49,7 @@ class Launcher:
         self,
         spark: SparkSession,
         compiled: Compiled,
-        identity: Identity,
+        identity: PipelineIdentity,
         settings: Settings,
         *,
         store: CheckpointStore,

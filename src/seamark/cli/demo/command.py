@@ -14,8 +14,8 @@ from seamark.cli.settings import Command, settings
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen
     from seamark.cli.demo.view import ViewReader, Watched
-    from seamark.pipeline.recovery.report import RecoveryReport
     from seamark.pipeline.telemetry.epoch_stats import EpochFigures
+    from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 
 FATAL_EPOCH: Final = 8
 LAST_EPOCH: Final = 15

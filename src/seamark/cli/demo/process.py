@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from seamark.cli.demo.folder import LOG
 from seamark.errors import SeamarkError
-from seamark.pipeline.recovery.report import RecoveryReport
 from seamark.pipeline.telemetry.epoch_stats import EpochFigures
+from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 
 _TAIL_LINES: Final = 12
 

@@ -19,8 +19,8 @@ from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
 from seamark.cli.demo.view import Look, ViewReader, Watched
-from seamark.pipeline.recovery.report import RecoveryReport
 from seamark.pipeline.telemetry.epoch_stats import EpochFigures
+from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 
 _PHASES: Final = ("capture", "save", "commit")
 """What the checkpoint itself takes; most of the rest is Spark's."""

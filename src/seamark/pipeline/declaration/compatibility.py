@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.topology import Fit, Policy, Verdict, compare
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.computed_changes import (
+    Change,
+    Computes,
+    computed_changes,
+    shape_change,
+)
+from seamark.pipeline.declaration.settings import Policy
+from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
+from seamark.progress.config_hashing import explain_change
+from seamark.spark.plans.lossy_options import loss_words, may_lose_of
 from seamark.store import CheckpointStore
 
 
-def judge(store: CheckpointStore, identity: Identity, policy: Policy) -> Verdict:
+class Fit(Enum):
+    """How a pipeline fits the checkpoint that it is to go on from."""
+
+    SAME = "same"
+    GOES_ON = "goes on"
+    REFUSED = "refused"
+    RESET = "reset"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows from comparing two structures."""
+
+    fit: Fit
+    changes: list[str] = field(default_factory=list)
+    hint: str = ""
+
+
+def judge(store: CheckpointStore, identity: PipelineIdentity, policy: Policy) -> Verdict:
     """Compare a pipeline with the newest checkpoint that can be read."""
     owner = store.owner()
     if owner.pipeline is not None and owner.pipeline != identity.name:
@@ -30,7 +58,7 @@ def judge(store: CheckpointStore, identity: Identity, policy: Policy) -> Verdict
 
 
 def verdict_on(
-    checkpoint: CheckpointManifest | None, identity: Identity, policy: Policy
+    checkpoint: CheckpointManifest | None, identity: PipelineIdentity, policy: Policy
 ) -> Verdict:
     """Compare a pipeline with the checkpoint that it is to go on from."""
     if checkpoint is None:
@@ -76,3 +104,188 @@ def refuse_changes(store: CheckpointStore, verdict: Verdict) -> None:
             where=f"{store.url}: {'; '.join(verdict.changes)}.",
             hint=verdict.hint,
         )
+
+
+def compare(
+    old: Structure | None, new: Structure, policy: Policy, *, same_spark: bool = True
+) -> Verdict:
+    """Whether a pipeline may go on from a checkpoint of structure ``old``. Pure.
+
+    A sink may be added. What else differs is refused by ``strict``; ``warn`` lets everything pass
+    that Spark can go on with, and ``auto_reset`` starts anew. When another Spark described the
+    old computations, a difference in the wording of an expression is told and refuses nothing.
+    """
+    if old is None or old == _as_recorded(new, old):
+        return Verdict(Fit.SAME)
+    before, after = _Described(old), _Described(new)
+    topology = explain_change(before.topology, after.topology)
+    computed = [*_computed(before, after), *_moved(before, after)]
+    lost, found_again = _losses_changed(before, after)
+    told = [*topology, *(change.words for change in computed), *lost, *found_again]
+    told += _unrecorded(before, after)
+    impossible = _impossible(before, after)
+    if not impossible and not lost and _only_added_sinks(before.topology, after.topology):
+        serious = [change for change in computed if same_spark or change.is_certain]
+        if not serious:
+            return Verdict(Fit.GOES_ON, told)
+    if policy == "auto_reset":
+        return Verdict(Fit.RESET, told)
+    if impossible:
+        return Verdict(Fit.REFUSED, told, hint=f"{impossible} {_WAYS_OUT}")
+    if policy == "warn":
+        return Verdict(Fit.GOES_ON, told)
+    return Verdict(
+        Fit.REFUSED,
+        told,
+        hint="Undo the change, or accept it once with policy='warn', or start anew with "
+        "policy='auto_reset' (sinks take back what they have shown and every row is read again)."
+        + (_MIXED if computed else ""),
+    )
+
+
+def _as_recorded(new: Structure, old: Structure) -> Structure:
+    """A structure without what the older one does not tell."""
+    return {key: value for key, value in new.items() if key != "shares" or key in old}
+
+
+class _Described:
+    """A structure in the three parts that are compared each in its own way."""
+
+    def __init__(self, structure: Structure) -> None:
+        rest = dict(structure)
+        self.form = rest.pop("form", None)
+        computes = rest.pop("computes", None)
+        shares = rest.pop("shares", None)
+        self.shares: dict[str, Any] | None = shares if isinstance(shares, dict) else None
+        self.computes: Computes = computes if _is_computes(computes) else {}
+        sources = rest.get("sources", {})
+        self.may_lose = {name: may_lose_of(source) for name, source in sources.items()}
+        rest["sources"] = {name: _without_losses(source) for name, source in sources.items()}
+        # what Spark 4.0 calls its operator is the same one
+        rest["operators"] = [
+            str(operator).replace("transformWithStateInPandas", "transformWithState")
+            for operator in rest.get("operators", [])
+        ]
+        self.topology: Structure = rest
+
+
+def _without_losses(source: Any) -> Any:
+    if not isinstance(source, dict):
+        return source
+    return {key: value for key, value in source.items() if key != "may_lose"}
+
+
+def _is_computes(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(operators, list)
+        and all(isinstance(o, dict) and isinstance(o.get("operator"), str) for o in operators)
+        for operators in value.values()
+    )
+
+
+def _computed(old: _Described, new: _Described) -> list[Change]:
+    if old.form != new.form:
+        return []
+    kept = old.topology["sinks"].keys() & new.topology["sinks"].keys()
+    return computed_changes(
+        {name: found for name, found in old.computes.items() if name in kept},
+        {name: found for name, found in new.computes.items() if name in kept},
+    )
+
+
+def _moved(old: _Described, new: _Described) -> list[Change]:
+    """Outputs that take their rows from the state of another one than before."""
+    if old.shares is None or new.shares is None:
+        return []  # not recorded by the Seamark that made the checkpoint
+    kept = old.topology["sinks"].keys() & new.topology["sinks"].keys()
+    return [
+        Change(f"output {name!r}: {_shared(before)} → {_shared(after)}", is_certain=True)
+        for name in sorted(kept)
+        if (before := old.shares.get(name)) != (after := new.shares.get(name))
+    ]
+
+
+def _shared(first: object) -> str:
+    return "no shared state" if first is None else f"the state of {str(first)!r}"
+
+
+def _unrecorded(old: _Described, new: _Described) -> list[str]:
+    if old.form == new.form or not (new.computes or any(new.may_lose.values())):
+        return []
+    return [
+        "the checkpoint does not say what its operators compute (another Seamark made it): a "
+        "changed window, delay, function or condition would not be noticed; from the next epoch "
+        "on it is recorded"
+    ]
+
+
+def _losses_changed(old: _Described, new: _Described) -> tuple[list[str], list[str]]:
+    """Options that may lose rows: those that came, and those that went."""
+    if old.form is None:
+        return [], []
+    came, went = [], []
+    for name, options in new.may_lose.items():
+        before = old.may_lose.get(name, {})
+        came += [
+            loss_words(name, option, value)
+            for option, value in options.items()
+            if before.get(option) != value
+        ]
+        went += [
+            f"source {name!r}: {option} is no longer {value}"
+            for option, value in before.items()
+            if option not in options
+        ]
+    return came, went
+
+
+_MIXED = (
+    " The state in the checkpoint was made by the old computation: with 'warn', results of both "
+    "are mixed until it has left the state."
+)
+_WAYS_OUT = (
+    "Undo the change, or give the changed pipeline a store of its own, or start anew with "
+    "policy='auto_reset'."
+)
+
+
+def _impossible(before: _Described, after: _Described) -> str:
+    """Why Spark cannot go on at all, or the empty text."""
+    old, new = before.topology, after.topology
+    if set(old["sources"]) != set(new["sources"]):
+        return "Spark cannot add or remove a source of a checkpoint."
+    if old["operators"] != new["operators"]:
+        return (
+            "State belongs to the operators that made it, and Spark tells them apart by the order "
+            "in which their sinks are declared." + _as_it_was_shared(old, new)
+        )
+    if old["state_partitions"] != new["state_partitions"]:
+        return (
+            f"State is kept in {old['state_partitions']} partitions "
+            f"(spark.sql.shuffle.partitions), and Spark cannot change that on the way."
+        )
+    if old["output_mode"] != new["output_mode"]:
+        return "The output mode decides what the state holds."
+    if before.form == after.form and (shape := shape_change(before.computes, after.computes)):
+        return f"Spark cannot load state of another shape ({shape})."
+    return ""
+
+
+def _as_it_was_shared(old: Structure, new: Structure) -> str:
+    """The way out when only the sharing of state differs, or the empty text."""
+    if set(new["operators"]) < set(old["operators"]):
+        return (
+            " If this checkpoint was made with a copy of the state for each sink, go on with "
+            "Pipeline(share_state=False)."
+        )
+    if set(new["operators"]) > set(old["operators"]):
+        return (
+            " If this checkpoint was made with one state for several sinks, go on with "
+            "Pipeline(share_state=True), the default."
+        )
+    return ""
+
+
+def _only_added_sinks(old: Structure, new: Structure) -> bool:
+    kept = {name: new["sinks"].get(name) for name in old["sinks"]}
+    return {**new, "sinks": kept} == old

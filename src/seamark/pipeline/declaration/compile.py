@@ -66,7 +66,7 @@ class Branch:
         return rows if self.shared is None else self.shared.rows_of(rows, output)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compiled:
     """The one query of a pipeline, and what is known about it before it runs."""
 
@@ -75,13 +75,13 @@ class Compiled:
     branches: tuple[Branch, ...]
     leaves: tuple[str, ...]
     """The source of each line of the offset log."""
-    watermarks: tuple[WatermarkInfo, ...]
-    operators: tuple[str, ...]
-    tables: dict[str, ConnectorCheckpoint]
+    watermarks: tuple[WatermarkInfo, ...] = ()
+    operators: tuple[str, ...] = ()
+    tables: dict[str, ConnectorCheckpoint] = field(default_factory=dict)
     """What each reference table that is made of files consists of."""
-    sources_of: dict[str, tuple[str, ...]]
+    sources_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Which sources each output reads."""
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     computes: dict[str, list[Operator]] = field(default_factory=dict)
     """What the operators and watermarks of each branch compute, by its first output."""
     python_functions: tuple[str, ...] = ()
@@ -157,25 +157,25 @@ def compile_outputs(
     for text in warnings:
         log.warning(text)
     return Compiled(
-        united,
-        tuple(outputs),
-        branches,
-        tuple(sources.of(plan)),
-        watermarks,
-        tuple(
+        df=united,
+        outputs=tuple(outputs),
+        branches=branches,
+        leaves=tuple(sources.of(plan)),
+        watermarks=watermarks,
+        operators=tuple(
             f"{name}: {kind}"
             for name, each in computed.items()
             for kind in stateful_operators(each)
         ),
-        table_versions(plan),
-        {name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
-        tuple(warnings),
-        {
+        tables=table_versions(plan),
+        sources_of={name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
+        warnings=tuple(warnings),
+        computes={
             name: found
             for name, each in computed.items()
             if (found := operators_of(each, sources.name_of))
         },
-        tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
+        python_functions=tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
     )
 
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.computed_changes import operator_words
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.progress.config_hashing import config_hash
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.spark.plans.plan import SourceInfo
 
 
-def explanation(compiled: Compiled, identity: Identity, sources: Mapping[str, SourceInfo]) -> str:
+def explanation(
+    compiled: Compiled, identity: PipelineIdentity, sources: Mapping[str, SourceInfo]
+) -> str:
     """Sources, operators, watermarks, sinks and guarantees of a compiled pipeline."""
     structure = identity.structure
     lines = [

@@ -10,7 +10,8 @@ from typing import Final, Literal
 from seamark._common.checks import U64_MAX, check_duration, check_number
 from seamark.capture.placement import Sizes
 from seamark.errors import InvalidInputError
-from seamark.pipeline.declaration.topology import Policy
+
+Policy = Literal["strict", "warn", "auto_reset"]
 
 
 class Step(StrEnum):

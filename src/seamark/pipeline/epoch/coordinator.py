@@ -27,7 +27,8 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import Settings, Step
-from seamark.pipeline.epoch.epoch_manifest import Identity, committed, draft
+from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.epoch.epoch_manifest import committed, draft
 from seamark.pipeline.epoch.epoch_plan import is_replay, planned_epoch, shown_already
 from seamark.pipeline.epoch.lineage import Interrupted, Lineage
 from seamark.pipeline.epoch.running_epoch import EpochRun
@@ -58,7 +59,7 @@ class Coordinator:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PipelineIdentity,
         settings: Settings,
         store: CheckpointStore,
         states: StateStore,

@@ -4,47 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from seamark.capture.placement import Placed
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
-from seamark.pipeline.declaration.topology import Structure
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.running_epoch import EpochRun, lines_by_source
-from seamark.progress.config_hashing import canonical_json, config_hash
+from seamark.progress.config_hashing import canonical_json
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What does not change during a run."""
-
-    name: str
-    structure: Structure
-    leaves: tuple[str, ...]
-    watermarks: tuple[WatermarkInfo, ...]
-    sinks: tuple[str, ...]
-    tables: Mapping[str, ConnectorCheckpoint]
-    guarantees: Mapping[str, str]
-    """What a reader of each sink can rely on, in words."""
-    spark_version: str = ""
-    source_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By source: the id of each topic, which another topic of the same name has not."""
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    """Where sources are read from, to be named in errors."""
-
-    @cached_property
-    def config_hash(self) -> int:
-        """One number for the structure."""
-        return config_hash(self.structure)
-
-    @property
-    def first_lines(self) -> list[int]:
-        """The line of the offset log at which each source appears first, as Spark numbers them."""
-        return [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
 
 
 def source_offsets(
@@ -83,7 +52,7 @@ def source_watermarks(
 
 
 def draft(
-    identity: Identity,
+    identity: PipelineIdentity,
     epoch: EpochRun,
     checkpoint_id: int,
     placed: Placed,

@@ -8,14 +8,14 @@ from seamark.capture.restore import read_plan
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import LineageError, SeamarkError
 from seamark.pipeline.declaration.compile import Output
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.lineage import Lineage, PlanDiffers
 from seamark.pipeline.epoch.running_epoch import EpochRun, new_attempt
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 
 
 def planned_epoch(
-    copy: WorkingCopy, identity: Identity, lineage: Lineage, batch_id: int
+    copy: WorkingCopy, identity: PipelineIdentity, lineage: Lineage, batch_id: int
 ) -> EpochRun:
     """The epoch of the batch that Spark runs; :class:`PlanDiffers` when it needs its old plan."""
     plan = read_plan(copy, batch_id, identity.first_lines)

@@ -11,7 +11,7 @@ from seamark.checkpoint_dir.closures import ids_by_version, needs_of
 from seamark.checkpoint_dir.state_files import parse_state_file
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import OffsetLogEntry, parse_offsets, require_unnamed
 
 
@@ -24,7 +24,7 @@ class Adopted:
     words: str
 
 
-def adopt_checkpoint(path: str, mine: WorkingCopy, identity: Identity) -> Adopted:
+def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -> Adopted:
     """Copy an existing checkpoint directory to be this pipeline's first working copy.
 
     :class:`RefusedError` says why when it does not fit. The directory itself is not changed.

@@ -23,9 +23,10 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.compatibility import judge, refuse_changes, verdict_on
-from seamark.pipeline.declaration.topology import Fit, Policy
-from seamark.pipeline.epoch.epoch_manifest import Identity, committed
+from seamark.pipeline.declaration.compatibility import Fit, judge, refuse_changes, verdict_on
+from seamark.pipeline.declaration.settings import Policy
+from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.epoch.epoch_manifest import committed
 from seamark.pipeline.epoch.lineage import Lineage
 from seamark.pipeline.epoch.sink_crew import SinkCrew
 from seamark.pipeline.epoch.stored_plans import (
@@ -34,7 +35,6 @@ from seamark.pipeline.epoch.stored_plans import (
     stored_plans,
 )
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
-from seamark.pipeline.recovery.report import RecoveryReport
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
     Finished,
@@ -58,6 +58,7 @@ from seamark.pipeline.recovery.working_dirs import (
     saved_plans,
     take_over,
 )
+from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state import StateStore
@@ -89,7 +90,7 @@ class Recovery:
         store: CheckpointStore,
         states: StateStore,
         root: str,
-        identity: Identity,
+        identity: PipelineIdentity,
         crew: SinkCrew,
         policy: Policy,
         adopt: str | None = None,

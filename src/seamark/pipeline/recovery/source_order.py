@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import parse_offsets
 
 
-def remap_sources(copy: WorkingCopy, chosen: CheckpointManifest, identity: Identity) -> None:
+def remap_sources(
+    copy: WorkingCopy, chosen: CheckpointManifest, identity: PipelineIdentity
+) -> None:
     """Make Spark's logs in a working copy fit the order in which the sources are read now.
 
     The offset log has one line for each leaf of the plan; ``sources/`` one folder for each source,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from seamark._common.logs import logger_named
 from seamark._common.text import phase_text, seconds_text, size_text
-from seamark.pipeline.recovery.report import TEXT_COLUMN, RecoveryReport
 from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochFigures
+from seamark.pipeline.telemetry.recovery_report import TEXT_COLUMN, RecoveryReport
 from seamark.pipeline.telemetry.terminal import Pieces, open_terminal
 
 if TYPE_CHECKING:

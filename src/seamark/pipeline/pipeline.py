@@ -11,12 +11,11 @@ from seamark._common.checks import check_name
 from seamark.capture.placement import states_beside, watch_partitioned_state
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.compatibility import judge
+from seamark.pipeline.declaration.compatibility import Verdict, judge
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.declaration.explain import explanation
 from seamark.pipeline.declaration.settings import Settings
-from seamark.pipeline.declaration.topology import Verdict, structure_of
-from seamark.pipeline.epoch.epoch_manifest import Identity
+from seamark.pipeline.declaration.structure import PipelineIdentity, structure_of
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import Launcher
@@ -144,7 +143,7 @@ class Pipeline:
         print(text)  # noqa: T201 - as DataFrame.explain() does
         return text
 
-    def _compiled(self) -> tuple[Compiled, Identity]:
+    def _compiled(self) -> tuple[Compiled, PipelineIdentity]:
         compiled = compile_outputs(
             list(self._outputs.values()), self._sources, share_state=self.settings.share_state
         )
@@ -158,15 +157,17 @@ class Pipeline:
             partitions,
             lossy_options({key: conf.get(key) or "" for key in SESSION_SETTINGS}),
         )
-        return compiled, Identity(
-            self.name,
-            structure,
-            compiled.leaves,
-            compiled.watermarks,
-            tuple(self._outputs),
-            compiled.tables,
-            {name: output.sink.guarantee.value for name, output in self._outputs.items()},
-            self._session().version,
+        return compiled, PipelineIdentity(
+            name=self.name,
+            structure=structure,
+            leaves=compiled.leaves,
+            watermarks=compiled.watermarks,
+            sinks=tuple(self._outputs),
+            tables=compiled.tables,
+            guarantees={
+                name: output.sink.guarantee.value for name, output in self._outputs.items()
+            },
+            spark_version=self._session().version,
             addresses=self._addresses(compiled),
         )
 
@@ -174,7 +175,7 @@ class Pipeline:
         found = {name: self._sources.options_of(name) for name in dict.fromkeys(compiled.leaves)}
         return {name: at for name, options in found.items() if (at := address_of(options))}
 
-    def _topic_ids(self, identity: Identity) -> dict[str, dict[str, str]]:
+    def _topic_ids(self, identity: PipelineIdentity) -> dict[str, dict[str, str]]:
         """Look whether Kafka answers, and which topics it has, before anything is started."""
         patience = self.settings.source_timeout
         if not patience:

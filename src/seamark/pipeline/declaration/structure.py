@@ -1,0 +1,94 @@
+"""What a pipeline is, as a structure that can be compared with what it was.
+
+Made of names, formats, targets, columns, options that are known to be harmless, and what stateful
+operators compute. Settings that only say how fast something runs are not part of it, and nothing
+secret is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from seamark.manifest import ConnectorCheckpoint
+from seamark.pipeline.declaration.compile import Compiled
+from seamark.progress.config_hashing import config_hash
+from seamark.spark.plans.computation import FORM
+from seamark.spark.plans.lossy_options import FILE_FORMATS
+from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
+
+Structure = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineIdentity:
+    """What does not change during a run."""
+
+    name: str
+    structure: Structure
+    leaves: tuple[str, ...]
+    watermarks: tuple[WatermarkInfo, ...] = ()
+    sinks: tuple[str, ...] = ()
+    tables: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
+    guarantees: Mapping[str, str] = field(default_factory=dict)
+    """What a reader of each sink can rely on, in words."""
+    spark_version: str = ""
+    source_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source: the id of each topic, which another topic of the same name has not."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where sources are read from, to be named in errors."""
+
+    @cached_property
+    def config_hash(self) -> int:
+        """One number for the structure."""
+        return config_hash(self.structure)
+
+    @property
+    def first_lines(self) -> list[int]:
+        """The line of the offset log at which each source appears first, as Spark numbers them."""
+        return [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
+
+
+def structure_of(
+    name: str,
+    output_mode: str,
+    sources: Mapping[str, SourceInfo],
+    compiled: Compiled,
+    state_partitions: int,
+    session: Mapping[str, str],
+) -> Structure:
+    """The structure of a compiled pipeline; ``session`` has settings that may lose rows."""
+    read = dict.fromkeys(compiled.leaves)
+    return {
+        "name": name,
+        "output_mode": output_mode,
+        "state_partitions": state_partitions if compiled.is_stateful else 0,
+        "sources": {
+            source: {
+                "format": sources[source].format,
+                "options": sources[source].options,
+                "may_lose": {**sources[source].may_lose, **_by_session(sources[source], session)},
+            }
+            for source in read
+        },
+        "sinks": {
+            output.name: {
+                "kind": described.kind,
+                "target": described.target,
+                "options": dict(described.options),
+                "columns": [[f.name, f.dataType.simpleString()] for f in output.df.schema.fields],
+            }
+            for output in compiled.outputs
+            for described in [output.sink.describe()]
+        },
+        "operators": list(compiled.operators),
+        "form": FORM,
+        "computes": compiled.computes,
+        "shares": compiled.shares,
+    }
+
+
+def _by_session(source: SourceInfo, session: Mapping[str, str]) -> Mapping[str, str]:
+    return session if source.format.lower() in FILE_FORMATS else {}
