@@ -26,7 +26,7 @@ def of_epoch(epoch: int) -> Look:
 
 
 def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 280
     while not done():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.01)

@@ -192,7 +192,7 @@ def test_an_object_store_is_listed_once_and_read_side_by_side(
 ) -> None:
     monkeypatch.setattr(MemoryBlobs, "parallel_reads", 4)
     listings, readers = [], set()
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=280)
     with open_store("memory://side-by-side") as found:
         for number in range(1, 9):
             found.save(manifest(number))

@@ -28,7 +28,7 @@ from tests.checkpoint_dir.support.directories import offsets_text
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.servers import ObjectServer
 
-PATIENCE = 100.0
+PATIENCE = 280.0
 
 
 @contextmanager

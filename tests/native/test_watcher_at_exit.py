@@ -10,7 +10,7 @@ import pytest
 
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 
-PATIENCE = 100.0
+PATIENCE = 280.0
 
 
 @pytest.fixture

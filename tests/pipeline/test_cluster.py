@@ -54,14 +54,14 @@ def test_executors_read_the_state_and_a_lost_worker_loses_and_repeats_no_row(
             ]
         )
         try:
-            deadline = time.monotonic() + 180
+            deadline = time.monotonic() + 280
             while not (base / "paused").exists():
                 assert driver.poll() is None, "the driver ended before epoch 3"
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
             cluster.workers[0].kill()
             (base / "go").touch()
-            assert driver.wait(180) == 0
+            assert driver.wait(280) == 0
         finally:
             driver.kill()
             driver.wait()

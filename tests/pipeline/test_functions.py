@@ -122,18 +122,18 @@ def test_a_fenced_driver_whose_function_wakes_late_writes_the_same_rows_as_the_n
     def sleepy(df: DataFrame, epoch: EpochNumber) -> None:
         rows = values_of(df)
         sleeping.set()
-        assert wake.wait(60)
+        assert wake.wait(280)
         table.append(rows, f"orders/rows/{epoch.timeline}", epoch)
         written.set()
 
     def wake_the_other(step: Any, when: str, epoch: int) -> None:
         if (step.value, when, epoch) == ("write", "before", 1):
             wake.set()
-            assert written.wait(60)
+            assert written.wait(280)
 
     add_file(tmp_path, 0)
     loser = pipeline(spark, tmp_path, sleepy, working_copy=tmp_path / "a").start()
-    assert sleeping.wait(60)
+    assert sleeping.wait(280)
     add_file(tmp_path, 1)
     other = spark.newSession()
     options = {"working_copy": tmp_path / "b", "on_step": wake_the_other}
@@ -153,13 +153,13 @@ def test_the_function_of_a_driver_that_was_fenced_before_is_not_called(
     def pause(step: Any, when: str, epoch: int) -> None:
         if (step.value, when) == ("write", "before"):
             paused.set()
-            assert go_on.wait(60)
+            assert go_on.wait(280)
 
     add_file(tmp_path, 0)
     loser = pipeline(
         spark, tmp_path, lambda _, n: called.append(n), on_step=pause, working_copy=tmp_path / "a"
     ).start()
-    assert paused.wait(60)
+    assert paused.wait(280)
     pipeline(spark.newSession(), tmp_path, as_delta(table), working_copy=tmp_path / "b").run()
     go_on.set()
     with pytest.raises(FencedError):

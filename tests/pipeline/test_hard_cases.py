@@ -311,18 +311,18 @@ def test_of_two_runs_on_one_store_the_first_is_fenced_and_the_sinks_stay_exact(
     def pause(at: Step, at_when: str, epoch: int) -> None:
         if (at, at_when, epoch) == (step, when, 3):
             paused.set()
-            go_on.wait(60)
+            go_on.wait(280)
 
     def go_on_when_taken_over() -> None:
         # not later: in one JVM, Spark stops the old query before it starts the new one
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 280
         while (tmp_path / "store" / "working" / "g1").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         go_on.set()
 
     folder = uninterrupted.folder
     loser = pipeline(spark, "windowed", "hdfs", folder, tmp_path, on_step=pause).start()
-    assert paused.wait(60)
+    assert paused.wait(280)
     waker = threading.Thread(target=go_on_when_taken_over)
     waker.start()
     run(spark.newSession(), "windowed", "hdfs", folder, tmp_path)

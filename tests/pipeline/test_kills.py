@@ -89,7 +89,7 @@ def test_a_writer_that_was_paused_while_another_took_over_is_told_and_shows_noth
         before = shown(tmp_path)
         for pid in (jvm, paused.process.pid):
             os.kill(pid, signal.SIGCONT)
-        assert paused.process.wait(60) == 1
+        assert paused.process.wait(280) == 1
         assert "FencedError" in paused.said()
     assert before == shown(tmp_path) == uninterrupted("windowed")
 

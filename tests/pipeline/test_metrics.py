@@ -52,7 +52,7 @@ class Scrape:
 
 def get(port: int) -> str:
     """What the HTTP server on a port answers."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=280) as answer:
         text: str = answer.read().decode()
     return text
 

@@ -27,7 +27,7 @@ from seamark.store import CheckpointStore, open_store
 from tests.pipeline.epochs import EPOCH_14
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-PATIENCE = 60.0
+PATIENCE = 280.0
 """How long a test waits for what has to happen, on however slow a machine."""
 
 

@@ -23,7 +23,7 @@ def test_the_first_signal_finishes_the_epoch_and_exits_0(
     driver = start(base, "forever", "2")
     wait_for(base / "dawdling", driver)
     driver.send_signal(number)
-    output, _ = driver.communicate(timeout=60)
+    output, _ = driver.communicate(timeout=280)
     assert driver.returncode == 0, output
     newest = open_store(base / "store").load_latest()
     assert newest is not None
@@ -40,10 +40,10 @@ def test_the_second_signal_ends_it_at_once_and_nothing_is_lost(tmp_path: Path) -
     driver.send_signal(signal.SIGTERM)
     time.sleep(1)
     driver.send_signal(signal.SIGTERM)
-    driver.communicate(timeout=60)
+    driver.communicate(timeout=280)
     assert driver.returncode == -signal.SIGTERM
     again = start(base)
-    output, _ = again.communicate(timeout=120)
+    output, _ = again.communicate(timeout=280)
     assert again.returncode == 0, output
     assert visible(base / "all") == expected
     assert sum(visible(base / "sums").values()) == (FILES * 4 - 1) * 5

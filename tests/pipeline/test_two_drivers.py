@@ -31,17 +31,17 @@ def test_a_driver_that_was_stopped_across_the_takeover_is_told_and_adds_nothing(
         time.sleep(0.5)  # it stops itself right after it has noted that it will
         pids = [int(pid) for pid in (base / "stopped").read_text().split()]
         winner = start(base)
-        output, _ = winner.communicate(timeout=120)
+        output, _ = winner.communicate(timeout=280)
         assert winner.returncode == 0, output
         before = {folder: visible(base / folder) for folder in ("all", "sums")}
         for pid in reversed(pids):
             os.kill(pid, signal.SIGCONT)
-        told, _ = loser.communicate(timeout=60)
+        told, _ = loser.communicate(timeout=280)
     finally:
         for pid in pids:
             if loser.poll() is None:
                 os.kill(pid, signal.SIGKILL)
-        loser.wait(120)
+        loser.wait(280)
     assert loser.returncode == FencedError.exit_code, told
     assert "belongs to another writer" in told
     assert visible(base / "all") == expected == before["all"]

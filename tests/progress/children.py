@@ -21,7 +21,7 @@ from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progr
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["seamark.progress.rocksdb", "rocksdict", "redis", __name__])
 
-PATIENCE: Final = 100.0
+PATIENCE: Final = 280.0
 SPACES: Final = ("totals", "names", "{odd}: \n")
 KEYS: Final = [b"key %d" % number for number in range(20)]
 

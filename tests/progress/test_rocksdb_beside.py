@@ -189,7 +189,7 @@ def test_a_handle_that_is_collected_while_another_folder_is_opened_lets_go_of_it
         monkeypatch.setattr(database, "_options", options)
         opening = threading.Thread(target=lambda: opened.append(open_progress(second)), daemon=True)
         opening.start()
-        opening.join(100)
+        opening.join(280)
         assert not opening.is_alive(), "it waits for itself"
     finally:
         gc.enable()

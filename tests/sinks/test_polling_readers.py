@@ -59,7 +59,7 @@ class Polling(threading.Thread):
 
     def stop(self) -> list[dict[int, int]]:
         self._over.set()
-        self.join(60)
+        self.join(280)
         assert self.error is None, self.error
         return self.seen
 

@@ -161,7 +161,7 @@ def test_two_processes_commit_the_same_epochs_at_once(path: Path) -> None:
         process.stdin.write(committables + "\n")
         process.stdin.flush()
     for process in several:
-        process.communicate(timeout=60)
+        process.communicate(timeout=280)
         assert process.returncode == 0
     assert rows_below(path) == sorted(ROWS * 100)
     assert HandWritten(path).leftovers() == []

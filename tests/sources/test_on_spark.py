@@ -63,7 +63,7 @@ def test_the_source_of_the_documentation_is_right_without_spark(tmp_path: Path) 
 def read_all(p: Pipeline, folder: Path, rows: int) -> int:
     """Run until so many rows are shown; the newest epoch."""
     run = p.start({"availableNow": True} if _can_end(p) else None)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 280
     while not run.await_termination(0.2) and time.monotonic() < deadline:
         if not _can_end(p) and len(shown(folder)) >= rows:
             run.stop()
@@ -114,7 +114,7 @@ def test_each_row_is_shown_once_across_crashes_and_a_lost_working_copy(
     for point in (crash_at("save", "before", 2), crash_at("commit", "before", 3)):
         p = pipeline(lines_of(spark, log), tmp_path, on_step=point)
         with pytest.raises(SimulatedCrash):
-            p.run(available_now=_can_end(p), timeout=60)
+            p.run(available_now=_can_end(p), timeout=280)
         write(log, 35 if point.point.epoch == 2 else 45, 45 if point.point.epoch == 2 else 48)
     shutil.rmtree(tmp_path / "store" / "working")
     epochs = read_all(pipeline(lines_of(spark, log), tmp_path), tmp_path / "all", 48)
@@ -150,7 +150,7 @@ def test_rows_that_changed_while_the_pipeline_was_down_are_told_with_their_type(
         db.executemany("INSERT INTO t (v) VALUES (?)", [(f"v{n}",) for n in range(10)])
         p = pipeline(table_of(spark, path), tmp_path, on_step=crash_at("write", "after", 2))
         with pytest.raises(SimulatedCrash):
-            p.run(available_now=_can_end(p), timeout=60)
+            p.run(available_now=_can_end(p), timeout=280)
         db.execute("UPDATE t SET v = 'other' WHERE id = 6")
         with pytest.raises(RefusedError, match="returns other rows than the epoch was made of"):
             read_all(pipeline(table_of(spark, path), tmp_path), tmp_path / "all", 10)

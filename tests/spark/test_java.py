@@ -269,7 +269,7 @@ def test_spark_runs_on_a_machine_without_java(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

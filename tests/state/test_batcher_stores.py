@@ -77,7 +77,7 @@ def test_two_processes_of_one_epoch_do_not_overwrite_each_other(tmp_path: Path) 
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(280)
     assert [process.exitcode for process in processes] == [0, 0]
     found = CheckpointBatcher(where, "nodes/").load(7)
     assert sorted(found) == sorted((f"{x}/{n}", x.encode()) for x in "ab" for n in range(20))

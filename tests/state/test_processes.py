@@ -16,7 +16,7 @@ from seamark.state import CheckpointId, PartitionState, StateStore, TaskReceipt
 
 SPAWN = multiprocessing.get_context("spawn")
 WORKERS = 4
-PATIENCE = 120.0
+PATIENCE = 280.0
 LARGE = 200_000
 
 

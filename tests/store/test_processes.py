@@ -19,7 +19,7 @@ from seamark.store import CheckpointStore, open_store
 
 SPAWN = multiprocessing.get_context("spawn")
 STATE = random.Random(1).randbytes(300_000)
-PATIENCE = 120.0
+PATIENCE = 280.0
 
 
 def save_forever(root: str, told: Connection) -> None:

@@ -239,7 +239,7 @@ def test_a_blocking_flock_waits_for_the_holder(disk: SimulatedDisk) -> None:
     waiter = threading.Thread(target=disk.fcntl.flock, args=(two, disk.fcntl.LOCK_EX))
     waiter.start()
     disk.close(one)
-    waiter.join(timeout=60)
+    waiter.join(timeout=280)
     assert not waiter.is_alive()
     with pytest.raises(BlockingIOError):
         disk.fcntl.flock(disk.open("/d/lock", os.O_RDWR), disk.fcntl.LOCK_SH | disk.fcntl.LOCK_NB)

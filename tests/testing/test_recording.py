@@ -207,7 +207,7 @@ def test_a_call_under_way_in_another_thread_does_not_come_back(disk: SimulatedDi
     with pytest.raises(Crash):
         o.mkdir("/a")
     disk.close(holder)
-    thread.join(timeout=60)
+    thread.join(timeout=280)
     assert ends == [Crash]
 
 
