@@ -162,7 +162,7 @@ def seamark(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_demo_survives_its_kill_and_its_proof_can_fail(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     done = seamark("demo", "--dir", str(folder))

@@ -359,7 +359,7 @@ def test_a_function_that_ends_the_program_does_not_leave_spark_waiting(
     source = p.source("orders", orders(spark, input_folder))
     p.sink("left", source, ForeachBatchSink(leave))
     with pytest.raises(SystemExit):
-        p.run(timeout=30)
+        p.run(timeout=280)
 
 
 def test_an_error_of_a_function_is_told_with_its_sink_and_epoch(
