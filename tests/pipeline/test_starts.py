@@ -15,11 +15,11 @@ from seamark.errors import LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
 from seamark.pipeline.declaration.settings import Settings
-from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
 from seamark.pipeline.epoch.running_epoch import EpochRun, new_attempt
 from seamark.pipeline.epoch.sink_crew import SinkCrew
 from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
-from seamark.pipeline.recovery.recovery import Recovered, Recovery
+from seamark.pipeline.recovery.recovery import Recovery, StartingPoint
 from seamark.pipeline.recovery.rollback import roll_back
 from seamark.sinks import ForeachBatchSink
 from seamark.spark.batch_log import parse_offsets
@@ -40,18 +40,19 @@ class World:
         self.blobs = MemoryBlobs()
         nothing = cast(Any, None)
         compiled = Compiled(df=nothing, outputs=outputs, branches=(), leaves=LEAVES)
-        self._crew = SinkCrew(compiled, Settings())
-        self._identity = PipelineIdentity(name="orders", structure=STRUCTURE, leaves=LEAVES)
+        settings = Settings()
+        self._crew = SinkCrew(compiled, settings)
+        identity = PipelineIdentity(name="orders", structure=STRUCTURE, leaves=LEAVES)
+        self._declared = DeclaredPipeline(compiled=compiled, identity=identity, settings=settings)
 
     def open(self) -> CheckpointStore:
         return CheckpointStore(self.blobs, ObjectLayout())
 
-    def start(self, machine: str) -> tuple[CheckpointStore, Recovered]:
+    def start(self, machine: str) -> tuple[CheckpointStore, StartingPoint]:
         store = self.open()
         states = states_beside(store)
         root = str(self._base / machine)
-        start = Recovery(store, states, root, self._identity, self._crew, "strict")
-        return store, start.run()
+        return store, Recovery(self._declared, store, states, self._crew, root=root).run()
 
     def run(self, machine: str, *files: str) -> None:
         """Start, and run one epoch on each of these files."""

@@ -10,6 +10,7 @@ import pytest
 
 from seamark import open_store
 from seamark.pipeline.recovery import recovery
+from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.testing.crashes import SimulatedCrash, When
 from tests.pipeline.crashing import WHEN, crash, wipe
 from tests.pipeline.test_hard_cases import damage_newest
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 STEPS: Final = (
-    "finish_sinks",
-    "take_over",
-    "keep",
-    "mark_unfinished",
-    "restore",
-    "remap_sources",
-    "install_plan",
-    "mark_ready",
-    "remove_others",
+    (recovery, "finish_sinks"),
+    (WorkingDirs, "take_over"),
+    (recovery, "keep"),
+    (WorkingDirs, "mark_unfinished"),
+    (recovery, "restore"),
+    (recovery, "remap_sources"),
+    (recovery, "install_plan"),
+    (WorkingDirs, "mark_ready"),
+    (WorkingDirs, "remove_others"),
 )
-"""What a start does, by the names in :mod:`seamark.pipeline.recovery.recovery`."""
+"""What a start does: functions that recovery calls, and methods of its working directories."""
 
 
 def dying(step: Callable[..., Any], when: When, reached: list[str]) -> Callable[..., Any]:
@@ -68,12 +69,12 @@ def test_a_start_that_dies_in_any_of_its_steps_is_simply_started_again(
     folder = uninterrupted.folder
     crash(spark, kind, provider, folder, tmp_path, point)
     reached: list[str] = []
-    for name in STEPS:
+    for owner, name in STEPS:
         for when in WHEN:
             if wiped:
                 wipe(tmp_path)
             with monkeypatch.context() as patch:
-                patch.setattr(recovery, name, dying(getattr(recovery, name), when, reached))
+                patch.setattr(owner, name, dying(getattr(owner, name), when, reached))
                 try:
                     run(spark, kind, provider, folder, tmp_path, on_step=crash_in_epoch_5)
                 except SimulatedCrash:

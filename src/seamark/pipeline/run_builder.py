@@ -14,10 +14,10 @@ from seamark.capture.restore import install_plan
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.settings import Settings
-from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.sink_crew import SinkCrew
-from seamark.pipeline.recovery.recovery import Recovered, Recovery
+from seamark.pipeline.recovery.recovery import Recovery, StartingPoint
 from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
 from seamark.pipeline.telemetry.display import Display
@@ -113,14 +113,11 @@ class Launcher:
                 self._held.callback(output.sink.close)
                 output.sink.open(self._identity.name, output.name, output.df.schema)
             watch_partitioned_state(self._store, self._states)
+            declared = DeclaredPipeline(
+                compiled=self._compiled, identity=self._identity, settings=self._settings
+            )
             recovered = Recovery(
-                self._store,
-                self._states,
-                root,
-                self._identity,
-                self._crew,
-                self._settings.policy,
-                self._adopt,
+                declared, self._store, self._states, self._crew, root=root, adopt=self._adopt
             ).run()
             if words := self._progress.bring_to(recovered.lineage.newest):
                 recovered.report.notes.append(words)
@@ -141,14 +138,14 @@ class Launcher:
                 hint="Stop it first; a pipeline has one run at a time.",
             )
 
-    def _run(self, recovered: Recovered, trigger: Mapping[str, Any]) -> Run:
+    def _run(self, recovered: StartingPoint, trigger: Mapping[str, Any]) -> Run:
         coordinator = Coordinator(
             self._identity,
             self._settings,
             self._store,
             self._states,
             recovered.copy,
-            Capture(recovered.copy, recovered.held, self._reader(recovered)),
+            Capture(recovered.copy, recovered.digests, self._reader(recovered)),
             self._crew,
             recovered.lineage,
             self._progress,
@@ -178,7 +175,7 @@ class Launcher:
         )
 
     def _launch(
-        self, coordinator: Coordinator, recovered: Recovered, trigger: Mapping[str, Any]
+        self, coordinator: Coordinator, recovered: StartingPoint, trigger: Mapping[str, Any]
     ) -> StreamingQuery:
         from pyspark.errors import AnalysisException
 
@@ -210,13 +207,13 @@ class Launcher:
         )
         return query
 
-    def _reader(self, recovered: Recovered) -> Reader:
+    def _reader(self, recovered: StartingPoint) -> Reader:
         wanted = self._settings.capture
         if wanted == "executors" or (wanted == "auto" and not is_local(self._spark)):
             return ExecutorReader(self._spark, recovered.copy)
         return DriverReader(recovered.copy)
 
-    def _is_format_2(self, recovered: Recovered) -> bool:
+    def _is_format_2(self, recovered: StartingPoint) -> bool:
         """Whether state files have ids; an existing checkpoint keeps the format that it has."""
         commits = recovered.copy.batches("commits")
         text = recovered.copy.read_text(f"commits/{commits[-1]}") if commits else None

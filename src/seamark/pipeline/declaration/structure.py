@@ -14,6 +14,7 @@ from typing import Any
 
 from seamark.manifest import ConnectorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled
+from seamark.pipeline.declaration.settings import Settings
 from seamark.progress.config_hashing import config_hash
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import FILE_FORMATS
@@ -49,6 +50,16 @@ class PipelineIdentity:
     def first_lines(self) -> list[int]:
         """The line of the offset log at which each source appears first, as Spark numbers them."""
         return [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredPipeline:
+    """A pipeline that is declared and compiled: its query, its identity and how it runs."""
+
+    compiled: Compiled
+    identity: PipelineIdentity
+    settings: Settings
+    output_mode: str = "append"
 
 
 def structure_of(

@@ -12,7 +12,7 @@ from seamark._common.logs import logger_named
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import size_text
 from seamark.capture.chain import Chain, chain_of
-from seamark.capture.restore import difference, install_plan, keep, read_plan, restore
+from seamark.capture.restore import difference, install_plan, keep, restore
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -24,8 +24,7 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compatibility import Fit, judge, refuse_changes, verdict_on
-from seamark.pipeline.declaration.settings import Policy
-from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.epoch_manifest import committed
 from seamark.pipeline.epoch.lineage import Lineage
 from seamark.pipeline.epoch.sink_crew import SinkCrew
@@ -45,19 +44,7 @@ from seamark.pipeline.recovery.sink_recovery import (
     take_back_abandoned,
 )
 from seamark.pipeline.recovery.source_order import remap_sources
-from seamark.pipeline.recovery.working_dirs import (
-    Note,
-    forget_plans,
-    generations,
-    mark_ready,
-    mark_unfinished,
-    own_copy,
-    ready_for,
-    remove_others,
-    save_plans,
-    saved_plans,
-    take_over,
-)
+from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
@@ -72,12 +59,12 @@ _ENDED: Final = 1 << 30
 
 
 @dataclass
-class Recovered:
+class StartingPoint:
     """A working copy that is ready to start, and the history that it continues."""
 
     copy: WorkingCopy
     lineage: Lineage
-    held: dict[str, bytes]
+    digests: dict[str, bytes]
     """SHA-256 of every file that the chain of checkpoints holds."""
     report: RecoveryReport
 
@@ -87,24 +74,24 @@ class Recovery:
 
     def __init__(
         self,
+        declared: DeclaredPipeline,
         store: CheckpointStore,
         states: StateStore,
-        root: str,
-        identity: PipelineIdentity,
         crew: SinkCrew,
-        policy: Policy,
+        *,
+        root: str,
         adopt: str | None = None,
     ) -> None:
+        self._identity = declared.identity
+        self._policy = declared.settings.policy
         self._store = store
         self._states = states
-        self._root = root
-        self._identity = identity
         self._crew = crew
-        self._policy: Policy = policy
+        self._root = root
         self._adopt = adopt
         self._notes: list[str] = []
 
-    def run(self) -> Recovered:
+    def run(self) -> StartingPoint:
         """Claim the store, choose a checkpoint, finish its epoch, make a working copy of it."""
         started = time.perf_counter()
         # a pipeline that may not go on should not fence the one that is running
@@ -128,21 +115,18 @@ class Recovery:
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
         lineage = Lineage(timeline, claim.generation, self._store.next_id(), chosen)
-        mine = own_copy(self._root, claim.generation)
+        dirs = WorkingDirs(self._root, claim.generation, self._identity.leaves)
         if chosen is None:
-            recovered = self._fresh(mine, lineage, after_reset=is_reset or bool(walk.skipped))
+            start = self._fresh(dirs, lineage, after_reset=is_reset or bool(walk.skipped))
         else:
             lost = bool(walk.broken) or self._lacks_newer(chosen, walk)
-            recovered = self._resumed(mine, lineage, chosen, lost=lost)
-        mark_ready(mine, self._identity.leaves, lineage.timeline)
-        forget_plans(self._root)
-        remove_others(self._root, claim.generation, mine)
-        recovered.report = replace(
-            recovered.report,
-            seconds=time.perf_counter() - started,
-            skipped=list(walk.skipped),
-        )
-        return recovered
+            start = self._resumed(dirs, lineage, chosen, lost=lost)
+        dirs.mark_ready(lineage.timeline)
+        dirs.forget_plans()
+        dirs.remove_others()
+        seconds = time.perf_counter() - started
+        start.report = replace(start.report, seconds=seconds, skipped=list(walk.skipped))
+        return start
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:
@@ -182,7 +166,7 @@ class Recovery:
 
     # nothing to go on from
 
-    def _fresh(self, mine: WorkingCopy, lineage: Lineage, *, after_reset: bool) -> Recovered:
+    def _fresh(self, dirs: WorkingDirs, lineage: Lineage, *, after_reset: bool) -> StartingPoint:
         finished = finish_sinks(self._crew, None, lineage.generation)
         if after_reset:
             self._notes += reset_sinks(self._crew, lineage.timeline)
@@ -193,10 +177,11 @@ class Recovery:
                 where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
                 hint="Bring the store back, or give the sinks new targets.",
             )
-        planned = {} if after_reset or self._adopt else self._first_plan(lineage)
+        keeps_plans = not after_reset and not self._adopt
+        planned = dirs.first_plans(lineage.timeline) if keeps_plans else {}
         self._store.check_claim()
-        mark_unfinished(mine)
-        mine.destroy()
+        dirs.clear_own()
+        mine = dirs.own
         held: dict[str, bytes] = {}
         what = "new"
         if self._adopt is not None:
@@ -222,18 +207,7 @@ class Recovery:
             working_copy=what,
             notes=self._notes,
         )
-        return Recovered(mine, lineage, held, report)
-
-    def _first_plan(self, lineage: Lineage) -> dict[int, Plan]:
-        """What Spark had planned for an epoch 1 that was never decided."""
-        leaves = list(self._identity.leaves)
-        for copy in generations(self._root, lineage.generation):
-            note = ready_for(copy)
-            if note is not None and note.leaves == leaves and not copy.batches("commits"):
-                planned = self._planned(copy, note, -1, lineage.timeline)
-                save_plans(self._root, leaves, lineage.timeline, planned)
-                return planned
-        return saved_plans(self._root, leaves, lineage.timeline)
+        return StartingPoint(mine, lineage, held, report)
 
     def _stored_plans(self, lineage: Lineage) -> dict[int, Plan]:
         """Plans that epochs were begun with and have to keep, whatever a directory says."""
@@ -251,8 +225,8 @@ class Recovery:
     # going on
 
     def _resumed(
-        self, mine: WorkingCopy, lineage: Lineage, chosen: CheckpointManifest, *, lost: bool
-    ) -> Recovered:
+        self, dirs: WorkingDirs, lineage: Lineage, chosen: CheckpointManifest, *, lost: bool
+    ) -> StartingPoint:
         chain = Chain(chain_of(self._store, chosen))
         lineage.links = len(chain.manifests) - 1
         lineage.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
@@ -266,7 +240,8 @@ class Recovery:
                 where="; ".join(f"{sink} shows epoch {n}" for sink, n in lineage.ahead.items()),
                 hint="Start once with the sinks as they were, then change them.",
             )
-        what, planned = self._working_copy(lineage, mine, chain)
+        what, planned = self._working_copy(dirs, lineage, chain)
+        mine = dirs.own
         if chain.leaves != list(self._identity.leaves):
             remap_sources(mine, chosen, self._identity)
             # the chain's files go by the old numbers of the sources: nothing builds on them
@@ -285,7 +260,7 @@ class Recovery:
             working_copy=what,
             notes=self._notes,
         )
-        return Recovered(mine, lineage, chain.digests, report)
+        return StartingPoint(mine, lineage, chain.digests, report)
 
     def _recorded(self, chosen: CheckpointManifest, finished: Finished) -> CheckpointManifest:
         if not finished.statuses:
@@ -310,55 +285,32 @@ class Recovery:
         }
 
     def _working_copy(
-        self, lineage: Lineage, mine: WorkingCopy, chain: Chain
+        self, dirs: WorkingDirs, lineage: Lineage, chain: Chain
     ) -> tuple[str, dict[int, Plan]]:
-        """Keep the last generation's directory when it matches, else make one from the store.
+        """Keep the newest working copy if it matches the checkpoint, else make one from the store.
 
-        Either way, what it had planned after the chosen epoch is returned.
+        Returns what was done, and what the copy had planned after the chosen epoch.
         """
-        copies = generations(self._root, lineage.generation)
-        found = next((copy for copy in copies if ready_for(copy) is not None), None)
-        note = ready_for(found) if found is not None else None
-        planned = saved_plans(self._root, self._identity.leaves, lineage.timeline)
-        if found is not None and note is not None:
+        planned = dirs.saved_plans(lineage.timeline)
+        ready = dirs.newest_ready()
+        if ready is not None:
+            copy, note = ready
             for _ in chain.read(self._store, self._states):
                 pass  # only to verify and to learn the hashes
-            planned = self._planned(found, note, chain.batch, lineage.timeline)
-            save_plans(self._root, self._identity.leaves, lineage.timeline, planned)
-            why = difference(found, chain.digests, chain.batch)
+            planned = dirs.plans_in(copy, note, chain.batch, lineage.timeline)
+            why = difference(copy, chain.digests, chain.batch)
             if why is None and note.leaves != chain.leaves:
                 why = "its sources are in another order"
             self._store.check_claim()
             if why is None:
-                take_over(found, mine)
-                words = keep(mine, chain.logs, chain.digests, chain.batch)
-                return words, planned
-            log.warning("the working copy %s is not kept: %s", found.root, why)
-        mark_unfinished(mine)
-        mine.destroy()
-        written = restore(mine, chain.read(self._store, self._states), chain.batch)
+                dirs.take_over(copy)
+                return keep(dirs.own, chain.logs, chain.digests, chain.batch), planned
+            log.warning("the working copy %s is not kept: %s", copy.root, why)
+        dirs.clear_own()
+        written = restore(dirs.own, chain.read(self._store, self._states), chain.batch)
         chosen = chain.manifests[-1].checkpoint_id
-        return (
-            f"rebuilt from checkpoint {chosen} ({written.files} files, {size_text(written.size)})",
-            planned,
-        )
-
-    def _planned(
-        self, found: WorkingCopy, note: Note, after: int, timeline: str
-    ) -> dict[int, Plan]:
-        """What a directory tells about batches that were planned and are not decided."""
-        if not note.is_of(timeline):
-            return {}  # left behind on this machine by a history that was given up elsewhere
-        order = note.leaves
-        if order != list(self._identity.leaves):
-            # folders of the sources may be numbered anew; Spark plans such a batch itself
-            return {}
-        first_lines = [order.index(name) for name in dict.fromkeys(order)]
-        return {
-            batch: plan
-            for batch in found.batches("offsets")
-            if batch > after and (plan := read_plan(found, batch, first_lines)) is not None
-        }
+        size = size_text(written.size)
+        return f"rebuilt from checkpoint {chosen} ({written.files} files, {size})", planned
 
     def _plan_again(
         self, mine: WorkingCopy, lineage: Lineage, batch: int, planned: dict[int, Plan]

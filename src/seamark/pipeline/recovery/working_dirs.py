@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,6 +19,7 @@ from seamark._common.files import create_beside, read_file
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.capture.restore import read_plan
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.spark.batch_log import Plan
@@ -34,17 +35,13 @@ class _SavedPlans(msgspec.Struct, frozen=True):
     timeline: str = ""
 
 
-class Note(msgspec.Struct, frozen=True):
-    """What a start that was finished has noted about its copy."""
+class ReadyNote(msgspec.Struct, frozen=True):
+    """What a start writes next to a working copy once it is complete."""
 
     leaves: list[str]
     """The order in which the sources are read."""
     timeline: str = ""
-    """The history that it belongs to; empty when an earlier version has written the note."""
-
-    def is_of(self, timeline: str) -> bool:
-        """Whether what is planned there is planned for this history, as far as is known."""
-        return self.timeline in ("", timeline)
+    """The history that the copy belongs to; empty when an earlier version wrote the note."""
 
 
 def working_root(
@@ -71,38 +68,121 @@ def working_root(
     return f"{cache}/seamark/{name}-{digest}"
 
 
-def generations(root: str, up_to: int) -> list[WorkingCopy]:
-    """The working copies of this and earlier generations, newest first.
+class WorkingDirs:
+    """The working copies of a pipeline on this machine, as one generation of writers sees them."""
 
-    One of a later generation belongs to whoever has taken the store over.
-    """
-    try:
-        names = os.listdir(root)
-    except FileNotFoundError:
-        return []
-    found = [(int(m[1]), name) for name in names if (m := _GENERATION.fullmatch(name))]
-    return [
-        WorkingCopy(f"{root}/{name}")
-        for number, name in sorted(found, reverse=True)
-        if number <= up_to
-    ]
+    def __init__(self, root: str, generation: int, leaves: Sequence[str]) -> None:
+        self._root = root
+        self._generation = generation
+        self._leaves = list(leaves)
+        self.own = WorkingCopy(f"{root}/g{generation}")
+        """The copy of this generation."""
 
+    def copies(self) -> list[WorkingCopy]:
+        """The copies of this and earlier generations, newest first.
 
-def ready_for(copy: WorkingCopy) -> Note | None:
-    """What was noted about a copy; None when no start has finished it.
+        One of a later generation belongs to whoever has taken over the store.
+        """
+        try:
+            names = os.listdir(self._root)
+        except FileNotFoundError:
+            return []
+        numbered = [(int(m[1]), name) for name in names if (m := _GENERATION.fullmatch(name))]
+        return [
+            WorkingCopy(f"{self._root}/{name}")
+            for number, name in sorted(numbered, reverse=True)
+            if number <= self._generation
+        ]
 
-    A start that dies while it changes a copy leaves it without this note.
-    """
-    try:
-        told = read_file(*os.path.split(f"{copy.root}.json"))
-        return msgspec.json.decode(told, type=Note)
-    except (FileNotFoundError, *UNREADABLE):
-        return None
+    def newest_ready(self) -> tuple[WorkingCopy, ReadyNote] | None:
+        """The newest copy that a start has completed, with its note."""
+        notes = ((copy, self.note_of(copy)) for copy in self.copies())
+        return next(((copy, note) for copy, note in notes if note is not None), None)
 
+    def note_of(self, copy: WorkingCopy) -> ReadyNote | None:
+        """The note next to a copy; None when no start has completed the copy.
 
-def mark_ready(copy: WorkingCopy, leaves: Sequence[str], timeline: str) -> None:
-    """Note that a copy is finished, for which order of sources and for which history."""
-    _put(f"{copy.root}.json", msgspec.json.encode(Note(list(leaves), timeline)))
+        A start that dies while it changes a copy leaves it without a note.
+        """
+        try:
+            data = read_file(*os.path.split(f"{copy.root}.json"))
+            return msgspec.json.decode(data, type=ReadyNote)
+        except (FileNotFoundError, *UNREADABLE):
+            return None
+
+    def mark_ready(self, timeline: str) -> None:
+        """Note that this generation's copy is complete, with its order of sources and history."""
+        _put(f"{self.own.root}.json", msgspec.json.encode(ReadyNote(self._leaves, timeline)))
+
+    def mark_unfinished(self, copy: WorkingCopy) -> None:
+        """Remove the note before a copy is changed."""
+        with suppress(FileNotFoundError):
+            os.unlink(f"{copy.root}.json")
+
+    def clear_own(self) -> None:
+        """Remove whatever is in the directory of this generation."""
+        self.mark_unfinished(self.own)
+        self.own.destroy()
+
+    def take_over(self, copy: WorkingCopy) -> None:
+        """Move a copy to this generation, away from any process that may still write to it."""
+        self.mark_unfinished(copy)
+        if copy.root != self.own.root:
+            self.own.destroy()
+            os.makedirs(self._root, exist_ok=True)
+            os.rename(copy.root, self.own.root)
+
+    def remove_others(self) -> None:
+        """Remove the copies of earlier generations."""
+        for copy in self.copies():
+            if copy.root != self.own.root:
+                self.mark_unfinished(copy)
+                shutil.rmtree(copy.root, ignore_errors=True)
+
+    # plans of batches that were not decided
+
+    def plans_in(
+        self, copy: WorkingCopy, note: ReadyNote, after: int, timeline: str
+    ) -> dict[int, Plan]:
+        """What Spark had planned in a copy after a batch; also saved in case this start dies."""
+        plans: dict[int, Plan] = {}
+        # a copy of an abandoned history may have been left here, and with another order of
+        # sources their folders get other numbers: then Spark plans the batches again itself
+        if note.timeline in ("", timeline) and note.leaves == self._leaves:
+            first_lines = [note.leaves.index(name) for name in dict.fromkeys(note.leaves)]
+            plans = {
+                batch: plan
+                for batch in copy.batches("offsets")
+                if batch > after and (plan := read_plan(copy, batch, first_lines)) is not None
+            }
+        saved = _SavedPlans(self._leaves, plans, timeline)
+        _put(f"{self._root}/{_PLANS}", msgspec.json.encode(saved))
+        return plans
+
+    def first_plans(self, timeline: str) -> dict[int, Plan]:
+        """What Spark had planned for an epoch 1 that was never decided."""
+        for copy in self.copies():
+            note = self.note_of(copy)
+            if note is not None and note.leaves == self._leaves and not copy.batches("commits"):
+                return self.plans_in(copy, note, -1, timeline)
+        return self.saved_plans(timeline)
+
+    def saved_plans(self, timeline: str) -> dict[int, Plan]:
+        """The plans that an unfinished start has saved, when they are for the same sources.
+
+        Plans of another history would make rows run twice, or never.
+        """
+        try:
+            saved = msgspec.json.decode(read_file(self._root, _PLANS), type=_SavedPlans)
+        except (FileNotFoundError, *UNREADABLE):
+            return {}
+        fits = saved.leaves == self._leaves and saved.timeline in ("", timeline)
+        return saved.plans if fits else {}
+
+    def forget_plans(self) -> None:
+        """Remove the saved plans: the copy is complete and has them itself."""
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self._root}/{_PLANS}")
 
 
 def _put(path: str, data: bytes) -> None:
@@ -112,56 +192,3 @@ def _put(path: str, data: bytes) -> None:
         with open(fd, "wb") as file:
             file.write(data)
         os.replace(temporary, path)
-
-
-def mark_unfinished(copy: WorkingCopy) -> None:
-    """Take the note back, before a copy is changed."""
-    with suppress(FileNotFoundError):
-        os.unlink(f"{copy.root}.json")
-
-
-def save_plans(root: str, leaves: Sequence[str], timeline: str, plans: Mapping[int, Plan]) -> None:
-    """Keep what Spark had planned while a copy is changed, in case the start dies on the way."""
-    kept = _SavedPlans(list(leaves), dict(plans), timeline)
-    _put(f"{root}/{_PLANS}", msgspec.json.encode(kept))
-
-
-def saved_plans(root: str, leaves: Sequence[str], timeline: str) -> dict[int, Plan]:
-    """The plans that an unfinished start has kept, when they are for the same sources.
-
-    Those of another history would have rows run twice, or never.
-    """
-    try:
-        found = msgspec.json.decode(read_file(root, _PLANS), type=_SavedPlans)
-    except (FileNotFoundError, *UNREADABLE):
-        return {}
-    fits = found.leaves == list(leaves) and found.timeline in ("", timeline)
-    return found.plans if fits else {}
-
-
-def forget_plans(root: str) -> None:
-    """The copy is finished, and has the plan itself."""
-    with suppress(FileNotFoundError):
-        os.unlink(f"{root}/{_PLANS}")
-
-
-def own_copy(root: str, generation: int) -> WorkingCopy:
-    """The directory of a generation."""
-    return WorkingCopy(f"{root}/g{generation}")
-
-
-def take_over(old: WorkingCopy, mine: WorkingCopy) -> None:
-    """Move a directory to its new generation, away from whoever may still write to it."""
-    mark_unfinished(old)
-    if old.root != mine.root:
-        mine.destroy()
-        os.makedirs(os.path.dirname(mine.root), exist_ok=True)
-        os.rename(old.root, mine.root)
-
-
-def remove_others(root: str, generation: int, mine: WorkingCopy) -> None:
-    """Remove what earlier generations left."""
-    for copy in generations(root, generation):
-        if copy.root != mine.root:
-            mark_unfinished(copy)
-            shutil.rmtree(copy.root, ignore_errors=True)
