@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from seamark._common.files import is_locked
+from seamark._common.file_lock import is_locked
 from tests.conftest import SEED
 from tests.pipeline.crashing import POINTS, wipe
 from tests.pipeline.killing import child, killed_at

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from seamark._common import files as posix
+from seamark._common import file_lock
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
@@ -170,7 +170,7 @@ def test_a_forked_child_neither_writes_nor_releases(tmp_path: Path) -> None:
 def test_a_lock_that_is_never_given_back_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posix, "LOCK_PATIENCE", 0.05)
+    monkeypatch.setattr(file_lock, "LOCK_PATIENCE", 0.05)
     waiting = pytest.raises(StoreUnavailableError, match=r"writers\.lock")
     with FilesystemBlobs(str(tmp_path)).exclusive(), waiting as caught:
         open_store(tmp_path).claim()

@@ -1,80 +1,25 @@
-"""The few things that the file system backend asks of the operating system."""
+"""Files and folders of a local disk: reached without following links, made durable by fsync."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
 
 Buffer = bytes | bytearray | memoryview
 
 ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
-LOCK_PATIENCE: Final = 60.0
 _FOLDERS_REMEMBERED: Final = 1000
-
-
-class FileLock:
-    """An exclusive lock on a file from entering to leaving; the system frees it for a dead one."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-
-    def __enter__(self) -> None:
-        with translate_os_errors("locking", self._path):
-            self._fd = _opened(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            self._wait()
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + LOCK_PATIENCE
-        while not self._try():
-            if time.monotonic() > deadline:
-                raise StoreUnavailableError(
-                    f"another process has held {self._path} for {LOCK_PATIENCE:.0f} s",
-                    hint="A writer that is stopped or hangs? Find it with 'fuser' or 'lsof'.",
-                )
-            time.sleep(0.002)
-
-    def _try(self) -> bool:
-        with translate_os_errors("locking", self._path):
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-
-def is_locked(path: str) -> bool:
-    """Whether somebody holds the lock on a file."""
-    try:
-        fd = _opened(path, os.O_RDWR)
-    except OSError as error:
-        if error.errno in ABSENT:
-            return False
-        raise
-    try:
-        # shared, so that two who look do not take each other for the holder
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+_SYNCED_AT_A_TIME: Final = 8
+_WORTH_A_POOL: Final = 16
 
 
 def version_of_file(found: os.stat_result) -> tuple[int, int, int]:
@@ -121,7 +66,7 @@ def require_no_link(path: str) -> None:
             raise
 
 
-def _opened(path: str, flags: int, mode: int = 0o666) -> int:
+def open_no_follow(path: str, flags: int, mode: int = 0o666) -> int:
     """A descriptor of what has the name itself: no link is followed, no pipe is waited for."""
     try:
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
@@ -134,7 +79,7 @@ def _opened(path: str, flags: int, mode: int = 0o666) -> int:
 def open_to_read(path: str) -> int | None:
     """A descriptor of a regular file, or None when there is no such file."""
     try:
-        fd = _opened(path, os.O_RDONLY)
+        fd = open_no_follow(path, os.O_RDONLY)
     except OSError as error:
         if isinstance(error, StoreUnavailableError) or error.errno not in ABSENT:
             # a socket cannot even be opened
@@ -199,7 +144,7 @@ class Inside:
 
 def open_to_write(path: str, mode: int = 0o666) -> int:
     """A descriptor of a regular file without a byte, new or not."""
-    fd = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    fd = open_no_follow(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise _not_a_file(path)
@@ -213,7 +158,7 @@ def create_beside(path: str, mode: int = 0o666) -> tuple[int, str]:
     """
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name[:180]}.{os.urandom(8).hex()}.seamark.tmp"
-    return _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), temporary
+    return open_no_follow(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), temporary
 
 
 def read_file(root: str, relative: str) -> bytes:
@@ -273,6 +218,62 @@ def clock_at(path: str) -> float:
             os.unlink(path)
 
 
+# what a power cut does not take back
+
+
+def replace_file(
+    path: str, data: Buffer, *, durable: bool = True, stale: str | None = None
+) -> None:
+    """Put a file in place of whatever has its name, whole or not at all; makes its folders.
+
+    With ``durable`` a power cut takes back neither the file nor its folders. ``stale`` is a file
+    that describes the old bytes: it is removed just before the new ones appear.
+    """
+    folder = os.path.dirname(path)
+    if durable:
+        make_folders(folder)
+    else:
+        os.makedirs(folder, exist_ok=True)
+    fd, temporary = create_beside(path)
+    try:
+        try:
+            write_all(fd, data)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        if stale is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(stale)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        sync_folder(folder)
+
+
+def make_folders(folder: str, below: str | None = None) -> None:
+    """Make a folder durably, and those above it that are missing.
+
+    Folders below ``below`` are made durable even if they exist: the process that made them may
+    have died before its fsync.
+    """
+    if folder != below and (below is not None or not os.path.isdir(folder)):
+        make_folders(os.path.dirname(folder), below)
+        make_folder(folder)
+
+
+def make_folder(folder: str, mode: int = 0o777) -> None:
+    """Make one folder, or keep the one that exists; either way its name is durable afterwards."""
+    try:
+        os.mkdir(folder, mode)
+    except FileExistsError:
+        require_no_link(folder)
+    sync_folder(os.path.dirname(folder))
+
+
 def sync_folder(folder: str) -> None:
     """Make the names in a folder durable."""
     # the folder itself may be a link: the root of a store is one now and then
@@ -281,3 +282,48 @@ def sync_folder(folder: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_folders(folders: Iterable[str]) -> None:
+    """Make the names in some folders durable. Folders that do not exist are skipped."""
+    for folder in folders:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            sync_folder(folder)
+
+
+def sync_tree(root: str) -> None:
+    """Make every file and every name below a folder durable."""
+    folders: list[str] = []
+    files: list[str] = []
+    for folder, _, names in os.walk(root):
+        folders.append(folder)
+        files += [f"{folder}/{name}" for name in names]
+    if len(files) < _WORTH_A_POOL:
+        for path in files:
+            _sync_file(path)
+    else:
+        with ThreadPoolExecutor(_SYNCED_AT_A_TIME, "seamark-sync") as pool:
+            for _ in pool.map(_sync_file, files):
+                pass
+    for folder in reversed(folders):  # a folder after what is in it
+        sync_folder(folder)
+
+
+def _sync_file(path: str) -> None:
+    fd = open_to_read(path)
+    if fd is None:
+        return  # removed in the meantime
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_above(path: str) -> None:
+    """Make the name of a file or folder durable, and the folders that lead to it."""
+    folder = os.path.dirname(path)
+    sync_folder(folder)
+    with suppress(OSError):  # folders further up may belong to others, who made them durable
+        while not os.path.ismount(folder):
+            folder = os.path.dirname(folder)
+            sync_folder(folder)

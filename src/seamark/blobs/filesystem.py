@@ -15,14 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
+from seamark._common.file_lock import FileLock, is_locked
 from seamark._common.files import (
     ABSENT,
-    FileLock,
     Inside,
     clock_at,
-    is_locked,
+    make_folder,
     read_all,
-    require_no_link,
     sync_folder,
     version_of_file,
     write_all,
@@ -307,16 +306,11 @@ class FilesystemBlobs(Blobs):
         """
         if folder in self._durable:
             return
-        above = os.path.dirname(folder)
         if folder == self.url:
             self._make_root()
         else:
-            self._make_folder(above)
-            try:
-                os.mkdir(folder, 0o755)
-            except FileExistsError:
-                require_no_link(folder)
-            sync_folder(above)
+            self._make_folder(os.path.dirname(folder))
+            make_folder(folder, 0o755)
         if len(self._durable) >= _FOLDERS_REMEMBERED:
             self._durable.clear()
         self._durable.add(folder)
@@ -326,15 +320,11 @@ class FilesystemBlobs(Blobs):
         while (above := os.path.dirname(folders[-1])) != folders[-1]:
             folders.append(above)
         for folder in reversed(folders[:-1]):
-            made = not os.path.isdir(folder)
-            if made:
-                with suppress(FileExistsError):
-                    os.mkdir(folder, 0o755)
-            try:
+            if not os.path.isdir(folder):
+                make_folder(folder, 0o755)
+                continue
+            with suppress(OSError):  # not ours, and perhaps not readable
                 sync_folder(os.path.dirname(folder))
-            except OSError:
-                if made:
-                    raise  # a folder of somebody else's that we may not read is not our business
 
     def _link(self, temporary: str, path: str) -> None:
         try:

@@ -1,6 +1,7 @@
 """The directory that Spark is given as ``checkpointLocation``. Disposable: the store is the truth.
 
-Nothing here is fsynced. Whatever a power cut leaves is compared with the store before it is used.
+A pipeline's copy is not fsynced: what a power cut leaves is compared with the store before it is
+used. A user's own directory is written durably.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
-from seamark._common.files import create_beside, read_file, require_inside
+from seamark._common.files import read_file, replace_file, require_inside
 from seamark._common.os_errors import translate_os_errors
 from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
 from seamark.checkpoint_dir.state_files import version_of
@@ -19,9 +20,12 @@ from seamark.checkpoint_dir.state_files import version_of
 class WorkingCopy(CheckpointFiles):
     """Spark's checkpoint directory, as files."""
 
-    def __init__(self, root: str | os.PathLike[str], uri: str | None = None) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], uri: str | None = None, *, durable: bool = False
+    ) -> None:
         self.root = os.path.abspath(root)
         self._uri = uri
+        self._durable = durable
 
     @property
     def uri(self) -> str:
@@ -44,32 +48,17 @@ class WorkingCopy(CheckpointFiles):
 
     def write(self, relative: str, data: bytes) -> None:
         """Put a file in place of whatever is there; :class:`StoreUnavailableError` if it fails."""
-        with translate_os_errors("writing", self.path(relative)):
-            self._write(relative, data)
-
-    def _write(self, relative: str, data: bytes) -> None:
         path = self.path(relative)
-        require_inside(self.root, path)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        folder, name = os.path.split(path)
-        fd, temporary = create_beside(path)
-        try:
-            with open(fd, "wb") as file:
-                file.write(data)
+        with translate_os_errors("writing", path):
+            require_inside(self.root, path)
             # Hadoop's checksum of the old bytes would make the new ones unreadable
-            with suppress(FileNotFoundError):
-                os.unlink(f"{folder}/.{name}.crc")
-            os.replace(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+            replace_file(path, data, durable=self._durable, stale=_checksum_of(path))
 
     def remove(self, relative: str) -> None:
         """Remove a file and Hadoop's checksum of it; harmless when there is none."""
-        require_inside(self.root, self.path(relative))
-        folder, name = os.path.split(self.path(relative))
-        for victim in (f"{folder}/{name}", f"{folder}/.{name}.crc"):
+        path = self.path(relative)
+        require_inside(self.root, path)
+        for victim in (path, _checksum_of(path)):
             with suppress(FileNotFoundError):
                 os.unlink(victim)
 
@@ -157,3 +146,9 @@ class WorkingCopy(CheckpointFiles):
     def destroy(self) -> None:
         """Remove everything."""
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _checksum_of(path: str) -> str:
+    """Where Hadoop keeps the checksum of a file on a local disk."""
+    folder, name = os.path.split(path)
+    return f"{folder}/.{name}.crc"

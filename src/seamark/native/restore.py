@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from seamark._common.files import sync_above, sync_tree
 from seamark._common.os_errors import translate_os_errors
 from seamark.capture.chain import Chain, chain_of
 from seamark.capture.file_list import needed_files
@@ -20,7 +21,6 @@ from seamark.capture.readers import Contents
 from seamark.capture.restore import Restored, install_plan, restore
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
-from seamark.checkpoint_dir.places.durable import sync_above, sync_tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError

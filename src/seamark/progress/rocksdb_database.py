@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
+from seamark._common.files import make_folders
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -96,7 +97,7 @@ class Primary:
         self.turn = Turn()
         self._path = path
         with told(path):
-            _make_folder(path)
+            make_folders(path)
             self._rdict = _rocksdict().Rdict(path, _options(create=True))
             # now that the lock is ours, those are of a process that died before RocksDB took them
             for name in os.listdir(path):
@@ -225,17 +226,6 @@ class Secondary:
         with told(self._path):
             self._rdict.close()
         self._scratch.cleanup()
-
-
-def _make_folder(path: str) -> None:
-    """Make a folder and those above it, so that a power cut does not take their names."""
-    from seamark._common.files import sync_folder  # loads the stores, which a reader does not need
-
-    if not os.path.isdir(path):
-        _make_folder(os.path.dirname(path))
-        with suppress(FileExistsError):
-            os.mkdir(path)
-        sync_folder(os.path.dirname(path))
 
 
 def _options(*, create: bool) -> Options:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from seamark._common.files import ABSENT, require_inside, require_no_link, sync_folder
+from seamark._common.files import ABSENT, make_folders, require_inside, require_no_link, sync_folder
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import StoreUnavailableError
 
@@ -97,10 +97,7 @@ def staging_into(folder: str, below: str) -> Iterator[None]:
 def make_durable_folder(path: str, below: str) -> None:
     """Make a folder whose name survives a power cut; ``below`` exists and is durable already."""
     require_inside(below, f"{path}/")
-    os.makedirs(path, exist_ok=True)
-    while path != below:
-        path = os.path.dirname(path)
-        sync_folder(path)
+    make_folders(path, below)
 
 
 def lost_the_race(error: OSError) -> bool:

@@ -7,10 +7,9 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from seamark._common.files import require_inside
+from seamark._common.files import sync_folders
 from seamark._common.os_errors import translate_os_errors
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
-from seamark.checkpoint_dir.places.durable import sync_folders, write_durably
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import CheckpointNotFoundError, RefusedError
 
@@ -19,7 +18,7 @@ class LocalDirectory(Directory):
     """Files below a path."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.copy = WorkingCopy(root)
+        self.copy = WorkingCopy(root, durable=True)
         self.url = self.copy.root
         self.uri = self.copy.uri
         self._empty: list[str] = []
@@ -83,9 +82,7 @@ class LocalDirectory(Directory):
 
     def write(self, path: str, data: bytes) -> None:
         """See :class:`Directory`. A power cut does not take it back."""
-        with translate_os_errors("writing", self.copy.path(path)):
-            require_inside(self.url, self.copy.path(path))
-            write_durably(self.copy.path(path), data)
+        self.copy.write(path, data)
 
     def remove(self, paths: Iterable[str]) -> None:
         """See :class:`Directory`. A power cut does not bring them back."""

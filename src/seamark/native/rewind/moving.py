@@ -10,9 +10,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
+from seamark._common.files import make_folders, sync_folders
 from seamark._common.os_errors import translate_os_errors
 from seamark.checkpoint_dir.places.directory import Directory
-from seamark.checkpoint_dir.places.durable import make_folders, sync_folders
 from seamark.checkpoint_dir.places.local import LocalDirectory
 
 _AT_A_TIME: Final = 8

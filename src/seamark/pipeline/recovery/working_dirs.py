@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from seamark._common.files import create_beside, read_file
+from seamark._common.files import read_file, replace_file
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.filesystem import FilesystemBlobs
@@ -187,8 +187,4 @@ class WorkingDirs:
 
 def _put(path: str, data: bytes) -> None:
     with translate_os_errors("writing", path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        fd, temporary = create_beside(path)
-        with open(fd, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
+        replace_file(path, data, durable=False)
