@@ -1,7 +1,7 @@
 """Hides passwords and keys in everything that is shown: texts, errors, logs, documents.
 
 This is the only place that knows what a secret looks like. It stands below all other modules, so
-that even the errors can use it. All of it is linear in the length of the text: names and messages
+that even ``errors`` can use it. All of it is linear in the length of the text: names and messages
 come from stores that anybody may have written.
 """
 
@@ -19,6 +19,15 @@ _TOO_DEEP: Final = "(nested too deeply to be shown)"
 
 _LONGEST_NAME: Final = 200  # of a name, only its end is looked at
 _SHORTEST: Final = 4  # hiding shorter values would garble ordinary words
+_LONG_VALUE: Final = 12  # no ordinary word contains such a value
+_ORDINARY_WORDS: Final = frozenset({"true", "false", "none"})
+_HARMLESS_OPTION: Final = re.compile(
+    r"(?:aws_|google_|azure_)?(?:default_)?(?:region|allow_http|virtual_hosted_style_request"
+    r"|conditional_put|copy_if_not_exists|skip_signature|checksum(?:_algorithm)?"
+    r"|(?:connect_)?timeout|unsigned_payload|imdsv1_fallback|use_emulator|use_fabric_endpoint)",
+    re.IGNORECASE,
+)
+"""Names of storage options whose values are not secret, and often ordinary words."""
 
 _SECRET_NAME: Final = re.compile(
     r"secret|passw(?:or)?d|passphrase|passcode|credential|authorization|service_account"
@@ -65,9 +74,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted(text: str) -> str:
-    """The text with ``***`` for the password of a URL, and for values whose names tell a secret."""
+    """The text with ``***`` for the password of a URL and for values with the name of a secret."""
     if "@" in text:
-        text = _WORD.sub(lambda found: _without_user(found[0]), text)
+        text = _WORD.sub(lambda word: _without_user(word[0]), text)
     return _without_named(text) if "=" in text or ":" in text else text
 
 
@@ -104,17 +113,17 @@ def _without_user(word: str) -> str:
 def _without_named(text: str) -> str:
     parts: list[str] = []
     done = 0
-    for found in _NAMED.finditer(text):
-        if found.start() < done or not is_secret_name(found[1]):
+    for name in _NAMED.finditer(text):
+        if name.start() < done or not is_secret_name(name[1]):
             continue
-        value = _VALUE.match(text, found.end())
+        value = _VALUE.match(text, name.end())
         if value is None:
             continue
         end = value.end()
         if mark := value["escaped"]:  # JSON inside of JSON
             close = text.find(mark, end)
             end = close + len(mark) if close >= 0 else len(text)
-        parts += [text[done : found.end()], HIDDEN]
+        parts += [text[done : name.end()], HIDDEN]
         done = end
     return "".join([*parts, text[done:]]) if parts else text
 
@@ -123,8 +132,8 @@ class Redactor:
     """Hides the secret values of some options wherever they appear, and what looks like one."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        found = {form for value in _secret_values(options) for form in _forms(value)}
-        self._values = sorted(found, key=len, reverse=True)
+        forms = {form for value in _secret_values(options) for form in _forms(value)}
+        self._values = sorted(forms, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for value in self._values:
@@ -138,19 +147,47 @@ def _forms(value: str) -> set[str]:
 
 
 def _secret_values(options: Mapping[str, Any]) -> list[str]:
-    found: list[str] = []
+    values: list[str] = []
     for name, value in options.items():
         if isinstance(value, Mapping):
-            found += _secret_values(value)
+            values += _secret_values(value)
         elif isinstance(value, str) and len(value) >= _SHORTEST and is_secret_name(name):
-            found.append(value)
-    return found
+            values.append(value)
+    return values
+
+
+def storage_option_redactor(options: Mapping[str, str]) -> Callable[[str], str]:
+    """Hides the value of every storage option that may be a secret, and any other secret.
+
+    A short value whose name does not suggest a secret is hidden only where it is a whole word.
+    """
+    values = {value for name, value in options.items() if _may_be_secret(name, value)}
+    patterns = [_value_pattern(value) for value in sorted(values, key=len, reverse=True)]
+    known = Redactor(options)
+
+    def redact(text: str) -> str:
+        for pattern in patterns:
+            text = pattern.sub(HIDDEN, text)
+        return known(text)
+
+    return redact
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    if len(value) < _SHORTEST or value.lower() in _ORDINARY_WORDS:
+        return False
+    return not _HARMLESS_OPTION.fullmatch(name)
+
+
+def _value_pattern(value: str) -> re.Pattern[str]:
+    bare = re.escape(value)
+    return re.compile(bare if len(value) >= _LONG_VALUE else rf"(?<!\w){bare}(?!\w)")
 
 
 def redacted_document(
     document: Any, redact: Callable[[str], str] = redacted, depth: int = 0
 ) -> Any:
-    """A document made of JSON values without secrets: names of members tell them too.
+    """A document made of JSON values without secrets, which are also known by their members' names.
 
     What is nested deeper than any document of ours is left out.
     """
@@ -166,7 +203,7 @@ def redacted_document(
             for name, value in document.items()
         }
     if isinstance(document, list | tuple):
-        return [redacted_document(each, redact, depth + 1) for each in document]
+        return [redacted_document(item, redact, depth + 1) for item in document]
     return document
 
 

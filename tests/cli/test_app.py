@@ -14,7 +14,7 @@ import pytest
 
 from seamark import SeamarkError, __version__
 from seamark.cli.app import COMMANDS, app, run
-from seamark.cli.output import error_lines
+from seamark.cli.error_report import error_lines
 from seamark.errors import DamageError, FencedError, InvalidInputError
 
 FENCED = FencedError(
@@ -154,7 +154,7 @@ def test_a_shell_completes_commands_without_loading_any() -> None:
             text=True,
             check=True,
         )
-        assert "seamark.cli.list_" not in done.stderr
+        assert "seamark.cli.list" not in done.stderr
         assert "rich" not in done.stderr.split()
         return [line.split(",")[1] for line in done.stdout.splitlines()]
 
@@ -193,7 +193,7 @@ def on_a_terminal(code: str, **environment: str) -> str:
 
 
 PRINT_AN_ERROR = (
-    "from seamark.cli.output import print_error; from seamark.errors import DamageError;"
+    "from seamark.cli.error_report import print_error; from seamark.errors import DamageError;"
     "print_error(DamageError('state.bin is damaged'))"
 )
 

@@ -15,7 +15,7 @@ from seamark.cli.demo.folder import LATEST
 from seamark.cli.demo.proof import prove
 from seamark.cli.demo.screen import Screen
 from seamark.cli.demo.trades import SYMBOLS, latest_trades, trade
-from seamark.cli.demo.view import Look, ViewReader, Watched
+from seamark.cli.demo.view_reader import Look, ViewReader, Watched
 from seamark.errors import DamageError
 from seamark.progress import open_progress, rocksdb_url
 from tests.cli.demos import as_json, by_symbol, change_view

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from seamark._redaction import storage_option_redactor
 from seamark.cli.app import run
-from seamark.cli.logs import log_lines, redactor
+from seamark.cli.stderr_logs import log_lines
 from tests.cli.stores import Commands, fill, flip, stored_manifest
 
 READING = {
@@ -161,9 +162,9 @@ def test_log_lines_go_to_stderr_without_secrets(
 ) -> None:
     logger = logging.getLogger("seamark.store")
     with log_lines():
-        from seamark.cli.logs import hide
+        from seamark.cli.stderr_logs import hide_values
 
-        hide({"name": SECRET})
+        hide_values({"name": SECRET})
         logger.warning("the server said %s", SECRET)
         logger.info("not asked for")
     logger.warning("after the command")
@@ -173,12 +174,14 @@ def test_log_lines_go_to_stderr_without_secrets(
 
 
 def test_ordinary_words_are_not_taken_for_secrets() -> None:
-    redact = redactor({"allow_http": "true", "short": "abc", "region": "check", "other": "path"})
+    redact = storage_option_redactor(
+        {"allow_http": "true", "short": "abc", "region": "check", "other": "path"}
+    )
     assert redact("true abc") == "true abc"
     assert redact("a check of a checkpoint") == "a check of a checkpoint"
     assert redact("pathways") == "pathways"
     assert redact("at path: no") == "at ***: no"
-    assert redactor({"other": "a-longer-value"})("xa-longer-valuey") == "x***y"
+    assert storage_option_redactor({"other": "a-longer-value"})("xa-longer-valuey") == "x***y"
 
 
 def test_quiet_leaves_out_what_to_type_next(seamark: Commands, store: Path) -> None:

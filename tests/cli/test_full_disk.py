@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seamark.cli.failures import tell
-from seamark.cli.settings import Settings
+from seamark.cli.common_options import Settings
+from seamark.cli.error_report import report_error
 from seamark.manifest import OperatorCheckpoint
 from seamark.store import CheckpointStore, open_store
 from seamark.testing.conformance.examples import child, example
@@ -151,7 +151,7 @@ def test_every_command_that_must_write_says_what_to_do(
 def test_what_the_system_refuses_is_no_fault_of_ours(
     code: int, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert tell(OSError(code, "refused", "/data/file"), Settings()) == 7
+    assert report_error(OSError(code, "refused", "/data/file"), Settings()) == 7
     said = " ".join(capsys.readouterr().err.split())
     assert "/data/file" in said
     assert hint in said

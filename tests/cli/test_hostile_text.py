@@ -10,10 +10,11 @@ from rich.cells import cell_len
 
 from seamark import ConnectorCheckpoint, open_store
 from seamark.cli.app import run
+from seamark.cli.control_characters import escape_controls
+from seamark.cli.error_report import error_lines
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
-from seamark.cli.logs import log_lines
-from seamark.cli.output import error_lines, print_json
-from seamark.cli.visible import visible
+from seamark.cli.output import print_json
+from seamark.cli.stderr_logs import log_lines
 from seamark.errors import DamageError
 from seamark.manifest import SinkCommitStatus
 from tests.cli.stores import COMMITTED, Commands, save
@@ -95,7 +96,7 @@ def test_errors_and_log_lines_are_harmless_too(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("text", ["plain", "äöü – · …", "日本語", "naïve 🎉", "عربي"])
 def test_ordinary_letters_stay_as_they_are(text: str) -> None:
-    assert visible(text) == text
+    assert escape_controls(text) == text
 
 
 def test_json_stays_readable_in_any_encoding(capsys: pytest.CaptureFixture[str]) -> None:

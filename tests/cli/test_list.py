@@ -14,8 +14,8 @@ from seamark import ConnectorCheckpoint, open_store
 from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
-from seamark.cli.list_ import HEADINGS, OFFSETS
-from seamark.cli.offsets import gist, positions
+from seamark.cli.list import HEADINGS, OFFSETS
+from seamark.cli.source_positions import positions, positions_text
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
 from tests.cli.stores import (
@@ -253,4 +253,4 @@ def test_a_manifest_that_cannot_be_read_is_a_row_and_hides_no_other(
 )
 def test_offsets_are_told_in_a_few_characters(offsets: dict[str, str], text: str) -> None:
     at = positions({"trades": ConnectorCheckpoint(dict(reversed(offsets.items())))})
-    assert gist(at) == text
+    assert positions_text(at) == text

@@ -10,7 +10,7 @@ import pytest
 from seamark import open_store
 from seamark.blobs.contract import Blob, Entry
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.cli.verifying import check_all
+from seamark.cli.checkpoint_check import check_checkpoints
 from seamark.errors import StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.validation import ValidationResult
@@ -108,9 +108,9 @@ def test_what_is_pruned_meanwhile_is_gone_and_not_damaged(
     def pruned_first(*args: Any, **kwargs: Any) -> Any:
         with open_store("store") as other:
             assert other.prune(2) == 2
-        return check_all(*args, **kwargs)
+        return check_checkpoints(*args, **kwargs)
 
-    monkeypatch.setattr("seamark.cli.verify.check_all", pruned_first)
+    monkeypatch.setattr("seamark.cli.verify.check_checkpoints", pruned_first)
     found = seamark.json("verify", "store", "--read-data")
     assert found_statuses(found) == {4: "ok", 3: "ok", 2: "gone", 1: "gone"}
 

@@ -15,8 +15,8 @@ from seamark.blobs.contract import Blobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.capture.chain import chain_of
-from seamark.cli.describing import describe
-from seamark.cli.listing import summaries
+from seamark.cli.checkpoint_document import describe
+from seamark.cli.checkpoint_summary import summarize_checkpoints
 from seamark.cli.recover import explain_walk
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
@@ -133,7 +133,7 @@ def surveyed(store: CheckpointStore) -> list[int]:
 
 
 def summarized(store: CheckpointStore) -> list[int]:
-    found = summaries(store)
+    found = summarize_checkpoints(store)
     assert [each for each in found.values() if each.damage] == []
     return sorted(found)
 

@@ -12,13 +12,13 @@ from typing import Final
 import click
 
 from seamark._version import __version__
-from seamark.cli.lazy import LazyGroup
-from seamark.cli.logs import log_lines
-from seamark.cli.settings import Settings, settings
-from seamark.cli.streams import fault_of_stdout, give_up_stdout, prepare_streams
+from seamark.cli.common_options import Settings, settings
+from seamark.cli.lazy_group import LazyGroup
+from seamark.cli.standard_streams import discard_stdout, prepare_streams, stdout_error
+from seamark.cli.stderr_logs import log_lines
 
 COMMANDS: Final = {
-    "list": ("seamark.cli.list_", "List the checkpoints of a store, newest first."),
+    "list": ("seamark.cli.list", "List the checkpoints of a store, newest first."),
     "show": ("seamark.cli.show", "Show all about one checkpoint."),
     "verify": ("seamark.cli.verify", "Check what is stored, down to every byte if asked."),
     "diff": ("seamark.cli.diff", "Compare two checkpoints."),
@@ -73,14 +73,14 @@ def run(args: Sequence[str] | None = None) -> int:
     try:
         with log_lines():
             code = _run(arguments)
-        lost = fault_of_stdout()
+        lost = stdout_error()
         return code if lost is None else _tell(lost, Settings())
     except KeyboardInterrupt:
         with suppress(OSError):
             click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        give_up_stdout()  # whoever read has seen enough
+        discard_stdout()  # whoever read has seen enough
         return _PIPE_CLOSED
 
 
@@ -96,11 +96,13 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        from seamark.cli.failures import tell_usage
+        from seamark.cli.error_report import report_usage_error
 
         # what is wrong may stand before the option that asks for JSON
         before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-        return tell_usage(error, replace(asked, as_json=asked.as_json or "--json" in before))
+        return report_usage_error(
+            error, replace(asked, as_json=asked.as_json or "--json" in before)
+        )
     except click.Abort:
         raise KeyboardInterrupt from None
     except BrokenPipeError:
@@ -110,6 +112,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def _tell(error: Exception, asked: Settings) -> int:
-    from seamark.cli.failures import tell
+    from seamark.cli.error_report import report_error
 
-    return tell(error, asked)
+    return report_error(error, asked)

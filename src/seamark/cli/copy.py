@@ -10,11 +10,11 @@ import click
 from seamark._common.text import size_text
 from seamark._common.writer import default_writer
 from seamark.capture.copying import copy_checkpoints
+from seamark.cli.common_options import Command, settings
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, answer, bar, hint, styled
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.stores import local_path, opened, require_path, resolve_id
+from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.parameters import PLACE
+from seamark.cli.store_argument import local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.survey import Copied, CopyPlan, plan_copy
@@ -69,12 +69,12 @@ def command(
         if take_over:
             _take_over(here, there, wanted)
         plan = plan_copy(here, there, wanted, pins=pins)
-        with bar("copying", plan.size, of_bytes=True) as advance:
+        with progress_bar("copying", plan.size, of_bytes=True) as advance:
             results = copy_checkpoints(here, there, plan, advance=advance)
         if wanted is not None:
             _require(wanted, results, here)
         document = _document(here, there, plan, results)
-    answer(document, lambda clean: _show(clean, source, target))
+    print_answer(document, lambda clean: _show(clean, source, target))
     if any(each.outcome == "damaged" for each in results):
         raise click.exceptions.Exit(DamageError.exit_code)
 
@@ -82,7 +82,7 @@ def command(
 @contextmanager
 def _opened_source(url: str) -> Iterator[CheckpointStore]:
     if local_path(url) is None or not settings().storage_options:
-        with opened(url) as store:
+        with opened_store(url) as store:
             yield store
         return
     # the options are the target's: a directory has none
@@ -194,6 +194,6 @@ def _show(document: Document, source: str, target: str) -> None:
         counts = ["the source has no checkpoints that count: nothing to copy"]
     print_paragraph(" · ".join(counts))
     if any(row["outcome"] == "damaged" for row in rows):
-        hint(f"What is damaged was not copied. More:  seamark verify {source}")
+        print_hint(f"What is damaged was not copied. More:  seamark verify {source}")
     elif document["copied"]:
-        hint(f"See it with:  seamark list {target}")
+        print_hint(f"See it with:  seamark list {target}")

@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from seamark._common.text import elapsed_text, size_text, time_text
-from seamark.cli.describing import describe
+from seamark.cli.checkpoint_document import describe
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
-from seamark.cli.output import Document, answer
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command
-from seamark.cli.shown import without_secrets
-from seamark.cli.stores import load, opened, resolve_id
+from seamark.cli.output import Document, print_answer, without_secrets
+from seamark.cli.parameters import PLACE
+from seamark.cli.store_argument import load, opened_store, resolve_id
 
 _LONGEST_VALUE = 40
 _DEEPEST = 20
@@ -31,10 +30,10 @@ def command(store: str, a: str, b: str) -> None:
 
     A and B are named as for 'seamark show'. What is told is the way from A to B.
     """
-    with opened(store) as found:
+    with opened_store(store) as found:
         before, after = (describe(found, load(found, resolve_id(found, i))) for i in (a, b))
     document = difference(before, after)
-    answer(document, show)
+    print_answer(document, show)
 
 
 def difference(before: Document, after: Document) -> Document:

@@ -8,13 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 import click
 
 from seamark._common.text import size_text
+from seamark.cli.common_options import Command
+from seamark.cli.doctor_rebuild import run_rebuild
 from seamark.cli.gc import plan as plan_gc
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, answer, styled
-from seamark.cli.places import PLACE
-from seamark.cli.rebuilding import rebuild_asked
-from seamark.cli.settings import Command
-from seamark.cli.stores import opened, require_path
+from seamark.cli.output import Document, print_answer, styled
+from seamark.cli.parameters import PLACE
+from seamark.cli.store_argument import opened_store, require_path
 from seamark.errors import SeamarkError
 from seamark.progress.ledger import Ledger
 from seamark.progress.opening import open_ledger, rocksdb_path
@@ -40,16 +40,16 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
     and removed again. Warnings alone are no failure.
     """
     if rebuild_owner or yes:
-        rebuild_asked(store, rebuild_owner=rebuild_owner, read_only=read_only, yes=yes)
+        run_rebuild(store, rebuild_owner=rebuild_owner, read_only=read_only, yes=yes)
         return
     if urlsplit(store).scheme.lower() in _PROGRESS:
         url, checks = _check_progress(store)
     else:
-        with opened(store) as found:
+        with opened_store(store) as found:
             url, checks = found.url, _check_store(found, write=not read_only)
     code = exit_code_of(checks)
     document = _document(url, checks, code) | {"read_only": read_only}
-    answer(document, _show)
+    print_answer(document, _show)
     if code:
         raise click.exceptions.Exit(code)
 

@@ -9,11 +9,11 @@ import click
 from seamark._common.text import age_text, duration_text, size_text
 from seamark.blobs.contract import Entry
 from seamark.capture.placement import STATE_PREFIX, states_beside
-from seamark.cli.durations import duration
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, answer, hint
-from seamark.cli.places import PLACE
-from seamark.cli.removing import (
+from seamark.cli.output import Document, print_answer, print_hint
+from seamark.cli.parameters import PLACE, duration
+from seamark.cli.removal import (
     claim_to_remove,
     drop_states,
     how_to_do_it,
@@ -22,8 +22,7 @@ from seamark.cli.removing import (
     require_store,
     unreferenced_states,
 )
-from seamark.cli.settings import Command
-from seamark.cli.stores import opened
+from seamark.cli.store_argument import opened_store
 from seamark.errors import RefusedError
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
@@ -50,7 +49,7 @@ def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool)
     Shows what it would remove, and why; --yes does it. A store that a pipeline is using is left
     alone.
     """
-    with opened(store) as found:
+    with opened_store(store) as found:
         require_store(found, or_empty=True)
         document = plan(found, min_age)
         if not yes:
@@ -58,7 +57,7 @@ def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool)
         if yes and (document["remove"] or take_over):
             claim_to_remove(found, "gc", take_over=take_over, force=force)
             _do(found, document, min_age)
-    answer(document, lambda clean: show(clean, yes=yes))
+    print_answer(document, lambda clean: show(clean, yes=yes))
 
 
 def plan(store: CheckpointStore, min_age: float) -> Document:
@@ -155,4 +154,4 @@ def show(document: Document, *, yes: bool) -> None:
     else:
         print_paragraph(f"Would remove {len(rows)}, about {freed}.")
         if not yes:
-            hint(how_to_do_it(document["needs"]))
+            print_hint(how_to_do_it(document["needs"]))

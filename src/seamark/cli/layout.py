@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from seamark.cli.output import screen_width, stdout
-from seamark.cli.shown import shown
-from seamark.cli.wrapping import wrapped
+from seamark.cli.output import printable, screen_width, stdout
 
 Cell = str | Text
 
@@ -49,7 +49,7 @@ def print_rows(
 def fits(table: Sequence[Sequence[Cell]]) -> bool:
     """Whether rows can be printed without breaking a cell into lines."""
     columns = zip(*table, strict=True)
-    widths = [max(cell_len(shown(_plain(cell))) for cell in column) for column in columns]
+    widths = [max(cell_len(printable(_plain(cell))) for cell in column) for column in columns]
     return sum(widths) + len(_GAP) * (len(widths) - 1) <= screen_width()
 
 
@@ -58,7 +58,7 @@ def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
 
     A label that would leave too little room has a line of its own.
     """
-    told = [(shown(label), value) for label, value in facts]
+    told = [(printable(label), value) for label, value in facts]
     width = screen_width()
     widest = width // 2 - indent - len(_GAP)
     label_width = max((n for label, _ in told if (n := cell_len(label)) <= widest), default=0)
@@ -92,7 +92,7 @@ def print_text(lines: Sequence[Text | str]) -> None:
 
 def _paragraph(text: str, width: int, indent: int = 0) -> list[str]:
     start = " " * indent
-    return wrapped(shown(text), width, first=start, more=start)
+    return wrapped(printable(text), width, first=start, more=start)
 
 
 def _hanging(start: str, value: Cell, width: int) -> list[Text]:
@@ -122,7 +122,7 @@ def _plain(cell: Cell) -> str:
 
 def _shown(cell: Cell, *, coloured: bool) -> Cell:
     """A cell without secrets and anything that a terminal would obey, line ends among it."""
-    text = shown(_plain(cell))
+    text = printable(_plain(cell))
     return Text(text, cell.style) if coloured and isinstance(cell, Text) else text
 
 
@@ -152,3 +152,46 @@ def _row_lines(
         else:
             lines.append(_GAP.join(padded).rstrip())
     return lines
+
+
+def wrapped(
+    text: str, width: int, *, first: str = "", more: str = "", cut: bool = False
+) -> list[str]:
+    """The lines of one paragraph, none wider than ``width`` as long as it has places to break.
+
+    ``first`` and ``more`` are put before the first line and the others. ``cut`` breaks a longer
+    word too; without it a path stays whole, to be copied.
+    """
+    if text.isascii():
+        return textwrap.wrap(
+            text,
+            width,
+            initial_indent=first,
+            subsequent_indent=more,
+            break_on_hyphens=False,
+            break_long_words=cut,
+        )
+    lines: list[str] = []
+    line = ""
+    for word in _words(text, width - max(cell_len(first), cell_len(more)), cut=cut):
+        start = more if lines else first
+        if line and cell_len(start + line + word.rstrip()) > width:
+            lines.append((start + line).rstrip())
+            line = ""
+        line += word
+    if line:
+        lines.append(((more if lines else first) + line).rstrip())
+    return lines
+
+
+def _words(text: str, width: int, *, cut: bool) -> list[str]:
+    """Words with the spaces after them, those that no line can hold in pieces."""
+    found: list[str] = []
+    for word in re.findall(r"[^ ]+ *|^ +", text):
+        bare = word.rstrip(" ")
+        if cut and cell_len(bare) > width:
+            pieces = chop_cells(bare, max(width, 2))
+            found += [*pieces[:-1], pieces[-1] + word[len(bare) :]]
+        else:
+            found.append(word)
+    return found

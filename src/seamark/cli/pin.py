@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from seamark._common.text import time_text
-from seamark.cli.durations import duration
+from seamark.cli.common_options import Command, settings
+from seamark.cli.control_characters import escape_controls
 from seamark.cli.layout import print_paragraph
-from seamark.cli.output import hint, print_json
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.stores import opened, resolve_id
-from seamark.cli.visible import visible
+from seamark.cli.output import print_hint, print_json
+from seamark.cli.parameters import PLACE, duration
+from seamark.cli.store_argument import opened_store, resolve_id
 from seamark.errors import CheckpointNotFoundError, InvalidInputError
 
 
@@ -27,7 +26,7 @@ def command(store: str, checkpoint: str, name: str, expires: float | None) -> No
     that is running is not disturbed.
     """
     _check(name)
-    with opened(store) as found:
+    with opened_store(store) as found:
         checkpoint_id = resolve_id(found, checkpoint)
         try:
             pin = found.pin(name, checkpoint_id, expires_in=expires)
@@ -48,15 +47,15 @@ def command(store: str, checkpoint: str, name: str, expires: float | None) -> No
         return
     until = f" until {time_text(pin.expires_at_ms)}" if pin.expires_at_ms is not None else ""
     print_paragraph(f"Checkpoint {checkpoint_id} is pinned as {name}{until}.")
-    hint(f"To undo it:  seamark unpin {store} {name}")
+    print_hint(f"To undo it:  seamark unpin {store} {name}")
 
 
 def _check(name: str) -> None:
     """Refuse a name by which another checkpoint would be found, or that a screen cannot show."""
-    if visible(name) != name:
+    if escape_controls(name) != name:
         raise InvalidInputError(
             "a pin cannot have a control character in its name",
-            where=visible(name),
+            where=escape_controls(name),
             hint="Choose a name that can be typed.",
         )
     if name.lower() == "latest" or name.isdecimal():

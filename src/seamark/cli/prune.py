@@ -5,20 +5,19 @@ from __future__ import annotations
 import click
 
 from seamark._common.text import age_text, size_text
-from seamark.cli.durations import duration
+from seamark.cli.checkpoint_summary import CheckpointSummary, summarize_checkpoints
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.listing import Summary, summaries
-from seamark.cli.output import Document, answer, hint, styled
-from seamark.cli.places import PLACE
-from seamark.cli.removing import (
+from seamark.cli.output import Document, print_answer, print_hint, styled
+from seamark.cli.parameters import PLACE, duration
+from seamark.cli.removal import (
     claim_to_remove,
     drop_states,
     how_to_do_it,
     options_needed,
     removal_options,
 )
-from seamark.cli.settings import Command
-from seamark.cli.stores import opened
+from seamark.cli.store_argument import opened_store
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED
 from seamark.store.retention import Verdict
@@ -44,8 +43,8 @@ def command(
     """
     if keep is None and keep_within is None:
         raise click.UsageError("Say what to keep: --keep N, --keep-within SPAN, or both.")
-    with opened(store) as found:
-        known = summaries(found)
+    with opened_store(store) as found:
+        known = summarize_checkpoints(found)
         verdicts = found.plan_prune(keep, within=keep_within)
         document = _document(found, verdicts, known)
         if not yes:
@@ -53,7 +52,7 @@ def command(
         if yes and (document["remove"] or take_over):
             claim_to_remove(found, "prune", take_over=take_over, force=force)
             _do(found, document, keep, keep_within)
-    answer(document, lambda clean: show(clean, yes=yes))
+    print_answer(document, lambda clean: show(clean, yes=yes))
 
 
 def _do(store: CheckpointStore, document: Document, keep: int | None, within: float | None) -> None:
@@ -65,7 +64,7 @@ def _do(store: CheckpointStore, document: Document, keep: int | None, within: fl
 
 
 def _document(
-    store: CheckpointStore, verdicts: list[Verdict], known: dict[int, Summary]
+    store: CheckpointStore, verdicts: list[Verdict], known: dict[int, CheckpointSummary]
 ) -> Document:
     rows = [_row(verdict, known.get(verdict.checkpoint_id)) for verdict in verdicts]
     remove = [row for row in rows if row["verdict"] == "remove"]
@@ -82,7 +81,7 @@ def _document(
     }
 
 
-def _row(verdict: Verdict, about: Summary | None) -> Document:
+def _row(verdict: Verdict, about: CheckpointSummary | None) -> Document:
     return {
         "id": verdict.checkpoint_id,
         "verdict": "keep" if verdict.keep else "remove",
@@ -125,4 +124,4 @@ def show(document: Document, *, yes: bool) -> None:
     else:
         print_paragraph(f"Would remove {count}, about {freed}, and keep {kept}.")
         if not yes:
-            hint(how_to_do_it(document["needs"]))
+            print_hint(how_to_do_it(document["needs"]))

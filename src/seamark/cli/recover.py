@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from seamark._common.text import seconds_text, size_text
-from seamark.cli.describing import chain_of, operators_of, sinks
+from seamark.cli.checkpoint_document import chain_of, operators_of, sinks
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.offsets import gist, positions
-from seamark.cli.output import Document, answer, hint, styled
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command
-from seamark.cli.stores import load, opened
+from seamark.cli.output import Document, print_answer, print_hint, styled
+from seamark.cli.parameters import PLACE
+from seamark.cli.source_positions import positions, positions_text
+from seamark.cli.store_argument import load, opened_store
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
@@ -32,7 +32,7 @@ def command(store: str, explain: bool) -> None:
             "A pipeline recovers by itself when it starts.\n'seamark recover STORE --explain' "
             "shows which checkpoint it would choose, and\nchanges nothing."
         )
-    with opened(store) as found:
+    with opened_store(store) as found:
         try:
             document = explain_walk(found)
         except StoreUnavailableError as error:
@@ -42,7 +42,7 @@ def command(store: str, explain: bool) -> None:
                 hint="This says nothing about the checkpoint, so no older one was taken. Try "
                 f"again, or see 'seamark doctor {store}'.",
             ) from error
-    answer(document, lambda clean: show(clean, store))
+    print_answer(document, lambda clean: show(clean, store))
     if code := document["exit_code"]:
         raise click.exceptions.Exit(code)
 
@@ -130,12 +130,12 @@ def show(document: Document, url: str) -> None:
         print_paragraph(_consequence(document))
     print_paragraph("Nothing was changed.")
     if document["skipped"] and document["outcome"] != "fresh start":
-        hint(f"All that is damaged:  seamark verify {url} --read-data")
+        print_hint(f"All that is damaged:  seamark verify {url} --read-data")
 
 
 def _why(chosen: Document) -> str:
     told = [f"epoch {chosen['epoch']}"]
-    told += [f"at {text}"] if (text := gist(chosen["offsets"])) else []
+    told += [f"at {text}"] if (text := positions_text(chosen["offsets"])) else []
     told.append("manifest valid" if chosen["manifest_sealed"] else "manifest readable")
     files = f"{chosen['files']} files, " if chosen["files"] else ""
     size = f"state {files}{size_text(chosen['state_bytes'])}"

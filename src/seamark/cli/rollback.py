@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from seamark._common.text import age_text, time_text
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, answer, hint
-from seamark.cli.places import PLACE
-from seamark.cli.removing import force_option, options_needed, refuse_foreign
-from seamark.cli.settings import Command
-from seamark.cli.stores import load, opened, resolve_id
+from seamark.cli.output import Document, print_answer, print_hint
+from seamark.cli.parameters import PLACE
+from seamark.cli.removal import force_option, options_needed, refuse_foreign
+from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.recovery.rollback import roll_back
 from seamark.pipeline.recovery.rollback_plan import NATIVE, RollbackPlan, plan_rollback
@@ -29,7 +29,7 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
     Later checkpoints are taken out of use for good and a new timeline begins. A pipeline that
     still runs on the store is fenced. Sinks are brought back when the pipeline starts next.
     """
-    with opened(store) as found:
+    with opened_store(store) as found:
         chosen = load(found, resolve_id(found, checkpoint))
         plan = plan_rollback(found, chosen.checkpoint_id)
         again = None
@@ -39,7 +39,7 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
         document = _document(found.url, plan, again)
         # a rollback takes the store over by itself
         document["needs"] = options_needed(found, take_over=True, force=force) if not yes else []
-    answer(document, _show)
+    print_answer(document, _show)
 
 
 def _document(url: str, plan: RollbackPlan, again: CheckpointManifest | None) -> Document:
@@ -108,7 +108,7 @@ def _show(document: Document) -> None:
         )
     else:
         print_paragraph("Nothing was changed.")
-        hint(f"To do it, add {' '.join(document['needs'])}.")
+        print_hint(f"To do it, add {' '.join(document['needs'])}.")
 
 
 def _given_up_text(document: Document) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 import click
 
 from seamark._common.text import age_text, phase_text, seconds_text, size_text, time_text
-from seamark.cli.describing import describe
+from seamark.cli.checkpoint_document import describe
+from seamark.cli.common_options import Command, settings
 from seamark.cli.layout import Cell, print_facts, print_paragraph, print_rows
-from seamark.cli.output import Document, answer, hint, styled
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.stores import load, opened, resolve_id
+from seamark.cli.output import Document, print_answer, print_hint, styled
+from seamark.cli.parameters import PLACE
+from seamark.cli.store_argument import load, opened_store, resolve_id
 
 
 @click.command("show", cls=Command)
@@ -24,17 +24,17 @@ def command(store: str, checkpoint: str) -> None:
 
     ID is a number, the name of a pin, four or more characters of a UUID, or 'latest'.
     """
-    with opened(store) as found:
+    with opened_store(store) as found:
         document = describe(found, load(found, resolve_id(found, checkpoint)))
-    answer(document, show)
+    print_answer(document, show)
     if settings().as_json:
         return
     if any(sink["status"] == "Failed" for sink in document["sinks"].values()):
-        hint("The next start of the pipeline commits a failed sink again.")
+        print_hint("The next start of the pipeline commits a failed sink again.")
     if document["broken_chain"]:
-        hint(f"Which one would a start choose?  seamark recover {store} --explain")
+        print_hint(f"Which one would a start choose?  seamark recover {store} --explain")
     else:
-        hint(f"Is every byte right?  seamark verify {store} {document['id']} --read-data")
+        print_hint(f"Is every byte right?  seamark verify {store} {document['id']} --read-data")
 
 
 def show(document: Document) -> None:

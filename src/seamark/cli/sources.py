@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import click
 
 from seamark._common.os_errors import translate_os_errors
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.offsets import positions
-from seamark.cli.output import Document, answer, hint
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command
-from seamark.cli.stores import load, local_path, opened, require_path, resolve_id
+from seamark.cli.output import Document, print_answer, print_hint
+from seamark.cli.parameters import PLACE
+from seamark.cli.source_positions import positions
+from seamark.cli.store_argument import load, local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError
 from seamark.progress.checkpoints import SourceCheckpoint
 from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
@@ -40,12 +40,12 @@ def command(url: str, namespace: str | None) -> None:
     """
     progress = _progress_url(url)
     if progress is None:
-        with opened(url) as store:
+        with opened_store(url) as store:
             document = _of_checkpoint(store)
     else:
         with open_progress(progress, namespace=namespace, read_only=True) as found:
             document = _document(found)
-    answer(document, _show)
+    print_answer(document, _show)
 
 
 def _progress_url(url: str) -> str | None:
@@ -163,9 +163,9 @@ def _show(document: Document) -> None:
         )
     print_paragraph(f"configuration hash {document['config_hash'] or 'not written'}")
     if rows and document["checkpoint"] is not None:
-        hint(f"As checkpoint {document['checkpoint']} has it; its epoch is the sequence.")
+        print_hint(f"As checkpoint {document['checkpoint']} has it; its epoch is the sequence.")
     elif rows:
-        hint("A pipeline records its epoch as the sequence.")
+        print_hint("A pipeline records its epoch as the sequence.")
 
 
 def _cells(row: Document) -> Iterator[tuple[str, str, str, str]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from seamark.cli.common_options import Command, settings
 from seamark.cli.layout import print_paragraph
-from seamark.cli.output import hint, print_json
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.stores import opened
+from seamark.cli.output import print_hint, print_json
+from seamark.cli.parameters import PLACE
+from seamark.cli.store_argument import opened_store
 from seamark.errors import CheckpointNotFoundError
 
 
@@ -20,7 +20,7 @@ def command(store: str, name: str) -> None:
 
     The checkpoint itself stays until a prune no longer keeps it.
     """
-    with opened(store) as found:
+    with opened_store(store) as found:
         pins = found.pins()
         if name not in pins:
             names = ", ".join(sorted(pins)) or "none"
@@ -34,4 +34,4 @@ def command(store: str, name: str) -> None:
         print_json({"store": url, "name": name, "id": checkpoint_id})
         return
     print_paragraph(f"The pin {name} is gone from checkpoint {checkpoint_id}.")
-    hint(f"To pin it again:  seamark pin {store} {checkpoint_id} {name}")
+    print_hint(f"To pin it again:  seamark pin {store} {checkpoint_id} {name}")

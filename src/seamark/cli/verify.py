@@ -9,13 +9,13 @@ from collections import Counter
 import click
 
 from seamark._common.text import size_text
+from seamark.cli.checkpoint_check import CheckpointCheck, check_checkpoints
+from seamark.cli.checkpoint_summary import CheckpointSummary, chain_ids, summarize_checkpoints
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.listing import Summary, chain_ids, summaries
-from seamark.cli.output import Document, answer, bar, hint, styled
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command
-from seamark.cli.stores import load, opened, resolve_id
-from seamark.cli.verifying import Check, check_all
+from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.parameters import PLACE
+from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence
@@ -53,24 +53,26 @@ def command(
     """
     if read_data and read_data_subset is not None:
         raise click.UsageError("--read-data and --read-data-subset exclude each other")
-    with opened(store) as found:
-        known = summaries(found)
-        ids = _wanted(found, checkpoint, known)
+    with opened_store(store) as found:
+        known = summarize_checkpoints(found)
+        ids = _chosen_ids(found, checkpoint, known)
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         share = 1.0 if read_data else read_data_subset or 0.0
         read = chosen_share(ids, known, share, seed)
         weights = {i: _size(known, i) for i in ids} if read else None
         total = sum(weights.values()) if weights is not None else len(ids)
-        with bar("Verifying", total, of_bytes=weights is not None) as advance:
-            checks = check_all(found, ids, read=read, progress=advance, weights=weights)
+        with progress_bar("Verifying", total, of_bytes=weights is not None) as advance:
+            checks = check_checkpoints(found, ids, read=read, progress=advance, weights=weights)
     document = _document(found.url, checks, share)
     document["seed"] = seed if read_data_subset is not None else None
-    answer(document, lambda clean: show(clean, store))
+    print_answer(document, lambda clean: show(clean, store))
     if code := document["exit_code"]:
         raise click.exceptions.Exit(code)
 
 
-def _wanted(store: CheckpointStore, checkpoint: str | None, known: dict[int, Summary]) -> list[int]:
+def _chosen_ids(
+    store: CheckpointStore, checkpoint: str | None, known: dict[int, CheckpointSummary]
+) -> list[int]:
     if checkpoint is None:
         return list(known)
     checkpoint_id = resolve_id(store, checkpoint)
@@ -79,7 +81,9 @@ def _wanted(store: CheckpointStore, checkpoint: str | None, known: dict[int, Sum
     return chain_ids(checkpoint_id, known) or [checkpoint_id]
 
 
-def chosen_share(ids: list[int], known: dict[int, Summary], share: float, seed: int) -> set[int]:
+def chosen_share(
+    ids: list[int], known: dict[int, CheckpointSummary], share: float, seed: int
+) -> set[int]:
     """Checkpoints that together hold at least this share of the bytes; the same for one seed."""
     if share >= 1:
         return set(ids)
@@ -96,11 +100,11 @@ def chosen_share(ids: list[int], known: dict[int, Summary], share: float, seed: 
     return chosen
 
 
-def _size(known: dict[int, Summary], checkpoint_id: int) -> int:
+def _size(known: dict[int, CheckpointSummary], checkpoint_id: int) -> int:
     return (known[checkpoint_id].new_bytes or 0) if checkpoint_id in known else 0
 
 
-def _document(url: str, checks: list[Check], share: float) -> Document:
+def _document(url: str, checks: list[CheckpointCheck], share: float) -> Document:
     counted = Counter(check.status for check in checks)
     code = 0
     if counted["unreadable"]:
@@ -164,11 +168,11 @@ def show(document: Document, url: str) -> None:
         + f" · {_depth(document)}"
     )
     if document["damaged"]:
-        hint(f"Which one would a start choose?  seamark recover {url} --explain")
+        print_hint(f"Which one would a start choose?  seamark recover {url} --explain")
     elif document["unreadable"]:
-        hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
+        print_hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
     elif not document["data_read"]:
-        hint(f"To read every byte too:  seamark verify {url} --read-data")
+        print_hint(f"To read every byte too:  seamark verify {url} --read-data")
 
 
 def _why_gone(row: Document) -> str:

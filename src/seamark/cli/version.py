@@ -10,7 +10,7 @@ from importlib.metadata import version as installed_version
 import click
 
 from seamark._version import __version__
-from seamark.cli.settings import Command, settings
+from seamark.cli.common_options import Command, settings
 
 PARTS = (
     "msgspec", "obstore", "lz4", "xxhash", "google-crc32c", "uuid-utils",

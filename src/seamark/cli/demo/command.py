@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from seamark.cli.settings import Command, settings
+from seamark.cli.common_options import Command, settings
 
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen
-    from seamark.cli.demo.view import ViewReader, Watched
+    from seamark.cli.demo.view_reader import ViewReader, Watched
     from seamark.pipeline.telemetry.epoch_stats import EpochFigures
     from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 
@@ -72,7 +72,7 @@ def _require_spark() -> None:
 
 def _run_and_kill_and_run(folder: Path, screen: Screen) -> tuple[RecoveryReport, Watched]:
     from seamark.cli.demo.folder import make_room
-    from seamark.cli.demo.view import ViewReader
+    from seamark.cli.demo.view_reader import ViewReader
     from seamark.spark.java import use_java
 
     use_java()

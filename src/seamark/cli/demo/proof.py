@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, LATEST
 from seamark.cli.demo.trades import Bar, Trade, closed_bars, large_trades, latest_trades
-from seamark.cli.demo.view import Watched, open_view, rows_in_view
+from seamark.cli.demo.view_reader import Watched, open_view, rows_in_view
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.spark.batch_log import parse_offsets
 

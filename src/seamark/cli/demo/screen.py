@@ -18,7 +18,7 @@ from rich.text import Text
 from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
-from seamark.cli.demo.view import Look, ViewReader, Watched
+from seamark.cli.demo.view_reader import Look, ViewReader, Watched
 from seamark.pipeline.telemetry.epoch_stats import EpochFigures
 from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from seamark.cli.lazy import LazyGroup
+from seamark.cli.lazy_group import LazyGroup
 
 COMMANDS: Final = {
     "inspect": ("seamark.cli.spark.inspect", "Show what a directory holds and what is wrong."),

@@ -24,12 +24,18 @@ import click
 from rich.text import Text
 
 from seamark._common.text import size_text, time_text
+from seamark.cli.common_options import Command, settings
 from seamark.cli.layout import Cell, print_facts, print_paragraph
-from seamark.cli.output import STYLES, Document, bar, hint, print_json
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.shown import without_secrets
-from seamark.cli.spark.directories import opened_directory
+from seamark.cli.output import (
+    STYLES,
+    Document,
+    print_hint,
+    print_json,
+    progress_bar,
+    without_secrets,
+)
+from seamark.cli.parameters import PLACE
+from seamark.cli.spark.directory_argument import opened_directory
 from seamark.native.inspect.inspection import Inspection, inspect
 from seamark.native.inspect.sizes import OperatorSeen
 
@@ -56,7 +62,7 @@ def command(context: click.Context, path: str, read_data: bool) -> None:
     query may be running. Exit code 3 when something is damaged; warnings alone are 0.
     """
     with opened_directory(path) as directory:
-        with bar("reading", None, of_bytes=True) as advance:
+        with progress_bar("reading", None, of_bytes=True) as advance:
             found = inspect(directory, read_data=read_data, advance=advance)
         if settings().as_json:
             print_json(inspection_document(found))
@@ -226,6 +232,6 @@ def _findings(found: Inspection) -> Iterator[tuple[str, Cell]]:
 
 def _next(found: Inspection, path: str, read_data: bool) -> None:
     if found.is_damaged:
-        hint("Keep a copy of the directory before anything is changed in it.")
+        print_hint("Keep a copy of the directory before anything is changed in it.")
     elif not read_data and found.operators:
-        hint(f"Is every byte right?  seamark spark inspect {shlex.quote(path)} --read-data")
+        print_hint(f"Is every byte right?  seamark spark inspect {shlex.quote(path)} --read-data")

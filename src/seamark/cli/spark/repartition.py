@@ -9,11 +9,11 @@ import click
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import a_session
+from seamark.cli.common_options import Command
 from seamark.cli.layout import print_facts, print_paragraph
-from seamark.cli.output import Document, answer, bar, hint
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command
-from seamark.cli.spark.directories import opened_directory, target_store
+from seamark.cli.output import Document, print_answer, print_hint, progress_bar
+from seamark.cli.parameters import PLACE
+from seamark.cli.spark.directory_argument import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.native.rewind.rewind import require_still
 from seamark.native.snapshot.snapshot import take_snapshot
@@ -47,12 +47,12 @@ def command(path: str, partitions: int, store: str | None, yes: bool) -> None:
         if yes:
             kept = store or f"{path.rstrip('/')}.seamark"
             document |= _do(plan, tree, directory, kept)
-    answer(document, _show)
+    print_answer(document, _show)
 
 
 def _do(plan: Repartition, tree: Tree, directory: Directory, kept: str) -> Document:
     with target_store(kept) as store:
-        with bar("reading", None, of_bytes=True) as advance:
+        with progress_bar("reading", None, of_bytes=True) as advance:
             taken = take_snapshot(directory, store, batch=plan.batch, advance=advance)
         undo = shlex.join(["seamark", "spark", "restore", kept, str(taken.checkpoint_id)])
         # the query has not run since, so no sink has seen a later batch
@@ -112,7 +112,7 @@ def _show(document: Document) -> None:
     )
     if not document["done"]:
         print_paragraph("Nothing was changed.")
-        hint("To do it, stop the query and add --yes.")
+        print_hint("To do it, stop the query and add --yes.")
         return
     print_facts([("snapshot", snapshot_line(document["snapshot"]))], indent=0)
     print_paragraph(
@@ -120,4 +120,4 @@ def _show(document: Document) -> None:
         f"state stores. {SHUFFLE_PARTITIONS} is {document['partitions']} for this query from now "
         "on, whatever its session says. Start it as it is."
     )
-    hint(f"To go back, before the query has run: {document['undo']}")
+    print_hint(f"To go back, before the query has run: {document['undo']}")

@@ -10,13 +10,18 @@ import click
 
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory
+from seamark.cli.common_options import Command, settings
 from seamark.cli.layout import print_paragraph
-from seamark.cli.output import Document, bar, hint, print_json, print_long
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.spark.directories import opened_directory
-from seamark.cli.spark.sinks import opened_sink_log, sink_options, suffix_of_aside, undecided
-from seamark.cli.stores import load, opened, resolve_id
+from seamark.cli.output import Document, print_hint, print_json, print_long, progress_bar
+from seamark.cli.parameters import PLACE
+from seamark.cli.spark.directory_argument import opened_directory
+from seamark.cli.spark.sink_decision import (
+    moved_files_suffix,
+    opened_sink_log,
+    sink_decision_needed,
+    sink_options,
+)
+from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import Wishes, require_empty, restore_directory
@@ -71,7 +76,7 @@ def command(
     --query-id, --file-sink, or --table to look.
     """
     with ExitStack() as stack:
-        source = stack.enter_context(opened(store))
+        source = stack.enter_context(opened_store(store))
         target = stack.enter_context(opened_directory(path))
         manifest = load(source, resolve_id(source, checkpoint))
         moved = _pairs(move_input)
@@ -84,7 +89,7 @@ def command(
         wishes = Wishes(decided == "new", moved, without_plan)
         # first the sink: a directory that is there would be started on
         aside = _rewound(log, target) if log is not None else None
-        with bar("restoring", None, of_bytes=True) as advance:
+        with progress_bar("restoring", None, of_bytes=True) as advance:
             done = restore_directory(source, manifest.checkpoint_id, target, wishes, advance)
         document: Document = {
             "id": done.checkpoint_id,
@@ -131,14 +136,14 @@ def _decided(sink: _Sink, batch: int, where: str) -> str:
     if query_id is None and (sink.file_sink is not None or table is not None):
         return "keep"
     if query_id is None:
-        raise undecided("restored", where, _LOOK)
+        raise sink_decision_needed("restored", where, _LOOK)
     return query_id
 
 
 def _rewound(log: SinkPlan, target: Directory) -> str | None:
     if not log.moves and not log.rewind.write:
         return None
-    aside = target.beside(suffix_of_aside())
+    aside = target.beside(moved_files_suffix())
     try:
         rewind_sink(log, aside)
     finally:
@@ -165,8 +170,8 @@ def _show(document: Document, sink: _Sink) -> None:
     if sink.table is not None:
         print_paragraph(_table_words(sink.table, document["batch"]))
     if document["aside"] is not None:
-        hint(f"Entries of the sink's log that were moved away: {document['aside']}")
-    hint("Start the query with this checkpointLocation. Never run two queries on one.")
+        print_hint(f"Entries of the sink's log that were moved away: {document['aside']}")
+    print_hint("Start the query with this checkpointLocation. Never run two queries on one.")
 
 
 def _table_words(table: TableAt, batch: int) -> str:

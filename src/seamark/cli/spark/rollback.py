@@ -7,14 +7,19 @@ from contextlib import ExitStack
 import click
 
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.cli.output import Document, answer, bar
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command
-from seamark.cli.spark.directories import opened_directory
-from seamark.cli.spark.rollback_view import document_of, show
-from seamark.cli.spark.sinks import opened_sink_log, sink_options, suffix_of_aside, undecided
+from seamark.cli.common_options import Command
+from seamark.cli.output import Document, print_answer, progress_bar
+from seamark.cli.parameters import PLACE
+from seamark.cli.spark.directory_argument import opened_directory
+from seamark.cli.spark.rollback_output import document_of, show
+from seamark.cli.spark.sink_decision import (
+    moved_files_suffix,
+    opened_sink_log,
+    sink_decision_needed,
+    sink_options,
+)
 from seamark.cli.spark.snapshot import snapshot_document
-from seamark.cli.stores import opened
+from seamark.cli.store_argument import opened_store
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -65,10 +70,10 @@ def command(
         document["store"] = safety.url if safety is not None else None
         if plan.is_needed and yes:
             if document["decision"]:
-                raise undecided("changed", directory.url)
+                raise sink_decision_needed("changed", directory.url)
             assert safety is not None  # made when it was not there
             _do(plan, tree, directory, safety, document)
-    answer(document, show)
+    print_answer(document, show)
 
 
 def _do(
@@ -78,7 +83,7 @@ def _do(
     if not plan.was_begun:  # the run that began it has taken one
         document |= _snapshot(directory, store)
     require_still(tree)
-    aside = directory.beside(suffix_of_aside())
+    aside = directory.beside(moved_files_suffix())
     try:
         rewind(directory, plan, aside)
     except StoreUnavailableError as error:
@@ -95,7 +100,7 @@ def _do(
 
 def _snapshot(directory: Directory, store: CheckpointStore) -> Document:
     try:
-        with bar("reading", None, of_bytes=True) as advance:
+        with progress_bar("reading", None, of_bytes=True) as advance:
             taken = take_snapshot(directory, store, advance=advance)
     except (DamageError, RefusedError) as error:
         # no reason to stop: that is when a rollback is needed, and nothing is deleted
@@ -114,7 +119,7 @@ def _safety_store(
     # a query with a new id needs another store than it had before
     for url in [given] if given is not None else [beside, f"{beside}-{query[:8]}"]:
         try:
-            store = stack.enter_context(opened(url, must_exist=not create))
+            store = stack.enter_context(opened_store(url, must_exist=not create))
         except CheckpointNotFoundError:
             return None
         except InvalidInputError as error:

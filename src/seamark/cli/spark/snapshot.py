@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from seamark._common.text import seconds_text, size_text
-from seamark.cli.output import Document, bar, hint, print_json, print_long
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.spark.directories import opened_directory, target_store
+from seamark.cli.common_options import Command, settings
+from seamark.cli.output import Document, print_hint, print_json, print_long, progress_bar
+from seamark.cli.parameters import PLACE
+from seamark.cli.spark.directory_argument import opened_directory, target_store
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 
 
@@ -26,7 +26,7 @@ def command(path: str, store: str, batch: int | None, full: bool, keep: int | No
     goes along, and is replayed first after a restore.
     """
     with opened_directory(path) as directory, target_store(store) as opened:
-        with bar("reading", None, of_bytes=True) as advance:
+        with progress_bar("reading", None, of_bytes=True) as advance:
             taken = take_snapshot(
                 directory, opened, batch=batch, full=full, keep=keep, advance=advance
             )
@@ -36,8 +36,8 @@ def command(path: str, store: str, batch: int | None, full: bool, keep: int | No
             return
         print_long(snapshot_line(document))
         if batch is not None and taken.is_new:
-            hint(f"It is the newest checkpoint now: 'latest' means batch {taken.batch}.")
-        hint(f"Restore it with: seamark spark restore {store} {taken.checkpoint_id} NEW_PATH")
+            print_hint(f"It is the newest checkpoint now: 'latest' means batch {taken.batch}.")
+        print_hint(f"Restore it with: seamark spark restore {store} {taken.checkpoint_id} NEW_PATH")
 
 
 def snapshot_document(taken: Snapshot) -> Document:

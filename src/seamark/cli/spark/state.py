@@ -12,13 +12,13 @@ import click
 
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.cli.common_options import Command, settings
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, hint, print_json
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.spark.directories import opened_directory
+from seamark.cli.output import Document, print_hint, print_json
+from seamark.cli.parameters import PLACE
+from seamark.cli.spark.directory_argument import opened_directory
 from seamark.cli.spark.state_output import FORMATS, Wanted, require_new, write_rows
-from seamark.cli.stores import opened, resolve_id
+from seamark.cli.store_argument import opened_store, resolve_id
 from seamark.native.restore import restore_directory
 from seamark.native.state.choice import Asked, Side, choose, keepers
 
@@ -112,7 +112,7 @@ def _directory(path: str | None, store: str | None, checkpoint: str) -> Iterator
         assert store is not None
         scratch = tempfile.mkdtemp(prefix="seamark-state-")
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        found = stack.enter_context(opened(store))
+        found = stack.enter_context(opened_store(store))
         restored = LocalDirectory(os.path.join(scratch, "directory"))
         restore_directory(found, resolve_id(found, checkpoint), restored)
         yield restored
@@ -152,7 +152,7 @@ def _show_list(document: Document) -> None:
     )
     if document["batches"]:
         first, last = document["batches"]
-        hint(f"Committed batches {first} to {last}; choose one with --batch.")
+        print_hint(f"Committed batches {first} to {last}; choose one with --batch.")
 
 
 def _to_look_into(operator: Document) -> str:

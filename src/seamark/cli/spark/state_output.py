@@ -20,7 +20,7 @@ from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import a_session
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, hint, print_json
+from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
 from seamark.native.state.choice import Reading
 from seamark.native.state.rows import brought_here, state_frame
@@ -143,7 +143,7 @@ def _show(document: Document) -> None:
         right=" ".join(n.replace(" ", "_") for n in right),
     )
     if document["truncated"]:
-        hint(f"More than these {len(rows)} rows: --limit, or --format parquet --output FILE.")
+        print_hint(f"More than these {len(rows)} rows: --limit, or --format parquet --output FILE.")
 
 
 def _flat(row: Document) -> Document:

@@ -16,12 +16,10 @@ from rich.text import Text
 
 from seamark._common.signals import first_signal
 from seamark.checkpoint_dir.places.directory import Directory
-from seamark.cli.durations import duration
-from seamark.cli.output import Document, print_json, print_long, stderr, stdout
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command, settings
-from seamark.cli.shown import shown
-from seamark.cli.spark.directories import opened_directory, target_store
+from seamark.cli.common_options import Command, settings
+from seamark.cli.output import Document, print_json, print_long, printable, stderr, stdout
+from seamark.cli.parameters import PLACE, duration
+from seamark.cli.spark.directory_argument import opened_directory, target_store
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.errors import CheckpointNotFoundError, SeamarkError
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
@@ -157,7 +155,7 @@ def _screen(watcher: Watcher) -> Iterator[Callable[[SimpleQueue[Snapshot]], None
                 break
         if live is not None:
             live.update(
-                Text(shown(str(status)), "dim", no_wrap=True, overflow="ellipsis"), refresh=True
+                Text(printable(str(status)), "dim", no_wrap=True, overflow="ellipsis"), refresh=True
             )
 
     if live is None:

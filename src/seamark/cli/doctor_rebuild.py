@@ -13,8 +13,8 @@ from seamark.blobs.conditional_writes import Taken, create_once, replace_once
 from seamark.blobs.contract import Blob, TagMismatch
 from seamark.blobs.probe import ensure_conditional_writes
 from seamark.cli.layout import print_facts, print_paragraph
-from seamark.cli.output import Document, answer, hint
-from seamark.cli.stores import opened
+from seamark.cli.output import Document, print_answer, print_hint
+from seamark.cli.store_argument import opened_store
 from seamark.errors import DamageError, FencedError, RefusedError
 from seamark.store import CheckpointStore
 from seamark.store.layout import OWNER_KEY
@@ -39,7 +39,7 @@ class Rebuilding:
     """Whether the last writer is; None where that cannot be told."""
 
 
-def rebuild_asked(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) -> None:
+def run_rebuild(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) -> None:
     """Show what a new ``owner.json`` would say; with ``yes``, write it.
 
     :class:`RefusedError` when the one that is there is as it should be, or none is needed.
@@ -48,7 +48,7 @@ def rebuild_asked(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) 
         raise click.UsageError("--yes is for --rebuild-owner; doctor itself changes nothing")
     if read_only and yes:
         raise click.UsageError("--read-only and --yes exclude each other")
-    with opened(url) as store:
+    with opened_store(url) as store:
         found = planned(store)
         if yes:
             ensure_conditional_writes(store.backend)
@@ -56,7 +56,7 @@ def rebuild_asked(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) 
                 found = planned(store)  # what is written is told from what is there now
                 _write(store, found)
         document = _document(store.url, found, done=yes)
-    answer(document, lambda clean: _show(clean, url))
+    print_answer(document, lambda clean: _show(clean, url))
 
 
 def planned(store: CheckpointStore) -> Rebuilding:
@@ -162,7 +162,7 @@ def _show(document: Document, url: str) -> None:
     )
     if done:
         print_paragraph("owner.json is rebuilt.")
-        hint(f"Is all well now?  seamark doctor {url}")
+        print_hint(f"Is all well now?  seamark doctor {url}")
     else:
         print_paragraph("Nothing was changed.")
-        hint(f"To do it:  seamark doctor {url} --rebuild-owner --yes")
+        print_hint(f"To do it:  seamark doctor {url} --rebuild-owner --yes")

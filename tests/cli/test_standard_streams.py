@@ -128,7 +128,7 @@ def test_a_number_that_no_checkpoint_has_is_not_found(
 
 def test_an_error_takes_the_width_of_the_terminal() -> None:
     code = (
-        "from seamark.cli.output import print_error; from seamark.errors import DamageError;"
+        "from seamark.cli.error_report import print_error; from seamark.errors import DamageError;"
         "print_error(DamageError('word ' * 30))"
     )
     wide = on_a_terminal(code, COLUMNS="200", NO_COLOR="1").splitlines()
@@ -157,7 +157,7 @@ def test_every_argument_that_is_a_place_is_completed_as_one() -> None:
     import click
 
     from seamark.cli.app import app
-    from seamark.cli.places import PLACE
+    from seamark.cli.parameters import PLACE
 
     def commands(group: click.Group) -> list[click.Command]:
         context = click.Context(group)

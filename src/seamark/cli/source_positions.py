@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from seamark.cli.shown import without_secrets
+from seamark.cli.output import without_secrets
 from seamark.manifest import ConnectorCheckpoint
 
 _LONGEST: Final = 24
@@ -29,14 +29,14 @@ def _natural(item: tuple[str, Any]) -> list[tuple[bool, int, str]]:
     ]
 
 
-def gist(found: Mapping[str, Mapping[str, str]]) -> str:
+def positions_text(found: Mapping[str, Mapping[str, str]]) -> str:
     """Each source with its lowest and highest position: ``trades 600…602``."""
     return ", ".join(f"{name} {_span(at)}".rstrip() for name, at in found.items())
 
 
-def span(found: Mapping[str, Mapping[str, str]]) -> str:
+def short_positions_text(found: Mapping[str, Mapping[str, str]]) -> str:
     """The same without a name where there is only one source."""
-    return _span(next(iter(found.values()))) if len(found) == 1 else gist(found)
+    return _span(next(iter(found.values()))) if len(found) == 1 else positions_text(found)
 
 
 def _span(at: Mapping[str, str]) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seamark.capture.placement import state_id, states_beside
-from seamark.cli.listing import text_of, timings_of, took_seconds
-from seamark.cli.offsets import positions
+from seamark.cli.checkpoint_summary import text_of, timings_of, took_seconds
 from seamark.cli.output import Document
+from seamark.cli.source_positions import positions
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.spark.plans.lossy_options import recorded_losses

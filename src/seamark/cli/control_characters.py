@@ -17,12 +17,12 @@ _OBEYED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def visible(text: str, *, lines: bool = False) -> str:
+def escape_controls(text: str, *, lines: bool = False) -> str:
     r"""The text with ``\x1b`` for an escape and so on; ``lines`` leaves line ends as they are."""
     return _SUSPECT.sub(lambda found: _shown(found[0], lines=lines), text)
 
 
-def visible_json(document: str) -> str:
+def escape_controls_in_json(document: str) -> str:
     """The same for a JSON document, which stays one and means what it meant."""
     return _SUSPECT.sub(lambda found: _escaped(found[0]), document)
 

@@ -8,14 +8,19 @@ import click
 from rich.text import Text
 
 from seamark._common.text import age_text, seconds_text, size_text
+from seamark.cli.checkpoint_check import check_checkpoints
+from seamark.cli.checkpoint_summary import (
+    USABLE,
+    CheckpointSummary,
+    listing_document,
+    summarize_checkpoints,
+)
+from seamark.cli.common_options import Command
 from seamark.cli.layout import fits, print_paragraph, print_rows
-from seamark.cli.listing import USABLE, Summary, listing_document, summaries
-from seamark.cli.offsets import gist, span
-from seamark.cli.output import Document, answer, bar, hint, styled
-from seamark.cli.places import PLACE
-from seamark.cli.settings import Command
-from seamark.cli.stores import local_path, opened
-from seamark.cli.verifying import check_all
+from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.parameters import PLACE
+from seamark.cli.source_positions import positions_text, short_positions_text
+from seamark.cli.store_argument import local_path, opened_store
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence
@@ -34,26 +39,28 @@ def command(store: str, verify: bool) -> None:
     reads all state, and exits with 3 when something is damaged. Exit code 7 when a manifest could
     not be read; the others are listed all the same.
     """
-    with opened(store) as found:
-        known = summaries(found)
+    with opened_store(store) as found:
+        known = summarize_checkpoints(found)
         unproven = _verify(found, known) if verify else []
         document = listing_document(found, known)
         document |= {"verified": verify, "without_checksum": unproven}
-    answer(document, lambda clean: show(clean, store))
+    print_answer(document, lambda clean: show(clean, store))
     if verify and _damaged(document):
         raise click.exceptions.Exit(DamageError.exit_code)
     if document["unreadable"]:
         raise click.exceptions.Exit(StoreUnavailableError.exit_code)
 
 
-def _verify(store: CheckpointStore, known: dict[int, Summary]) -> list[int]:
+def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list[int]:
     """Put down as damaged what is found to be, and leave out what is gone meanwhile.
 
     The ids of those whose state has no checksum, so that reading it proves nothing.
     """
     weights = {one.id: one.new_bytes or 0 for one in known.values()}
-    with bar("Verifying", sum(weights.values()), of_bytes=True) as advance:
-        checks = check_all(store, list(known), read=set(known), progress=advance, weights=weights)
+    with progress_bar("Verifying", sum(weights.values()), of_bytes=True) as advance:
+        checks = check_checkpoints(
+            store, list(known), read=set(known), progress=advance, weights=weights
+        )
     for check in checks:
         if check.status == "gone":
             del known[check.id]
@@ -80,7 +87,7 @@ def show(document: Document, url: str) -> None:
     newest = document["newest_valid"]
     count = f"{len(rows)} checkpoint{'s' if len(rows) != 1 else ''}"
     told = f"newest valid {newest}" if newest is not None else "none is valid"
-    at = next((gist(row["offsets"]) for row in rows if row["id"] == newest), "")
+    at = next((positions_text(row["offsets"]) for row in rows if row["id"] == newest), "")
     told += f" at {at}" if at else ""
     unreadable = f" · {document['unreadable']} unreadable" if document["unreadable"] else ""
     stored = size_text(document["stored_bytes"])
@@ -106,7 +113,7 @@ def _proven(document: Document) -> str:
 def _with_offsets(rows: list[Document]) -> tuple[list[str], list[list[str | Text]]]:
     """The table, with a column for the offsets where that leaves all others as they are."""
     plain = [_cells(row) for row in rows]
-    spans = [span(row["offsets"]) or "–" for row in rows]
+    spans = [short_positions_text(row["offsets"]) or "–" for row in rows]
     more = [[*cells, text] for cells, text in zip(plain, spans, strict=True)]
     if fits([[*HEADINGS, OFFSETS], *more]):
         return [*HEADINGS, OFFSETS], more
@@ -139,13 +146,13 @@ def _say_next(document: Document, url: str) -> None:
     statuses = [row["status"] for row in document["checkpoints"]]
     newest_id = max(row["id"] for row in document["checkpoints"])
     if "damaged" in statuses:
-        hint(f"Which one would a start choose?  seamark recover {url} --explain")
+        print_hint(f"Which one would a start choose?  seamark recover {url} --explain")
     elif "unreadable" in statuses:
-        hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
+        print_hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
     elif document["newest_valid"] is None:
-        hint(f"Why is none valid?  seamark recover {url} --explain")
+        print_hint(f"Why is none valid?  seamark recover {url} --explain")
     elif "committing" in statuses and statuses[0] == "committing":
-        hint(f"Which sinks are not finished?  seamark show {url} {newest_id}")
+        print_hint(f"Which sinks are not finished?  seamark show {url} {newest_id}")
 
 
 def _show_empty(url: str) -> None:
@@ -156,6 +163,6 @@ def _show_empty(url: str) -> None:
     inside = os.listdir(path)
     if any(name.startswith("checkpoint_") for name in inside):
         above = os.path.dirname(os.path.abspath(path))
-        hint(f"This looks like the inside of a store. Try: seamark list {above}")
+        print_hint(f"This looks like the inside of a store. Try: seamark list {above}")
     elif inside and not {"owner.json", "checkpoints", "locks", "working", "tmp"} & set(inside):
-        hint("Nothing in this directory belongs to a store. Is the path right?")
+        print_hint("Nothing in this directory belongs to a store. Is the path right?")

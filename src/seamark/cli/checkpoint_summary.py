@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seamark.capture.placement import state_id, states_beside
-from seamark.cli.offsets import positions
 from seamark.cli.output import Document
+from seamark.cli.source_positions import positions
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.extras import unshowable
@@ -26,7 +26,7 @@ USABLE: Final = ("valid", "committing")
 
 
 @dataclass
-class Summary:
+class CheckpointSummary:
     """What a list needs of one checkpoint; its manifest may be large and is not kept."""
 
     id: int
@@ -60,7 +60,7 @@ class Summary:
         return "valid" if all(s == "Committed" for s in self.sinks.values()) else "committing"
 
 
-def summaries(store: CheckpointStore) -> dict[int, Summary]:
+def summarize_checkpoints(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     """Every checkpoint by id, newest first. One that builds on a broken one is damaged too.
 
     One whose manifest cannot be read is listed too, and nothing is known of it.
@@ -68,7 +68,7 @@ def summaries(store: CheckpointStore) -> dict[int, Summary]:
     return until_settled(lambda: _summaries(store), store.url)
 
 
-def _summaries(store: CheckpointStore) -> dict[int, Summary]:
+def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
     found = {seen.checkpoint_id: _summary(store, seen) for seen in store.survey(unreadable=True)}
     _measure_sidecars(store, found.values())
@@ -82,7 +82,7 @@ def _summaries(store: CheckpointStore) -> dict[int, Summary]:
     return found
 
 
-def _note_damage(store: CheckpointStore, found: dict[int, Summary]) -> None:
+def _note_damage(store: CheckpointStore, found: dict[int, CheckpointSummary]) -> None:
     """See that the state and the parent of each are there."""
     partitioned = {s.state for s in found.values() if s.state is not None}
     sizes = states_beside(store).sizes(sorted(partitioned)) if partitioned else {}
@@ -97,7 +97,7 @@ def _note_damage(store: CheckpointStore, found: dict[int, Summary]) -> None:
         one.error = one.error or unread_link(one, found)
 
 
-def _measure_sidecars(store: CheckpointStore, found: Collection[Summary]) -> None:
+def _measure_sidecars(store: CheckpointStore, found: Collection[CheckpointSummary]) -> None:
     """Add what another system keeps beside its manifests, by one listing."""
     if not any(one.sidecar for one in found):
         return
@@ -109,7 +109,7 @@ def _measure_sidecars(store: CheckpointStore, found: Collection[Summary]) -> Non
             one.new_bytes += sizes.get(one.sidecar, 0)
 
 
-def broken_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
+def broken_link(one: CheckpointSummary, found: Mapping[int, CheckpointSummary]) -> str | None:
     """Why a checkpoint cannot be restored although it is whole itself, or None when it can."""
     if one.parent_id is None:
         return None
@@ -121,7 +121,7 @@ def broken_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
     return None
 
 
-def unread_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
+def unread_link(one: CheckpointSummary, found: Mapping[int, CheckpointSummary]) -> str | None:
     """Why nothing can be said about a checkpoint that could be read itself."""
     parent = found.get(one.parent_id) if one.parent_id is not None else None
     if parent is None or parent.error is None:
@@ -129,11 +129,11 @@ def unread_link(one: Summary, found: Mapping[int, Summary]) -> str | None:
     return f"it builds on {parent.id}, which could not be read"
 
 
-def _summary(store: CheckpointStore, seen: Surveyed) -> Summary:
+def _summary(store: CheckpointStore, seen: Surveyed) -> CheckpointSummary:
     m = seen.manifest
     if m is None:
         error = seen.error.what if seen.error is not None else None
-        return Summary(
+        return CheckpointSummary(
             seen.checkpoint_id, damage=seen.damage, superseded=seen.superseded, error=error
         )
     damage, state = seen.damage, None
@@ -144,7 +144,7 @@ def _summary(store: CheckpointStore, seen: Surveyed) -> Summary:
     statuses = m.sink_commit_statuses
     names = [*m.sink_names, *(name for name in statuses if name not in m.sink_names)]
     # another system may name a sink without a status: nothing says that it is unfinished
-    return Summary(
+    return CheckpointSummary(
         seen.checkpoint_id,
         epoch=m.epoch,
         timestamp_ms=m.timestamp_ms,
@@ -182,7 +182,7 @@ def text_of(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def chain_ids(checkpoint_id: int, found: Mapping[int, Summary]) -> list[int]:
+def chain_ids(checkpoint_id: int, found: Mapping[int, CheckpointSummary]) -> list[int]:
     """A checkpoint and what it builds on, newest first, as far as it is known."""
     chain: list[int] = []
     wanted: int | None = checkpoint_id
@@ -193,7 +193,7 @@ def chain_ids(checkpoint_id: int, found: Mapping[int, Summary]) -> list[int]:
     return chain
 
 
-def listing_document(store: CheckpointStore, found: dict[int, Summary]) -> Document:
+def listing_document(store: CheckpointStore, found: dict[int, CheckpointSummary]) -> Document:
     """What ``seamark list --json`` prints."""
     pins = known_pins(store.owner())
     rows = [_row(one, found, pins.get(one.id, [])) for one in found.values()]
@@ -209,7 +209,9 @@ def listing_document(store: CheckpointStore, found: dict[int, Summary]) -> Docum
     }
 
 
-def _row(one: Summary, found: Mapping[int, Summary], pins: list[str]) -> Document:
+def _row(
+    one: CheckpointSummary, found: Mapping[int, CheckpointSummary], pins: list[str]
+) -> Document:
     sizes = [found[i].new_bytes for i in chain_ids(one.id, found)]
     whole = one.damage is None and one.error is None and all(size is not None for size in sizes)
     return {
@@ -230,7 +232,7 @@ def _row(one: Summary, found: Mapping[int, Summary], pins: list[str]) -> Documen
     }
 
 
-def note_of(one: Summary, pins: list[str]) -> str | None:
+def note_of(one: CheckpointSummary, pins: list[str]) -> str | None:
     """What is worth saying about a checkpoint beside its status."""
     told = [text for text in (one.damage, one.error) if text]
     told += [f"sink {name} failed: {why}" for name, why in one.failures.items()]

@@ -34,7 +34,7 @@ def _occupy() -> None:
     os.close(descriptor)
 
 
-def give_up_stdout() -> None:
+def discard_stdout() -> None:
     """Send what is still to be written nowhere; the interpreter would complain at its end."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -42,7 +42,7 @@ def give_up_stdout() -> None:
         os.close(nowhere)
 
 
-def is_of_printing(error: OSError) -> bool:
+def is_printing_error(error: OSError) -> bool:
     """Whether an error comes from what prints, by the module that was the last to run."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -51,7 +51,7 @@ def is_of_printing(error: OSError) -> bool:
     return module == __name__ or module.partition(".")[0] in ("click", "rich")
 
 
-def fault_of_stdout() -> OSError | None:
+def stdout_error() -> OSError | None:
     """Why what was printed cannot be written, or None when it can."""
     try:
         sys.stdout.flush()

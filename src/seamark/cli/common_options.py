@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from seamark.cli.logs import hide
+from seamark.cli.stderr_logs import hide_values
 
 _KEY: Final = "seamark.settings"
 
@@ -76,7 +76,7 @@ def _storage(context: click.Context, parameter: click.Parameter, given: tuple[st
         options[name] = value
     if given:
         _change(context, storage_options=options)
-        hide(options)
+        hide_values(options)
 
 
 def common_options() -> list[click.Parameter]:

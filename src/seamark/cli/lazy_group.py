@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
-from seamark.cli.settings import common_options
+from seamark.cli.common_options import common_options
 
 
 class LazyGroup(click.Group):

@@ -9,44 +9,47 @@ import traceback
 from contextlib import suppress
 
 import click
+from rich.cells import cell_len
+from rich.text import Text
 
 from seamark._common.os_errors import system_refusal
-from seamark.cli.logs import redactor
-from seamark.cli.output import error_lines, print_lines
-from seamark.cli.settings import Settings
-from seamark.cli.streams import fault_of_stdout, give_up_stdout, is_of_printing
-from seamark.cli.visible import visible
+from seamark._redaction import storage_option_redactor
+from seamark.cli.common_options import Settings
+from seamark.cli.control_characters import escape_controls
+from seamark.cli.layout import wrapped
+from seamark.cli.output import printable_lines, screen_width, stderr
+from seamark.cli.standard_streams import discard_stdout, is_printing_error, stdout_error
 from seamark.errors import SeamarkError
 
 
-def tell(error: Exception, asked: Settings) -> int:
+def report_error(error: Exception, asked: Settings) -> int:
     """Print an error to stderr, as JSON when that was asked for; its exit code.
 
     The code is the same when stderr cannot be written to.
     """
-    is_lost = isinstance(error, OSError) and is_of_printing(error)
-    if fault_of_stdout() is not None or is_lost:
-        give_up_stdout()
+    is_lost = isinstance(error, OSError) and is_printing_error(error)
+    if stdout_error() is not None or is_lost:
+        discard_stdout()
     if isinstance(error, OSError) and is_lost:
         error = _output_lost(error)
-    redact = redactor(asked.storage_options)
+    redact = storage_option_redactor(asked.storage_options)
     told = error if isinstance(error, SeamarkError) else _other(error)
     parts = [redact(part) if part else None for part in (told.what, told.where, told.hint)]
     shown = type(told)(parts[0] or "", where=parts[1], hint=parts[2])
     with suppress(OSError):
         if asked.verbosity > 1:
             trace = redact("".join(traceback.format_exception(error)))
-            sys.stderr.write(visible(trace, lines=True))
+            sys.stderr.write(escape_controls(trace, lines=True))
         if asked.as_json:
             sys.stderr.write(json.dumps({"error": _document(shown)}) + "\n")
         else:
-            print_lines(error_lines(shown))
+            print_error(shown)
     return told.exit_code
 
 
-def tell_usage(error: click.ClickException, asked: Settings) -> int:
+def report_usage_error(error: click.ClickException, asked: Settings) -> int:
     """Say what is wrong with a command line, but none of the secrets in it; the exit code."""
-    redact = redactor(asked.storage_options)
+    redact = storage_option_redactor(asked.storage_options)
     with suppress(OSError):
         if asked.as_json:
             document = {
@@ -60,7 +63,7 @@ def tell_usage(error: click.ClickException, asked: Settings) -> int:
         else:
             said = io.StringIO()
             error.show(said)
-            sys.stderr.write(visible(redact(said.getvalue()), lines=True))
+            sys.stderr.write(escape_controls(redact(said.getvalue()), lines=True))
     return error.exit_code
 
 
@@ -92,3 +95,34 @@ def _unexpected(error: Exception) -> SeamarkError:
         hint="It is a fault of Seamark itself. The same command with -vv shows where; please "
         "report that.",
     )
+
+
+def error_lines(error: SeamarkError) -> list[str]:
+    """Lay out an error: what happened, then where and what to do next, then its exit code.
+
+    Further lines of one part stand deeper, so that a name with line ends cannot add a part.
+    """
+    width = screen_width(stderr())
+    lines: list[str] = []
+    for part in (error.what or type(error).__name__, error.where, error.hint):
+        first, *more = printable_lines(part or "")
+        start = "  " if lines else "error: "
+        lines += wrapped(first.strip(), width, first=start, more="  ")
+        for line in more:
+            lines += wrapped(line.strip(), width, first="    ", more="    ")
+    code = f"exit code {error.exit_code}"
+    if len(lines) > 1 and cell_len(lines[-1]) + 2 + len(code) <= width:
+        lines[-1] += code.rjust(width - cell_len(lines[-1]))
+    else:
+        lines.append(code.rjust(width))
+    return lines
+
+
+def print_error(error: SeamarkError) -> None:
+    """Print an error to stderr."""
+    first, *rest = error_lines(error)
+    label, _, headline = first.partition(" ")
+    console = stderr()
+    console.print(Text.assemble((label, "bold red"), " ", (headline, "bold")))
+    for line in rest:
+        console.print(Text(line))

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.opening import open_directory
-from seamark.cli.settings import settings
-from seamark.cli.stores import local_path, opened
+from seamark.cli.common_options import settings
+from seamark.cli.store_argument import local_path, opened_store
 from seamark.store import CheckpointStore
 
 
@@ -26,5 +26,5 @@ def opened_directory(path: str) -> Iterator[Directory]:
 @contextmanager
 def target_store(url: str) -> Iterator[CheckpointStore]:
     """The store that checkpoints are taken into; made when it is not there."""
-    with opened(url, must_exist=False) as store:
+    with opened_store(url, must_exist=False) as store:
         yield store

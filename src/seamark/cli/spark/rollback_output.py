@@ -8,8 +8,8 @@ from typing import Final
 
 from seamark._common.text import size_text, time_text
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
-from seamark.cli.output import Document, hint
-from seamark.cli.spark.sinks import DECISION
+from seamark.cli.output import Document, print_hint
+from seamark.cli.spark.sink_decision import DECISION
 from seamark.cli.spark.snapshot import snapshot_line
 from seamark.native.rewind.files import KINDS, Move
 from seamark.native.rewind.rewind import RewindPlan
@@ -96,7 +96,7 @@ def show(document: Document) -> None:
     if document["decision"]:
         print_paragraph(document["decision"])
     print_paragraph("Nothing was changed.")
-    hint("To do it, stop the query and add --yes.")
+    print_hint("To do it, stop the query and add --yes.")
 
 
 def _facts(document: Document, newest: int | None) -> list[tuple[str, str]]:
@@ -138,7 +138,7 @@ def _show_done(document: Document) -> None:
         f"Done. A restart plans batch {to_batch + 1} anew, from where batch {to_batch} ended. No "
         "row is lost as long as the source still has it."
     )
-    hint(f"Moved files: {document['aside']}")
+    print_hint(f"Moved files: {document['aside']}")
     if taken is not None:
         undo = shlex.join(["seamark", "spark", "restore", document["store"], str(taken["id"])])
-        hint(f"To undo it: {undo} NEW_PATH")
+        print_hint(f"To undo it: {undo} NEW_PATH")

@@ -17,7 +17,7 @@ from seamark.store.validator import Examined, Kind
 
 
 @dataclass
-class Check:
+class CheckpointCheck:
     """What was found about one checkpoint."""
 
     id: int
@@ -33,21 +33,21 @@ class Check:
     error: StoreUnavailableError | None = None
 
 
-def check_all(
+def check_checkpoints(
     store: CheckpointStore,
     ids: Sequence[int],
     *,
     read: Collection[int],
     progress: Advance | None = None,
     weights: Mapping[int, int] | None = None,
-) -> list[Check]:
+) -> list[CheckpointCheck]:
     """Check manifests, and all bytes of those in ``read``; one that builds on damage is damaged.
 
     An I/O error is put down as ``unreadable`` and the rest goes on. Progress counts checkpoints,
     or their ``weights``.
     """
     states = states_beside(store)
-    checks: dict[int, Check] = {}
+    checks: dict[int, CheckpointCheck] = {}
     for checkpoint_id in ids:
         checks[checkpoint_id] = _check(store, states, checkpoint_id, checkpoint_id in read)
         if progress is not None:
@@ -57,22 +57,24 @@ def check_all(
     return [checks[checkpoint_id] for checkpoint_id in ids]
 
 
-def _check(store: CheckpointStore, states: StateStore, checkpoint_id: int, read: bool) -> Check:
+def _check(
+    store: CheckpointStore, states: StateStore, checkpoint_id: int, read: bool
+) -> CheckpointCheck:
     try:
         seen = store.examine(checkpoint_id, read_data=read)
         if seen.kind is Kind.CHECKPOINT and not read:
             seen = _with_partitioned(states, seen)
         if seen.kind is not Kind.CHECKPOINT and _is_gone(store, checkpoint_id):
-            return Check(checkpoint_id, "gone")
+            return CheckpointCheck(checkpoint_id, "gone")
     except StoreUnavailableError as error:
-        return Check(checkpoint_id, "unreadable", error=error)
+        return CheckpointCheck(checkpoint_id, "unreadable", error=error)
     warnings = [str(issue) for issue in seen.result.issues if issue.severity == "warning"]
     m = seen.manifest
     if seen.kind in (Kind.TOMBSTONE, Kind.TOO_LATE):
-        return Check(checkpoint_id, "gone", warnings=seen.result.damage)
+        return CheckpointCheck(checkpoint_id, "gone", warnings=seen.result.damage)
     is_ok = seen.kind is Kind.CHECKPOINT
     evidence = state_evidence(m) if read and is_ok and m is not None else None
-    return Check(
+    return CheckpointCheck(
         checkpoint_id,
         "ok" if is_ok else "damaged",
         damage=seen.result.damage,
@@ -104,7 +106,9 @@ def _is_gone(store: CheckpointStore, checkpoint_id: int) -> bool:
     return standing(store.owner(), checkpoint_id) is Standing.PRUNED
 
 
-def _look_at_parent(store: CheckpointStore, checks: dict[int, Check], checkpoint_id: int) -> None:
+def _look_at_parent(
+    store: CheckpointStore, checks: dict[int, CheckpointCheck], checkpoint_id: int
+) -> None:
     check = checks[checkpoint_id]
     if check.status != "ok" or check.parent_id is None:
         return

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from seamark._common.checks import U64_MAX
 from seamark.blobs.opening import refuse_broken_url
 from seamark.capture.placement import state_id, states_beside, watch_partitioned_state
-from seamark.cli.settings import settings
+from seamark.cli.common_options import settings
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -31,7 +31,7 @@ _UUID: Final = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
 
 
 @contextmanager
-def opened(url: str, *, must_exist: bool = True) -> Iterator[CheckpointStore]:
+def opened_store(url: str, *, must_exist: bool = True) -> Iterator[CheckpointStore]:
     """The store at a path or URL; :class:`CheckpointNotFoundError` for a path that is not there.
 
     An empty directory is an empty store. Partitioned state is part of what is verified.

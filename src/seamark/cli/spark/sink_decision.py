@@ -11,7 +11,7 @@ import click
 
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.cli.spark.directories import opened_directory
+from seamark.cli.spark.directory_argument import opened_directory
 from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.native.rewind.files import SINK_LOG
 from seamark.native.rewind.rewind import SinkPlan, sink_plan
@@ -39,7 +39,7 @@ def sink_options(function: Decorated) -> Decorated:
     return file_sink(query_id(function))
 
 
-def undecided(what: str, where: str, more: str = "") -> RefusedError:
+def sink_decision_needed(what: str, where: str, more: str = "") -> RefusedError:
     """The error for a command that cannot go on without an answer."""
     return RefusedError(
         f"it has to be said what becomes of the sink, so nothing was {what}",
@@ -63,7 +63,7 @@ def opened_sink_log(out: str, to_batch: int) -> Iterator[SinkPlan]:
         yield sink_plan(tree, rewound(names, lambda name: tree.read(name).decode(), to_batch))
 
 
-def suffix_of_aside() -> str:
+def moved_files_suffix() -> str:
     """What the folder for moved files has after the directory's own name."""
     now = datetime.now(UTC)
     return f".rolled-back-{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}Z"
