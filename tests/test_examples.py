@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +11,9 @@ import pytest
 
 from seamark.spark.java import java_home
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
 WITH_SPARK = {
-    "protect_query": ["holds batch 2", "newest that is whole: ", "to: 4", "be: 2"],
     "two_sinks": [
         "first run: up to epoch 2",
         "second run: from checkpoint 2 to epoch 3",
@@ -33,6 +33,7 @@ WITH_SPARK = {
         "findings   none",
     ],
 }
+PROTECTED = ["holds batch 2", "newest that is whole: ", "to: 4", "be: 2"]
 WITHOUT_SPARK = {
     "store_without_spark": [
         "checkpoint 2: whole",
@@ -43,11 +44,10 @@ WITHOUT_SPARK = {
 }
 
 
-def printed_by(example: str, folder: Path, **variables: str) -> str:
+def printed_by(example: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{example}.py", folder],
         cwd=folder,
-        env=os.environ | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -58,7 +58,7 @@ def printed_by(example: str, folder: Path, **variables: str) -> str:
 
 def test_every_example_is_run_by_a_test_and_listed() -> None:
     programs = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert programs == WITH_SPARK.keys() | WITHOUT_SPARK.keys()
+    assert programs == {"protect_query", *WITH_SPARK, *WITHOUT_SPARK}
     page = (EXAMPLES / "README.md").read_text()
     assert all(f"[{program}.py]({program}.py)" in page for program in programs)
 
@@ -69,9 +69,42 @@ def test_an_example_without_spark_prints_what_it_promises(example: str, tmp_path
     assert [line for line in WITHOUT_SPARK[example] if line not in shown] == []
 
 
+@pytest.fixture
+def quiet_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java_home()))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+
+
 @pytest.mark.spark
+@pytest.mark.usefixtures("quiet_spark")
 @pytest.mark.parametrize("example", WITH_SPARK)
 def test_an_example_prints_what_it_promises(example: str, tmp_path: Path) -> None:
-    quiet = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
-    shown = printed_by(example, tmp_path, **quiet)
+    shown = printed_by(example, tmp_path)
     assert [line for line in WITH_SPARK[example] if line not in shown] == []
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("quiet_spark")
+def test_a_query_is_protected_and_the_readme_shows_what_inspect_says_of_it(tmp_path: Path) -> None:
+    shown = printed_by("protect_query", tmp_path)
+    assert [line for line in PROTECTED if line not in shown] == []
+    directory = tmp_path / "words" / "checkpoint"
+    (directory / "state/0/1/3.delta").write_bytes(b"")
+    done = subprocess.run(
+        [sys.executable, "-m", "seamark", "spark", "inspect", directory],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    readme = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"^\$ seamark spark inspect [^\n]*\n(.*?)^```$", readme, re.S | re.M)
+    said = done.stdout.replace(str(tmp_path), "/data")
+    assert alike(block) == alike(said)
+
+
+def alike(inspected: str) -> str:
+    """What inspect printed, without what differs between two runs: the id, sizes, line ends."""
+    same_id = re.sub(r"query [0-9a-f-]{36}", "query ID", " ".join(inspected.split()))
+    same_spark = re.sub(r"Spark 4\.\d( or newer)?", "Spark 4", same_id)
+    return re.sub(r"\d+ (B|KiB)", "SIZE", same_spark)
