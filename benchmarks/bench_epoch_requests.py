@@ -18,7 +18,7 @@ from harness import Row, options, scratch, show
 from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink
 from tests.pipeline.driver import session
-from tests.servers import s3_server
+from tests.support.servers import s3_server
 
 PARTITIONS: Final = 200
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from harness import Row, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.progress import SourceCheckpointStore, open_progress
-from tests.databases import redis_server
+from tests.support.databases import redis_server
 
 KEYS: Final = [b"key-%08d" % number for number in range(1000)]
 VALUE: Final = b"v" * 100

@@ -20,8 +20,8 @@ from seamark import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus, op
 from seamark.blobs import object_store
 from seamark.blobs.leftovers import PROBE_PREFIX
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.testing.recording import Recording
-from tests.servers import s3_server
+from tests.support.recording import Recording
+from tests.support.servers import s3_server
 
 REQUESTS: Final = frozenset({"put", "get", "head", "delete", "copy", "rename", "list"})
 CHAIN: Final = 4

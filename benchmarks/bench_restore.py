@@ -18,7 +18,7 @@ from obstore.store import MemoryStore
 from harness import Row, options, show
 from seamark.blobs import object_store
 from seamark.state import CheckpointId, StateStore
-from seamark.testing.recording import Call, Recording
+from tests.support.recording import Call, Recording
 
 PARTITIONS: Final = 1000
 STATE: Final = 4096

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
-from tests.databases import PostgresServer, RedisServer, postgres_server, redis_server
-from tests.processes import ServerUnavailable
-from tests.servers import ObjectServer, azurite_server, s3_server
-from tests.skipped import skipped_line
+# before they are imported, so that a failed assertion in a helper shows the values
+pytest.register_assert_rewrite("tests.support", "tests.state.support", "tests.store.support")
+
+from tests.support.databases import PostgresServer, RedisServer, postgres_server, redis_server  # noqa: E402
+from tests.support.servers import ObjectServer, azurite_server, s3_server  # noqa: E402
+from tests.support.skipped import or_skip, skipped_line  # noqa: E402
+from tests.support.spark import local_spark  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 SEED = "SEAMARK_SEED"
 MEMORY = "/dev/shm"
 MEMORY_WANTED = 8 << 30
-Started = TypeVar("Started")
 
 
 def _keep_temporary_files_in_memory() -> None:
@@ -36,7 +35,7 @@ def _keep_temporary_files_in_memory() -> None:
         return
     if shutil.disk_usage(MEMORY).free >= MEMORY_WANTED:
         os.environ["TMPDIR"] = MEMORY
-        tempfile.tempdir = None  # to be found anew
+        tempfile.tempdir = None  # so that it is looked up again
 
 
 _keep_temporary_files_in_memory()
@@ -86,56 +85,26 @@ def s3() -> Iterator[ObjectServer]:
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[ObjectServer]:
-    with _or_skipped("Azure", azurite_server()) as server:
+    with or_skip("Azure", azurite_server()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[RedisServer]:
     """One Redis for all tests, each of which uses names of its own."""
-    with _or_skipped("Redis", redis_server()) as server:
+    with or_skip("Redis", redis_server()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL for all tests, each of which takes a ``new_database()``."""
-    with _or_skipped("PostgreSQL", postgres_server()) as server:
+    with or_skip("PostgreSQL", postgres_server()) as server:
         yield server
-
-
-@contextmanager
-def _or_skipped(what: str, server: AbstractContextManager[Started]) -> Iterator[Started]:
-    """Run a server; where it cannot be had, skip the tests that want it, and say so loudly."""
-    try:
-        with server as started:
-            yield started
-    except ServerUnavailable as error:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")  # to be seen in the summary, not to fail the tests
-            warnings.warn(f"{what} is NOT tested here: {error}", stacklevel=1)
-        pytest.skip(f"{what} cannot be had: {error}")
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One warm Spark for all tests that are marked ``warm``."""
-    from pyspark.sql import SparkSession
-
-    from seamark.spark.java import use_java
-
-    use_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own choice is 'python3'
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with local_spark(tmp_path_factory.mktemp("warehouse")) as session:
+        yield session

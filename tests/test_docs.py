@@ -19,7 +19,7 @@ import pytest
 from seamark.progress import rocksdb_url
 from seamark.sinks import KeyValueSink
 from seamark.testing.conformance.sink_examples import epoch
-from tests.databases import RedisServer
+from tests.support.databases import RedisServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

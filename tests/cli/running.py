@@ -15,8 +15,8 @@ import pytest
 from seamark.cli.app import run
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
 from seamark.store import CheckpointStore
-from tests.databases import RedisServer
-from tests.servers import ObjectServer
+from tests.support.databases import RedisServer
+from tests.support.servers import ObjectServer
 
 WIDTH = 80
 NOBODY = 65534

@@ -23,8 +23,8 @@ from tests.cli.running import (
     with_password,
     without_rights,
 )
-from tests.databases import RedisServer, redis_server
-from tests.servers import ObjectServer
+from tests.support.databases import RedisServer, redis_server
+from tests.support.servers import ObjectServer
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from seamark.cli.common_options import Settings
 from seamark.cli.error_report import report_error
 from seamark.manifest import OperatorCheckpoint
 from seamark.store import CheckpointStore, open_store
-from seamark.testing.conformance.examples import child, example
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.running import Cli
-from tests.full_disks import SmallDisk, small_disk
+from tests.store.support.examples import child, example
+from tests.support.full_disks import SmallDisk, small_disk
 
 STATE = b"s" * 3000
 KEEP = ("--query-id", "keep")

@@ -14,7 +14,7 @@ from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.errors import FencedError
 from seamark.state import CheckpointId
 from tests.cli.stores import Commands, interrupt_prune, save_partitioned, sidecar
-from tests.store.scenarios import plan
+from tests.store.support.scenarios import plan
 
 LAMINAR = Path(__file__).parent.parent / "fixtures" / "laminar"
 

@@ -11,10 +11,10 @@ from seamark.capture.capture import LOG
 from seamark.manifest import OperatorCheckpoint
 from seamark.state.pack import PackBuilder
 from seamark.store import open_store
-from seamark.testing.conformance.examples import example
-from seamark.testing.conformance.store_names import resealed
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.running import Cli
+from tests.store.support.conformance.names import resealed
+from tests.store.support.examples import example
 
 LARGE = 300_000
 KEEP = ("--query-id", "keep")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seamark import open_store
 from tests.cli.stores import Commands, save
-from tests.servers import ObjectServer
+from tests.support.servers import ObjectServer
 
 
 def as_words(server: ObjectServer) -> list[str]:

@@ -12,8 +12,8 @@ from seamark.cli.sources import readable
 from seamark.progress import open_progress, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
 from tests.cli.running import Cli, closed_folder, epoch, options_of, with_password, without_rights
-from tests.databases import RedisServer
-from tests.servers import ObjectServer
+from tests.support.databases import RedisServer
+from tests.support.servers import ObjectServer
 
 LONG = json.dumps({"trades": {str(n): 1_000_000 + n for n in range(40)}}).encode()
 

@@ -15,7 +15,7 @@ from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.native.rewind.rewind import plan_rewind, rewind
 from tests.cli.running import Cli, options_of
 from tests.native.support.rewinds import Stopped, Stopping, contents, make_directory, make_sink
-from tests.servers import ObjectServer
+from tests.support.servers import ObjectServer
 
 TARGET = 3
 

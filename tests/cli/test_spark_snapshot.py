@@ -10,7 +10,7 @@ import pytest
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.cli.app import run
 from tests.checkpoint_dir.support.directories import make_copy
-from tests.servers import ObjectServer
+from tests.support.servers import ObjectServer
 
 
 def printed(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:

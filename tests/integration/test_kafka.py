@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from seamark import Pipeline
 from seamark.errors import RefusedError, SourceUnavailableError
 from seamark.sinks import FileSink
-from tests.conftest import _or_skipped
-from tests.integration.kafka import Topics, kafka_server
+from tests.integration.support.kafka import Topics, kafka_server
 from tests.pipeline.workloads import values_in
-from tests.processes import Server, free_port
+from tests.support.processes import Server, free_port
+from tests.support.skipped import or_skip
+from tests.support.spark import local_spark
 from tools.kafka import connector_jars
 
 if TYPE_CHECKING:
@@ -28,33 +27,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Server]:
-    with _or_skipped("Kafka", kafka_server()) as server:
+    with or_skip("Kafka", kafka_server()) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def spark(broker: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A Spark with the connector, which a running one cannot be given."""
-    from pyspark.sql import SparkSession
-
-    from seamark.spark.java import use_java
-
-    use_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings: dict[str, Any] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.jars": ",".join(map(str, connector_jars())),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    jars = {"spark.jars": ",".join(map(str, connector_jars()))}
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    with local_spark(warehouse, jars, log_level="OFF") as session:
+        yield session
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from seamark.manifest import (
     OperatorCheckpoint,
     SinkCommitStatus,
 )
-from tests.manifest.documents import FIELDS, SMALLEST, read, refused
+from tests.manifest.support.documents import FIELDS, SMALLEST, read, refused
 
 
 class TestHostileDocuments:

@@ -13,7 +13,7 @@ from seamark.manifest import (
     OperatorCheckpoint,
     SinkCommitStatus,
 )
-from tests.manifest.documents import SMALLEST, read, refused
+from tests.manifest.support.documents import SMALLEST, read, refused
 
 
 class TestSinkCommitStatus:

@@ -44,7 +44,7 @@ from tests.native.support.inspected import (
     rows_of,
     write,
 )
-from tests.servers import ObjectServer
+from tests.support.servers import ObjectServer
 
 NO_KEY = b'\0\2v2\0\0\0\1\0\x1d{"type":"struct","fields":[]}\0\0\0\1{"type":"struct","fields":[{}]}'
 

@@ -22,7 +22,7 @@ from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import Wishes, restore_directory
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
-from tests.servers import ObjectServer
+from tests.support.servers import ObjectServer
 
 
 def take(root: Path, **wishes: Any) -> Snapshot:

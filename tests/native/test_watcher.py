@@ -26,7 +26,7 @@ from seamark.native.watch.watcher import Watcher
 from seamark.store import CheckpointStore, open_store
 from tests.checkpoint_dir.support.directories import offsets_text
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
-from tests.servers import ObjectServer
+from tests.support.servers import ObjectServer
 
 PATIENCE = 280.0
 

@@ -12,10 +12,10 @@ from seamark.errors import StoreUnavailableError
 from seamark.pipeline.telemetry import progress_record
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.progress import open_progress
-from tests.conftest import _or_skipped
-from tests.databases import RedisServer, redis_server
 from tests.pipeline.test_progress_record import manifest, note, told_by, wanted
-from tests.progress.children import hold, running
+from tests.progress.support.children import hold, running
+from tests.support.databases import RedisServer, redis_server
+from tests.support.skipped import or_skip
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_record_that_another_process_holds_is_written_when_it_lets_go(
 
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
-    with _or_skipped("Redis", redis_server()) as server:
+    with or_skip("Redis", redis_server()) as server:
         yield server
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.databases import RedisServer
 from tests.pipeline import views
 from tests.pipeline.crashing import wipe
 from tests.pipeline.killing import child, killed_at
 from tests.pipeline.test_kills import seeded
 from tests.pipeline.views import run, shown, shown_in, url_of, watch
 from tests.pipeline.workloads import write_input
-from tests.progress.children import running
+from tests.progress.support.children import running
+from tests.support.databases import RedisServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ from seamark import Pipeline
 from seamark.errors import StoreUnavailableError
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
 from seamark.sinks import FileSink, KeyValueSink
-from tests.databases import RedisServer
 from tests.pipeline.workloads import ROWS, orders, rows_in
+from tests.support.databases import RedisServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.databases import RedisServer
+from tests.support.databases import RedisServer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from seamark.progress import open_progress
 from seamark.testing import OpenStore, ProgressSuite
-from tests.databases import RedisServer
+from tests.support.databases import RedisServer
 
 
 class TestMemory(ProgressSuite):

@@ -12,8 +12,8 @@ import pytest
 from seamark.progress import Session, SourceCheckpointStore
 from seamark.progress import store as store_module
 from seamark.testing import ProgressSuite
-from tests.progress import broken_sessions, broken_stores  # noqa: F401 - noted in BREAKS
-from tests.progress.broken_ledgers import BREAKS, SoundLedger
+from tests.progress.support import broken_sessions, broken_stores  # noqa: F401 - noted in BREAKS
+from tests.progress.support.broken_ledgers import BREAKS, SoundLedger
 
 RULES = sorted(name for name in dir(ProgressSuite) if name.startswith("test_"))
 CASES = [(rule, broken) for rule, every in BREAKS.items() for broken in every]

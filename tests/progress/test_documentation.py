@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seamark.progress import Policy, policy, rocksdb_url
-from tests.databases import RedisServer
+from tests.support.databases import RedisServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "progress.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.S | re.M)

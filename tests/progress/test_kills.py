@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import RedisServer
-from tests.progress.children import Child, run_large_sessions, run_sessions, running
+from tests.progress.support.children import Child, run_large_sessions, run_sessions, running
+from tests.support.databases import RedisServer
 
 Work = Callable[..., None]
 

@@ -24,8 +24,7 @@ from hypothesis.stateful import (
 from seamark.errors import RefusedError
 from seamark.progress import SourceCheckpointStore, open_progress
 from seamark.testing import OpenStore
-from tests.databases import RedisServer
-from tests.progress.model import (
+from tests.progress.support.model import (
     SPACES,
     Model,
     Step,
@@ -36,6 +35,7 @@ from tests.progress.model import (
     spaces,
     steps,
 )
+from tests.support.databases import RedisServer
 
 Opened = Callable[[], tuple[OpenStore, Callable[[], None]]]
 """Gives what opens a new, empty store, and what removes it."""

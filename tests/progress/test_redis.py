@@ -15,8 +15,8 @@ from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
 from seamark.progress import SourceCheckpointStore, open_progress
 from seamark.progress.ledger import Overtaken
 from seamark.progress.opening import open_ledger
-from tests.databases import RedisServer, redis_server
-from tests.progress.children import SPACES, whole_number, write_number
+from tests.progress.support.children import SPACES, whole_number, write_number
+from tests.support.databases import RedisServer, redis_server
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from redis import Redis
 from seamark.errors import DamageError, FencedError, InvalidInputError, OutcomeUnknownError
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
-from tests.conftest import _or_skipped
-from tests.databases import RedisServer, redis_server
-from tests.progress.children import whole_number, write_number
-from tests.progress.proxy import Fault, before
+from tests.progress.support.children import whole_number, write_number
+from tests.progress.support.proxy import Fault, before
+from tests.support.databases import RedisServer, redis_server
+from tests.support.skipped import or_skip
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     """One that may be emptied."""
-    with _or_skipped("Redis", redis_server(appendonly=False)) as started:
+    with or_skip("Redis", redis_server(appendonly=False)) as started:
         yield started
 
 

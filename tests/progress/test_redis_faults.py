@@ -22,9 +22,9 @@ from seamark.errors import (
 )
 from seamark.progress import SourceCheckpointStore, open_progress
 from seamark.progress import redis as backend
-from tests.databases import RedisServer, redis_server
-from tests.progress.children import SPACES, hold, running, whole_number, write_number
-from tests.progress.proxy import Fault, Proxy, before
+from tests.progress.support.children import SPACES, hold, running, whole_number, write_number
+from tests.progress.support.proxy import Fault, Proxy, before
+from tests.support.databases import RedisServer, redis_server
 
 APPLIED = Fault.LOSE_ANSWER
 NOT_APPLIED = [Fault.LOSE_REQUEST, Fault.HALVE_REQUEST, Fault.DELAY_REQUEST]

@@ -12,7 +12,14 @@ import pytest
 
 from seamark.errors import FencedError, RefusedError, StoreUnavailableError
 from seamark.progress import SourceCheckpoint, open_progress, rocksdb
-from tests.progress.children import SPACES, hold, run_sessions, running, whole_number, write_number
+from tests.progress.support.children import (
+    SPACES,
+    hold,
+    run_sessions,
+    running,
+    whole_number,
+    write_number,
+)
 
 
 @pytest.fixture

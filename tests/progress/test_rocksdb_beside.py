@@ -15,7 +15,7 @@ from seamark.errors import StoreUnavailableError
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
 from seamark.progress import rocksdb as backend
 from seamark.progress import rocksdb_database as database
-from tests.progress.children import hold, running
+from tests.progress.support.children import hold, running
 
 LARGE = 1000
 KEYS = (b"a", b"b", b"c")

@@ -15,7 +15,7 @@ import rocksdict
 
 from seamark.errors import DamageError, SeamarkError
 from seamark.progress import SourceCheckpointStore, open_progress
-from tests.progress.children import running, whole_number, write_number
+from tests.progress.support.children import running, whole_number, write_number
 
 SESSIONS = 8
 

@@ -18,7 +18,7 @@ from seamark.progress import session_lock as turns
 from seamark.progress import store as store_module
 from seamark.progress.ledger import Turn
 from seamark.progress.session import Session
-from tests.databases import RedisServer
+from tests.support.databases import RedisServer
 
 T = TypeVar("T")
 SECONDS = 100

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import RedisServer
-from tests.sinks.views import World
+from tests.sinks.support.views import World
+from tests.support.databases import RedisServer
 
 
 @pytest.fixture(params=["rocksdb", "redis"])

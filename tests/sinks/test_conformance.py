@@ -9,8 +9,8 @@ import pytest
 
 from seamark.sinks import FileSink, MemorySink
 from seamark.testing import MakeFrame, OpenSink, ReadRows, SinkSuite
-from tests.sinks.frames import failing_frame, frame
-from tests.sinks.hand_written import HandWritten, rows_below
+from tests.sinks.support.frames import failing_frame, frame
+from tests.sinks.support.hand_written import HandWritten, rows_below
 
 
 class WithoutSpark:

@@ -11,9 +11,9 @@ import pytest
 
 from seamark.testing import SinkSuite
 from seamark.testing.conformance.sink_examples import Writer
-from tests.sinks.broken_sinks import BREAKS
-from tests.sinks.frames import failing_frame, frame
-from tests.sinks.local_sink import LocalSink, rows_shown
+from tests.sinks.support.broken_sinks import BREAKS
+from tests.sinks.support.frames import failing_frame, frame
+from tests.sinks.support.local_sink import LocalSink, rows_shown
 
 RULES = sorted(name for name in dir(SinkSuite) if name.startswith("test_"))
 CASES = [(rule, broken) for rule, every in BREAKS.items() for broken in every]

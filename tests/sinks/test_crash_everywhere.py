@@ -17,11 +17,11 @@ import pytest
 
 from seamark.sinks import Committable
 from seamark.testing.conformance.sink_examples import NEW, OLD, PIPELINE, SINK, epoch
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.recording import Crash, Recording
-from tests.sinks.frames import frame
-from tests.sinks.hand_written import HandWritten, mount_sinks, rows_on
+from tests.sinks.support.frames import frame
+from tests.sinks.support.hand_written import HandWritten, mount_sinks, rows_on
 from tests.slow_cases import slow_except
+from tests.support.disk import SimulatedDisk
+from tests.support.recording import Crash, Recording
 
 When = Literal["after", "torn"]
 PATH = "/lake/rows"

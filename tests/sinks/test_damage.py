@@ -14,10 +14,8 @@ import pytest
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks import folders, read_receipts
 from seamark.testing.conformance.sink_examples import OLD, epoch, receipt
-from seamark.testing.faults import Fault
-from seamark.testing.recording import Recording
-from tests.sinks.frames import frame
-from tests.sinks.hand_written import (
+from tests.sinks.support.frames import frame
+from tests.sinks.support.hand_written import (
     ROWS,
     HandWritten,
     HandWrittenParquet,
@@ -27,6 +25,8 @@ from tests.sinks.hand_written import (
     shown_epoch,
     staged_files,
 )
+from tests.support.faults import Fault
+from tests.support.recording import Recording
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from seamark.sinks import (
     MemorySink,
     Sink,
 )
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.recording import Crash, Recording
-from tests.sinks.hand_written import HandWritten, mount_sinks
+from tests.sinks.support.hand_written import HandWritten, mount_sinks
+from tests.support.disk import SimulatedDisk
+from tests.support.recording import Crash, Recording
 
 PLAIN = "n long, word string, day date"
 

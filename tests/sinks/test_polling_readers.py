@@ -14,8 +14,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from seamark.testing.conformance.sink_examples import epoch
-from tests.sinks.frames import frame
-from tests.sinks.hand_written import HandWrittenParquet
+from tests.sinks.support.frames import frame
+from tests.sinks.support.hand_written import HandWrittenParquet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

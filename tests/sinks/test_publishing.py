@@ -17,9 +17,8 @@ from seamark.blobs.checksummed_json import seal, unseal
 from seamark.errors import DamageError, InvalidInputError, LineageError
 from seamark.sinks import epoch_folder, read_receipts
 from seamark.testing.conformance.sink_examples import NEW, OLD, epoch, receipt
-from seamark.testing.recording import Recording
-from tests.sinks.frames import frame
-from tests.sinks.hand_written import (
+from tests.sinks.support.frames import frame
+from tests.sinks.support.hand_written import (
     ROWS,
     HandWritten,
     mount_sinks,
@@ -28,6 +27,7 @@ from tests.sinks.hand_written import (
     shown_epoch,
     staged_files,
 )
+from tests.support.recording import Recording
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from seamark.errors import InvalidInputError, LineageError, RefusedError
 from seamark.sinks import ConsoleSink, ForeachBatchSink, MemorySink
 from seamark.testing.conformance.sink_examples import NEW, epoch
-from tests.sinks.frames import frame
+from tests.sinks.support.frames import frame
 
 
 def to_a_table(df: Any, number: int) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sinks.broken_views import FALLS_TO, Broken
-from tests.sinks.view_attacks import ATTACKS, Attack
-from tests.sinks.views import World
+from tests.sinks.support.broken_views import FALLS_TO, Broken
+from tests.sinks.support.view_attacks import ATTACKS, Attack
+from tests.sinks.support.views import World
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)

@@ -11,7 +11,7 @@ import pytest
 from seamark.progress import open_progress
 from seamark.sinks import KeyValueSink
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK
-from tests.sinks.views import told
+from tests.sinks.support.views import told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

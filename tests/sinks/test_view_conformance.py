@@ -10,9 +10,9 @@ import pytest
 
 from seamark.errors import StoreUnavailableError
 from seamark.testing import OpenSink, ReadRows, SinkSuite
-from tests.databases import RedisServer
+from tests.sinks.support.views import HandWrittenView, numbers_in
 from tests.sinks.test_conformance import WithoutSpark
-from tests.sinks.views import HandWrittenView, numbers_in
+from tests.support.databases import RedisServer
 
 
 class ViewSuite(SinkSuite):

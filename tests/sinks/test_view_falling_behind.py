@@ -11,9 +11,9 @@ import pytest
 
 from seamark.errors import DamageError, LineageError
 from seamark.testing.conformance.sink_examples import NEW, OLD
-from tests.databases import redis_server
-from tests.processes import ServerUnavailable
-from tests.sinks.views import World, lines, rows_of, told
+from tests.sinks.support.views import World, lines, rows_of, told
+from tests.support.databases import redis_server
+from tests.support.processes import ServerUnavailable
 
 
 def test_a_view_that_fell_behind_is_brought_up_from_the_epochs_that_are_kept(

@@ -13,8 +13,8 @@ from seamark.progress import open_progress
 from seamark.testing.conformance.sink_examples import NEW
 from seamark.testing.crashes import SimulatedCrash
 from tests.conftest import SEED
-from tests.sinks.view_attacks import dying
-from tests.sinks.views import Row, World, rows_of, told
+from tests.sinks.support.view_attacks import dying
+from tests.sinks.support.views import Row, World, rows_of, told
 
 EPOCHS = 7
 Snapshot = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from seamark.errors import LineageError
 from seamark.progress import open_progress
 from seamark.testing.conformance.sink_examples import NEW
-from tests.sinks.views import World, rows_of, told
+from tests.sinks.support.views import World, rows_of, told
 
 
 def times(world: World) -> dict[str, int]:

@@ -19,10 +19,10 @@ from seamark.sinks import epoch_folder, folders, keyvalue_staging, publishing
 from seamark.sinks.keyvalue_staging import Staging
 from seamark.sinks.keyvalue_view import Place, StagedEpoch
 from seamark.sinks.lineage import receipt_of
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.mounting import mount
-from seamark.testing.recording import Crash, Recording
-from tests.sinks.views import told
+from tests.sinks.support.views import told
+from tests.support.disk import SimulatedDisk
+from tests.support.mounting import mount
+from tests.support.recording import Crash, Recording
 
 PATH = "/data/trades/bars"
 KEEP = 2

@@ -19,10 +19,10 @@ import pytest
 
 from seamark.sinks import Committable
 from tests.conftest import SEED
-from tests.databases import RedisServer
-from tests.progress.children import _CONTEXT, PATIENCE, Child, running
-from tests.sinks.view_children import read_epochs, write_epochs
-from tests.sinks.views import World
+from tests.progress.support.children import _CONTEXT, PATIENCE, Child, running
+from tests.sinks.support.view_children import read_epochs, write_epochs
+from tests.sinks.support.views import World
+from tests.support.databases import RedisServer
 
 NEEDED = (
     "pandas",  # pyarrow loads it with the first array

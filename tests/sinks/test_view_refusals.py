@@ -16,9 +16,9 @@ from seamark.progress.redis_persistence import judge_persistence
 from seamark.sinks import KeyValueSink
 from seamark.sinks.keyvalue_columns import Shape
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK
-from tests.conftest import _or_skipped
-from tests.databases import redis_server
-from tests.sinks.views import HandWrittenView, World, lines, rows_of, told
+from tests.sinks.support.views import HandWrittenView, World, lines, rows_of, told
+from tests.support.databases import redis_server
+from tests.support.skipped import or_skip
 
 
 def test_a_view_belongs_to_one_output_of_one_pipeline(world: World) -> None:
@@ -100,7 +100,7 @@ def test_I10_a_password_is_in_no_description_record_or_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, in_query: bool
 ) -> None:
     password = quote(SECRET, safe="")
-    with _or_skipped("Redis", redis_server()) as server:
+    with or_skip("Redis", redis_server()) as server:
         with Redis.from_url(server.url) as client:
             client.config_set("requirepass", SECRET)
         host = f"127.0.0.1:{server.port}/0"
@@ -181,7 +181,7 @@ def test_a_server_that_may_lose_epochs_is_warned_of_when_the_view_is_opened(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], says: str | None
 ) -> None:
     with (
-        _or_skipped("Redis", redis_server(**options)) as server,
+        or_skip("Redis", redis_server(**options)) as server,
         caplog.at_level(logging.WARNING),
     ):
         sink = HandWrittenView(f"{server.url}?namespace=x", staging=tmp_path)

@@ -13,7 +13,7 @@ import pytest
 from seamark.errors import DamageError, RefusedError
 from seamark.progress import open_progress
 from seamark.sinks.keyvalue_rows import Rows, load_rows
-from tests.sinks.views import HandWrittenView, Row, World, lines, told
+from tests.sinks.support.views import HandWrittenView, Row, World, lines, told
 
 
 def staged(tmp_path: Path, *rows: Row, watermark: int | None = None, **options: Any) -> Rows:

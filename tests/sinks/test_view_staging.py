@@ -11,9 +11,9 @@ from seamark.errors import DamageError
 from seamark.sinks.keyvalue_staging import Staging
 from seamark.sinks.keyvalue_view import Place, StagedEpoch
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, epoch, receipt
-from tests.sinks.frames import frame
-from tests.sinks.hand_written import HandWritten
-from tests.sinks.views import HandWrittenView, World, lines, rows_of, told
+from tests.sinks.support.frames import frame
+from tests.sinks.support.hand_written import HandWritten
+from tests.sinks.support.views import HandWrittenView, World, lines, rows_of, told
 
 
 def test_I7_a_staged_epoch_with_any_byte_changed_is_never_applied(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from seamark.errors import RefusedError
-from tests.sinks.views import Row, World, told
+from tests.sinks.support.views import Row, World, told
 
 BELOW: list[Row] = [
     {"n": 1, "rank": 1, "v": "a"},

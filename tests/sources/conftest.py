@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sources.tables import TableStream, options_of
+from tests.sources.support.tables import TableStream, options_of
 
 if TYPE_CHECKING:
-    from tests.databases import PostgresServer
-    from tests.sources.sessions import Connect
+    from tests.sources.support.sessions import Connect
+    from tests.support.databases import PostgresServer
 
 
 @pytest.fixture

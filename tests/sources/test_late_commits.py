@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark.errors import RefusedError
-from tests.sources.sessions import CREATE, INSERT, Connect, keys, ready, run
+from tests.sources.support.sessions import CREATE, INSERT, Connect, keys, ready, run
 
 if TYPE_CHECKING:
     import psycopg
 
-    from tests.sources.tables import TableStream
+    from tests.sources.support.tables import TableStream
 
 
 def crossed(connect: Connect) -> tuple[psycopg.Connection[Any], psycopg.Connection[Any]]:

@@ -20,7 +20,7 @@ from seamark.sources.offsets import BEGINNING
 from seamark.sources.reading import SequenceReader
 from seamark.spark.versions import spark_version
 from seamark.testing.crashes import SimulatedCrash, crash_at
-from tests.sources.examples import drained
+from tests.sources.support.examples import drained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,7 +24,7 @@ from seamark.sources.sequenced import MAX_ROWS
 from seamark.sources.streaming import SparkReader
 from seamark.spark.error_transport import CrossingError, arrived, crossing
 from seamark.spark.failures import explained
-from tests.sources.examples import Numbers, reader_of
+from tests.sources.support.examples import Numbers, reader_of
 
 SCHEMA = StructType().add("number", "long").add("value", "string")
 needs_4_2 = pytest.mark.skipif(not streaming.HAS_ADMISSION_CONTROL, reason="Spark has it since 4.2")

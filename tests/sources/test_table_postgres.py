@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError, SeamarkError
-from tests.sources.sessions import CREATE, INSERT, Connect, keys, ready, run
-from tests.sources.tables import TableStream, options_of
+from tests.sources.support.sessions import CREATE, INSERT, Connect, keys, ready, run
+from tests.sources.support.tables import TableStream, options_of
 
 # restarts
 

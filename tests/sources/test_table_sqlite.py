@@ -16,7 +16,7 @@ from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError,
 from seamark.sources import TableSource
 from seamark.sources.offsets import BEGINNING
 from seamark.sources.table.types import converter_to, from_postgres, from_sqlite
-from tests.sources.tables import TableStream, options_of
+from tests.sources.support.tables import TableStream, options_of
 
 CREATE = "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT, v TEXT)"
 

@@ -14,8 +14,8 @@ from obstore.store import MemoryStore
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state import BatchMetrics, CheckpointBatcher, decode_batch, lcb1
 from seamark.state import batcher as batcher_module
-from tests.state.objects import stored
-from tests.state.reference import batch, framed, read_v2
+from tests.state.support.objects import stored
+from tests.state.support.reference import batch, framed, read_v2
 
 
 class TestTheOtherSystemsBehaviours:

@@ -19,11 +19,11 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import OutcomeUnknownError, RefusedError, StoreUnavailableError
 from seamark.state import BatchMetrics, CheckpointBatcher
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.faults import Fault
-from seamark.testing.mounting import mount
-from seamark.testing.recording import Recording
-from tests.state.objects import stored
+from tests.state.support.objects import stored
+from tests.support.disk import SimulatedDisk
+from tests.support.faults import Fault
+from tests.support.mounting import mount
+from tests.support.recording import Recording
 
 PUT = r"^put checkpoints/batch-"
 TIMED_OUT = GenericError("operation timed out")

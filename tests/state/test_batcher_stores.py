@@ -19,10 +19,10 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import SeamarkError
 from seamark.state import CheckpointBatcher, decode_batch
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.mounting import mount
-from seamark.testing.recording import Recording
-from tests.servers import ObjectServer
+from tests.support.disk import SimulatedDisk
+from tests.support.mounting import mount
+from tests.support.recording import Recording
+from tests.support.servers import ObjectServer
 
 # Several at once.
 

@@ -12,8 +12,9 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.state import StateStore
 from seamark.store import Blobs
-from seamark.testing.conformance import OpenState, StateConformance
-from tests.servers import ObjectServer
+from tests.state.support.conformance.suite import StateConformance
+from tests.state.support.examples import OpenState
+from tests.support.servers import ObjectServer
 
 
 class TestStateInMemory(StateConformance):

@@ -11,8 +11,8 @@ import pytest
 
 from seamark.blobs.memory import MemoryBlobs
 from seamark.state import StateStore
-from seamark.testing.conformance import StateConformance
-from tests.state.broken_states import BREAKS, Break
+from tests.state.support.broken_states import BREAKS, Break
+from tests.state.support.conformance.suite import StateConformance
 
 CASES = [
     pytest.param(promise, change, id=f"{change.__name__}-{promise}")

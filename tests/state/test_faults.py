@@ -17,12 +17,8 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.errors import DamageError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
 from seamark.state import StateStore
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.faults import Fault
-from seamark.testing.mounting import mount
-from seamark.testing.recording import Recording
 from tests.slow_cases import slow_except
-from tests.state.scenarios import (
+from tests.state.support.scenarios import (
     BIG,
     HERE,
     SCENARIOS,
@@ -35,6 +31,10 @@ from tests.state.scenarios import (
     state_store,
     violations,
 )
+from tests.support.disk import SimulatedDisk
+from tests.support.faults import Fault
+from tests.support.mounting import mount
+from tests.support.recording import Recording
 
 NEVER_FAIL = ("close", "path.exists", "path.isdir")
 TIMED_OUT = GenericError("operation timed out")

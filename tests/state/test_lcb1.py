@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state import decode_batch, encode_batch
-from tests.state.reference import batch, crc32c, flips, framed, literals, read_v2
+from tests.state.support.reference import batch, crc32c, flips, framed, literals, read_v2
 
 GOLDEN = bytes.fromhex(
     "4c43423102000000010000001a000000b5c4574e1a000000"

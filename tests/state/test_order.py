@@ -15,7 +15,7 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.state import CheckpointId, CheckpointManifestV2, StateStore
 from seamark.state.chains import newest_first
-from tests.store.interleaving import ObjectSeat
+from tests.store.support.interleaving import ObjectSeat
 
 DAY = 86_400.0
 

@@ -21,8 +21,8 @@ from seamark.state.pack import (
     read_trailer,
     unpack_entry,
 )
-from tests.state.packs import SMALL, TRAILER, Place, entries_of_any_kind, forged, packed
-from tests.state.reference import crc32c, flips, inflate, literals, read_v2
+from tests.state.support.packs import SMALL, TRAILER, Place, entries_of_any_kind, forged, packed
+from tests.state.support.reference import crc32c, flips, inflate, literals, read_v2
 
 # The format.
 

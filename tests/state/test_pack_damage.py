@@ -22,8 +22,8 @@ from seamark.state.pack import (
     read_index,
     unpack_entry,
 )
-from tests.state.packs import SMALL, Place, entries_of_any_kind, forged, packed, row
-from tests.state.reference import flips, inflate
+from tests.state.support.packs import SMALL, Place, entries_of_any_kind, forged, packed, row
+from tests.state.support.reference import flips, inflate
 
 
 def refused(data: bytes) -> str:

@@ -16,7 +16,7 @@ from seamark.errors import DamageError, InvalidInputError
 from seamark.state import CheckpointId, CheckpointPaths, PartitionSnapshotEntry
 from seamark.state.chains import Link
 from seamark.state.reader import read_link
-from tests.state.packs import packed
+from tests.state.support.packs import packed
 
 ID = CheckpointId.now()
 PATHS = CheckpointPaths()

@@ -12,8 +12,10 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.store import Blobs, CheckpointStore
 from seamark.store.layout import FilesystemLayout, Layout
-from seamark.testing.conformance import BlobsConformance, OpenHandle, StoreConformance
-from tests.servers import ObjectServer
+from seamark.testing import BlobsConformance
+from tests.store.support.conformance.suite import StoreConformance
+from tests.store.support.examples import OpenHandle
+from tests.support.servers import ObjectServer
 
 
 class OnMemory:

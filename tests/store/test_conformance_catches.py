@@ -11,8 +11,9 @@ import pytest
 from seamark.blobs.memory import MemoryBlobs
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
-from seamark.testing.conformance import BlobsConformance, StoreConformance
-from tests.store import broken_backends, broken_stores
+from seamark.testing import BlobsConformance
+from tests.store.support import broken_backends, broken_stores
+from tests.store.support.conformance.suite import StoreConformance
 
 WEAKNESSES = {
     "test_the_checksum_is_kept_by_an_update",

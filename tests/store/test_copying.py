@@ -28,10 +28,10 @@ from seamark.errors import (
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.survey import Copied, plan_copy
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.mounting import mount
-from seamark.testing.recording import Crash, Recording
-from tests.store.copies import BIG, COUNTING, commit, fill, problems, save
+from tests.store.support.copies import BIG, COUNTING, commit, fill, problems, save
+from tests.support.disk import SimulatedDisk
+from tests.support.mounting import mount
+from tests.support.recording import Crash, Recording
 
 LAMINAR = Path(__file__).parents[1] / "fixtures/laminar"
 When = Literal["before", "after", "torn"]

@@ -9,7 +9,7 @@ import pytest
 from seamark.errors import CheckpointNotFoundError, FencedError, SeamarkError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.store import CheckpointStore
-from tests.store.interleaving import Kind, Place, Seat
+from tests.store.support.interleaving import Kind, Place, Seat
 
 
 def manifest(checkpoint_id: int, state: bytes | None = None) -> CheckpointManifest:

@@ -33,10 +33,10 @@ from seamark.store import CheckpointStore, open_store
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.owner import Owner
 from seamark.store.ownership import Ownership
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.faults import Fault
-from seamark.testing.mounting import mount
-from seamark.testing.recording import Recording
+from tests.support.disk import SimulatedDisk
+from tests.support.faults import Fault
+from tests.support.mounting import mount
+from tests.support.recording import Recording
 
 PENDING, COMMITTED = SinkCommitStatus.pending(), SinkCommitStatus.committed()
 

@@ -24,11 +24,11 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from seamark.testing.disk import SimulatedDisk
-from seamark.testing.faults import Fault
-from seamark.testing.mounting import mount
-from seamark.testing.recording import Recording
-from tests.store.scenarios import SCENARIOS, Facts, Scenario, full, save, violations
+from tests.store.support.scenarios import SCENARIOS, Facts, Scenario, full, save, violations
+from tests.support.disk import SimulatedDisk
+from tests.support.faults import Fault
+from tests.support.mounting import mount
+from tests.support.recording import Recording
 
 TIMED_OUT = GenericError("operation timed out")
 

@@ -11,7 +11,7 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import RefusedError, StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
-from seamark.testing.conformance.examples import example, flip
+from tests.store.support.examples import example, flip
 
 
 class Failing(MemoryBlobs):

@@ -16,7 +16,7 @@ from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.folder_owner import claim_folder
 from seamark.store import CheckpointStore
 from tests.checkpoint_dir.support.directories import make_copy
-from tests.store.copies import save
+from tests.store.support.copies import save
 
 MANIFEST = "checkpoints/checkpoint_000001/manifest.json"
 SIDECAR = "checkpoints/checkpoint_000001/state.bin"

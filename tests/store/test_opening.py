@@ -11,7 +11,7 @@ from seamark._redaction import Redactor
 from seamark.errors import InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.store import open_store
-from tests.servers import ObjectServer
+from tests.support.servers import ObjectServer
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
 

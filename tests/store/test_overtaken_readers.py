@@ -24,9 +24,9 @@ from seamark.store.content_health import check_contents
 from seamark.store.copy.copying import copy_planned
 from seamark.store.copy.survey import plan_copy
 from seamark.store.layout import ObjectLayout
-from tests.servers import ObjectServer
-from tests.store.interleaving import Kind, Place, Seat
+from tests.store.support.interleaving import Kind, Place, Seat
 from tests.store.test_two_writers import save, save_next
+from tests.support.servers import ObjectServer
 
 Read = Callable[[CheckpointStore], object]
 IN_MEMORY: list[Kind] = ["object", "locked"]

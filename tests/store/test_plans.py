@@ -24,8 +24,8 @@ from seamark.errors import (
 from seamark.store import CheckpointStore, open_store, plans
 from seamark.store.layout import ObjectLayout
 from seamark.store.plans import decode_plan
-from tests.store.copies import BEGUN, COUNTING, fill, save
-from tests.store.scenarios import plan
+from tests.store.support.copies import BEGUN, COUNTING, fill, save
+from tests.store.support.scenarios import plan
 
 Open = Callable[[], CheckpointStore]
 

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 from tests.slow_cases import slow_except
-from tests.store.interleaving import Kind, Place
-from tests.store.world import Damage, World
-from tests.store.world_saving import State
+from tests.store.support.interleaving import Kind, Place
+from tests.store.support.world import Damage, World
+from tests.store.support.world_saving import State
 
 STEPS = 50
 

@@ -16,7 +16,7 @@ from seamark import CheckpointManifest, FencedError, OperatorCheckpoint, SinkCom
 from seamark.errors import CheckpointNotFoundError, RefusedError, SeamarkError
 from seamark.store import CheckpointStore
 from seamark.store.owner import Standing, standing
-from tests.store.interleaving import Kind, Place, Seat
+from tests.store.support.interleaving import Kind, Place, Seat
 
 WAIT = 100.0
 A_MOMENT = 0.05

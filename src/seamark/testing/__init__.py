@@ -1,4 +1,4 @@
-"""Instruments for testing a backend or sink of your own.
+"""Tests for a backend, a sink or a progress store of your own, and crashes for a pipeline.
 
 The conformance suites need pytest and are loaded on first use; nothing else here does.
 """
@@ -11,29 +11,21 @@ if TYPE_CHECKING:
     from seamark.testing.conformance import (
         BlobsConformance,
         MakeFrame,
-        OpenHandle,
         OpenSink,
-        OpenState,
         OpenStore,
         ProgressSuite,
         ReadRows,
         SinkSuite,
-        StateConformance,
-        StoreConformance,
     )
 
 __all__ = [
     "BlobsConformance",
     "MakeFrame",
-    "OpenHandle",
     "OpenSink",
-    "OpenState",
     "OpenStore",
     "ProgressSuite",
     "ReadRows",
     "SinkSuite",
-    "StateConformance",
-    "StoreConformance",
 ]
 
 if not TYPE_CHECKING:

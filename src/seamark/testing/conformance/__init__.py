@@ -1,18 +1,8 @@
-"""Suites that a backend, a checkpoint store or a sink must pass; subclass them in your own tests.
+"""Suites that a backend, a sink or a progress store must pass; subclass them in your own tests.
 
 ::
 
     class TestMyBlobs(BlobsConformance):
-        @pytest.fixture
-        def blobs(self) -> Blobs:
-            return MyBlobs(new_empty_place())
-
-    class TestStoreOnMyBlobs(StoreConformance):
-        @pytest.fixture
-        def blobs(self) -> Blobs:
-            return MyBlobs(new_empty_place())
-
-    class TestStateOnMyBlobs(StateConformance):
         @pytest.fixture
         def blobs(self) -> Blobs:
             return MyBlobs(new_empty_place())
@@ -46,25 +36,17 @@ pytest.register_assert_rewrite(
 )
 
 from seamark.testing.conformance.blob_suite import BlobsConformance  # noqa: E402
-from seamark.testing.conformance.examples import OpenHandle  # noqa: E402
 from seamark.testing.conformance.progress_examples import OpenStore  # noqa: E402
 from seamark.testing.conformance.progress_suite import ProgressSuite  # noqa: E402
 from seamark.testing.conformance.sink_examples import MakeFrame, OpenSink, ReadRows  # noqa: E402
 from seamark.testing.conformance.sink_suite import SinkSuite  # noqa: E402
-from seamark.testing.conformance.state_examples import OpenState  # noqa: E402
-from seamark.testing.conformance.state_suite import StateConformance  # noqa: E402
-from seamark.testing.conformance.store_suite import StoreConformance  # noqa: E402
 
 __all__ = [
     "BlobsConformance",
     "MakeFrame",
-    "OpenHandle",
     "OpenSink",
-    "OpenState",
     "OpenStore",
     "ProgressSuite",
     "ReadRows",
     "SinkSuite",
-    "StateConformance",
-    "StoreConformance",
 ]
