@@ -100,6 +100,10 @@ def stored(manifest: CheckpointManifest, owner: Owner = OWNER) -> Found:
     return Found(CheckpointManifest.from_json(data), data, cast(Any, None))
 
 
+def read_and_written(found: Found) -> bytes:
+    return found.manifest.to_json()
+
+
 def with_sinks_recorded(found: Found) -> bytes:
     done = {"bars": SinkCommitStatus.committed()}
     return amended(found, committed(found.manifest, done, {"write": 0.25, "commit": 1.5}))[1]
@@ -120,7 +124,7 @@ WRITTEN_BY = {
     "epoch-rolled-back-to": lambda: rolled_back(stored(of_epoch())),
     "snapshot-draft": lambda: of_snapshot().to_json(),
     "snapshot": lambda: stored(of_snapshot()).data,
-    "snapshot-read-and-written": lambda: stored(of_snapshot()).manifest.to_json(),
+    "snapshot-read-and-written": lambda: read_and_written(stored(of_snapshot())),
     "snapshot-rolled-back-to": lambda: rolled_back(stored(of_snapshot())),
     "new": lambda: CheckpointManifest.new(1, 1, timestamp_ms=7).to_json(),
 }

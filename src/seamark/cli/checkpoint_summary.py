@@ -12,7 +12,6 @@ from seamark.cli.output import Document
 from seamark.cli.source_positions import positions
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.extras import unshowable
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import UNCOUNTED, Overtaken, until_settled
@@ -171,10 +170,7 @@ def took_seconds(manifest: CheckpointManifest) -> float | None:
 
 def timings_of(manifest: CheckpointManifest) -> dict[str, float]:
     """Seconds per phase; nothing when they make no sense."""
-    found = manifest.extra.get("timings")
-    if not isinstance(found, dict) or any("timings" in text for text in unshowable(manifest)):
-        return {}
-    return {str(name): float(seconds) for name, seconds in found.items()}
+    return manifest.timings or {}
 
 
 def text_of(value: Any) -> str | None:

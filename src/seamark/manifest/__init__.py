@@ -1,9 +1,5 @@
 """The checkpoint manifest: one JSON document that is the single source of truth of a checkpoint.
 
-The 23 named fields have the names and the JSON shapes of LaminarDB's manifest, so its checkpoints
-can be read here and ours there. Whatever else a document holds is kept in ``extra`` and written
-back untouched: fields of our own (:data:`SEAMARK_FIELDS`) as well as fields nobody here knows.
-
 >>> m = CheckpointManifest.new(1, epoch=1, source_names=["trades"])
 >>> CheckpointManifest.from_json(m.to_json()) == m
 True
@@ -11,14 +7,12 @@ True
 
 from __future__ import annotations
 
-import time
-from typing import Any, Final, Self
-
-import msgspec
-
-from seamark._common.checks import I64_MAX, I64_MIN, U16_MAX, U32_MAX, U64_MAX, check_number
-from seamark._common.json_documents import DocumentReader, encode_document
-from seamark.errors import DamageError, InvalidInputError
+from seamark.manifest.checkpoint_manifest import (
+    DEFAULT_VNODE_COUNT,
+    NAMED_FIELDS,
+    CheckpointManifest,
+)
+from seamark.manifest.facts import SEAMARK_FIELDS, SELF_CHECKSUM
 from seamark.manifest.parts import (
     ConnectorCheckpoint,
     InFlightRecord,
@@ -28,6 +22,7 @@ from seamark.manifest.parts import (
 
 __all__ = [
     "DEFAULT_VNODE_COUNT",
+    "NAMED_FIELDS",
     "SEAMARK_FIELDS",
     "SELF_CHECKSUM",
     "CheckpointManifest",
@@ -36,202 +31,3 @@ __all__ = [
     "OperatorCheckpoint",
     "SinkCommitStatus",
 ]
-
-DEFAULT_VNODE_COUNT: Final = 256
-
-SELF_CHECKSUM: Final = "self_checksum"
-
-SEAMARK_FIELDS: Final = frozenset(
-    {
-        SELF_CHECKSUM,  # SHA-256 over the document without this member
-        "writer",  # host, process and version that wrote it
-        "generation",  # the claim under which it was decided
-        "timeline",  # the unbroken history that it belongs to
-        "state_bytes",  # length of the sidecar
-        "state_object",  # key of a sidecar that was streamed in parts
-        "supersedes",  # [[first, last], …] ids that rollbacks took out of use
-        "sink_committables",  # what each sink needs to finish or undo the epoch
-        "timings",  # seconds per phase
-        "next_watermark",  # what the following epoch will run with
-        "attempt",  # the token under which rows were staged
-        "fingerprint",  # digest of timeline, offset lines and source-log entries
-        "structure",  # names, formats and targets that the pipeline's hash is made of
-        "sink_guarantees",  # what a reader of each sink can rely on
-        "shown_as",  # the timeline under which sinks show an epoch that was rolled back to
-        "abandoned",  # timelines that rollbacks have given up
-        "leaves",  # the source of each line of Spark's offset log
-        "native",  # which query, where and how: of a directory that Spark keeps by itself
-    }
-)
-
-
-class _Named(msgspec.Struct, frozen=True):
-    """The 23 named fields. Only the first four are mandatory in JSON."""
-
-    version: int
-    checkpoint_id: int
-    epoch: int
-    timestamp_ms: int
-    source_offsets: dict[str, ConnectorCheckpoint] = {}
-    sink_epochs: dict[str, int] = {}
-    sink_commit_statuses: dict[str, SinkCommitStatus] = {}
-    table_offsets: dict[str, ConnectorCheckpoint] = {}
-    operator_states: dict[str, OperatorCheckpoint] = {}
-    table_store_checkpoint_path: str | None = None
-    wal_position: int = 0
-    per_core_wal_positions: list[int] = []
-    watermark: int | None = None
-    source_watermarks: dict[str, int] = {}
-    source_names: list[str] = []
-    sink_names: list[str] = []
-    pipeline_hash: int | None = None
-    inflight_data: dict[str, list[InFlightRecord]] = {}
-    size_bytes: int = 0
-    is_incremental: bool = False
-    parent_id: int | None = None
-    state_checksum: str | None = None
-    vnode_count: int = 0
-
-
-_U64_FIELDS: Final = ("checkpoint_id", "epoch", "timestamp_ms", "wal_position", "size_bytes")
-NAMED_FIELDS: Final = frozenset(_Named.__struct_fields__)
-
-
-class CheckpointManifest(_Named, frozen=True):
-    """A point-in-time snapshot of a whole pipeline. See the module for what is kept and why."""
-
-    extra: dict[str, Any] = {}
-
-    def __post_init__(self) -> None:
-        # runs for each manifest that is read: only a wrong value is looked at by its name
-        for number in (
-            self.version,
-            self.checkpoint_id,
-            self.epoch,
-            self.timestamp_ms,
-            self.wal_position,
-            self.size_bytes,
-            self.vnode_count,
-        ):
-            if number.__class__ is not int or not 0 <= number <= U64_MAX:
-                self._check_numbers()
-        if self.version > U32_MAX or self.vnode_count > U16_MAX:
-            self._check_numbers()
-        if self.pipeline_hash is not None:
-            check_number("pipeline_hash", self.pipeline_hash, 0, U64_MAX)
-        if self.parent_id is not None:
-            check_number("parent_id", self.parent_id, 0, U64_MAX)
-        if self.watermark is not None:
-            check_number("watermark", self.watermark, I64_MIN, I64_MAX)
-        self._check_collections()
-        if not NAMED_FIELDS.isdisjoint(self.extra):
-            taken = sorted(NAMED_FIELDS & self.extra.keys())
-            raise InvalidInputError(f"extra fields may not repeat named ones: {taken}")
-
-    def _check_collections(self) -> None:
-        for sink, epoch in self.sink_epochs.items():
-            if epoch.__class__ is not int or not 0 <= epoch <= U64_MAX:
-                check_number(f"sink_epochs[{sink!r}]", epoch, 0, U64_MAX)
-        for source, mark in self.source_watermarks.items():
-            if mark.__class__ is not int or not I64_MIN <= mark <= I64_MAX:
-                check_number(f"source_watermarks[{source!r}]", mark, I64_MIN, I64_MAX)
-        for position in self.per_core_wal_positions:
-            check_number("per_core_wal_positions", position, 0, U64_MAX)
-
-    def _check_numbers(self) -> None:
-        check_number("version", self.version, 0, U32_MAX)
-        check_number("vnode_count", self.vnode_count, 0, U16_MAX)
-        for name in _U64_FIELDS:
-            check_number(name, getattr(self, name), 0, U64_MAX)
-
-    @classmethod
-    def new(cls, checkpoint_id: int, epoch: int, **fields: Any) -> Self:
-        """A manifest of the current format, created now."""
-        fields.setdefault("timestamp_ms", time.time_ns() // 1_000_000)
-        fields.setdefault("vnode_count", DEFAULT_VNODE_COUNT)
-        return cls(version=1, checkpoint_id=checkpoint_id, epoch=epoch, **fields)
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
-        return msgspec.structs.replace(self, **changes)
-
-    def with_extra(self, **changes: Any) -> Self:
-        """A copy with extra fields added or changed; None leaves one out.
-
-        An update of a stored manifest leaves alone what it does not name.
-        """
-        merged = {k: v for k, v in {**self.extra, **changes}.items() if v is not None}
-        return self.replace(extra=merged)
-
-    def to_json(self) -> bytes:
-        """The document as stored, without a checksum of its own."""
-        return encode_document(_encoder, self)
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Self:
-        """Read a document of any known version; :class:`DamageError` when it is not one."""
-        return _reader.read(cls, data)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether Seamark wrote it: it has at least one of our extra fields."""
-        return not SEAMARK_FIELDS.isdisjoint(self.extra)
-
-    @property
-    def generation(self) -> int:
-        """The claim under which it was decided; 0 for none."""
-        value = self.extra.get("generation")
-        return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-    @property
-    def state_bytes(self) -> int | None:
-        """Length of the sidecar, 0 for none, or None when the writer did not say."""
-        value = self.extra.get("state_bytes")
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    @property
-    def builds_on(self) -> int | None:
-        """The checkpoint that it needs, None for a full one.
-
-        :class:`DamageError` unless that is an older one: so every chain of parents comes to an end.
-        """
-        if not self.is_incremental:
-            return None
-        parent = self.parent_id or 0
-        if not 0 < parent < self.checkpoint_id:
-            raise DamageError(
-                f"checkpoint {self.checkpoint_id} builds on {parent}, which is not older"
-            )
-        return parent
-
-    @property
-    def has_inline_state(self) -> bool:
-        """Whether any operator keeps its state inside the manifest."""
-        return any(not op.external for op in self.operator_states.values())
-
-    @property
-    def has_external_state(self) -> bool:
-        """Whether any operator keeps its state in the sidecar."""
-        return any(op.external for op in self.operator_states.values())
-
-    def validate(self, expected_vnode_count: int | None = None) -> list[str]:
-        """What looks wrong, in words. An empty list means nothing does."""
-        from seamark.manifest.findings import manifest_findings
-
-        return manifest_findings(self, expected_vnode_count)
-
-
-def _encode_status(value: object) -> object:
-    if isinstance(value, SinkCommitStatus):
-        return value.to_builtins()
-    raise TypeError(f"{type(value).__name__} has no place in a manifest")
-
-
-def _decode_status(kind: type, value: object) -> object:
-    if kind is SinkCommitStatus:
-        return SinkCommitStatus.from_builtins(value)
-    raise TypeError(f"cannot read a {kind.__name__}")
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_encode_status)
-_reader = DocumentReader("manifest", _Named, SEAMARK_FIELDS, _decode_status)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from seamark._common.checks import unsafe_name, unsafe_path
 from seamark.errors import DamageError
-from seamark.manifest.extras import senseless, unshowable
+from seamark.limits import LARGEST_GENERATION
+from seamark.manifest.facts import FACTS
 
 if TYPE_CHECKING:
-    from seamark.manifest import CheckpointManifest
+    from seamark.manifest.checkpoint_manifest import CheckpointManifest
 
 
 def manifest_findings(manifest: CheckpointManifest, expected_vnode_count: int | None) -> list[str]:
@@ -22,8 +23,8 @@ def manifest_findings(manifest: CheckpointManifest, expected_vnode_count: int | 
         *_lineage(manifest),
         *_ranges(manifest),
         *unsafe_names(manifest),
-        *senseless(manifest),
-        *unshowable(manifest),
+        *wrong_facts(manifest, only_shown=False),
+        *wrong_facts(manifest, only_shown=True),
     ]
 
 
@@ -77,7 +78,7 @@ def _ranges(m: CheckpointManifest) -> Iterator[str]:
 
 def unrestorable(m: CheckpointManifest, state_bytes: int | None) -> Iterator[str]:
     """Why nothing can be restored from a manifest whose sidecar has that many bytes."""
-    yield from senseless(m)
+    yield from wrong_facts(m, only_shown=False)
     if m.epoch == 0 or m.checkpoint_id == 0:
         yield "epoch or checkpoint_id is 0 - likely corrupted"
     if m.is_incremental and not 0 < (m.parent_id or 0) < m.checkpoint_id:
@@ -113,3 +114,21 @@ def unsafe_names(m: CheckpointManifest) -> Iterator[str]:
         problem = unsafe_path(path) if isinstance(path, str) else "is not a path"
         if problem:
             yield f"{what} {path!r} {problem}"
+
+
+def wrong_generation(m: CheckpointManifest) -> str | None:
+    """Why the generation is none; asked first, because it decides whether a manifest counts."""
+    value = m.extra.get("generation")
+    if value is None or (value.__class__ is int and 0 <= value <= LARGEST_GENERATION):
+        return None
+    return "its field 'generation' is not a number of a claim"
+
+
+def wrong_facts(m: CheckpointManifest, *, only_shown: bool) -> Iterator[str]:
+    """Fields of our own with a value of another type than Seamark writes.
+
+    That is damage in a field that a restore uses. In one that is only shown it harms nothing.
+    """
+    for name, fact in FACTS.items():
+        if fact.type_text and fact.is_only_shown is only_shown and fact.is_wrong_in(m):
+            yield f"its field '{name}' is not {fact.type_text}"

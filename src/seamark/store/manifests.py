@@ -17,7 +17,7 @@ from seamark.blobs.conditional_writes import create_once, replace_once
 from seamark.blobs.contract import Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.extras import odd_generation
+from seamark.manifest.findings import wrong_generation
 from seamark.store.layout import Layout
 
 log = logger_named(__name__)
@@ -66,7 +66,7 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
     manifest = CheckpointManifest.from_json(data)
     if manifest.is_ours and not sealed:
         raise DamageError("corrupt manifest: its own checksum is missing")
-    if problem := odd_generation(manifest):
+    if problem := wrong_generation(manifest):
         raise DamageError(f"corrupt manifest: {problem}")
     if manifest.checkpoint_id != checkpoint_id:
         raise DamageError(

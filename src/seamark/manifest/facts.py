@@ -1,0 +1,152 @@
+"""Seamark's own fields of a manifest: typed here, kept in ``extra`` under their names in JSON.
+
+A document with a good checksum may still hold a value that Seamark never writes. Such a field
+reads as if it were absent, and :mod:`seamark.manifest.findings` reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Generic, Protocol, Self, TypeVar, overload
+
+import msgspec
+
+from seamark._common.checks import I64_MAX, I64_MIN
+
+T = TypeVar("T")
+
+_Id = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class _Document(Protocol):
+    @property
+    def extra(self) -> dict[str, Any]: ...
+
+
+class Fact(Generic[T]):
+    """A field of Seamark's own, as an attribute of type ``T``."""
+
+    name: str
+
+    def __init__(
+        self,
+        read: Callable[[object], Any],
+        type_text: str = "",
+        *,
+        absent: Any = None,
+        is_only_shown: bool = False,
+        makes_it_ours: bool = True,
+    ) -> None:
+        self._read = read
+        self.type_text = type_text
+        """What a value must be, for a finding; empty when another check covers the field."""
+        self._absent = absent
+        self.is_only_shown = is_only_shown
+        """Whether a wrong value harms nothing: no restore uses the field."""
+        self.makes_it_ours = makes_it_ours
+        """Whether a document with this field counts as written by Seamark."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, document: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, document: _Document, owner: type) -> T: ...
+    def __get__(self, document: _Document | None, owner: type) -> Self | T:
+        if document is None:
+            return self
+        value = self._read(document.extra.get(self.name))
+        return self._absent if value is None else value  # type: ignore[no-any-return]
+
+    def is_wrong_in(self, document: _Document) -> bool:
+        """Whether the field is there and holds something of another type."""
+        value = document.extra.get(self.name)
+        return value is not None and self._read(value) is None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _integer(least: int, most: int) -> Callable[[object], int | None]:
+    def read(value: object) -> int | None:
+        return value if type(value) is int and least <= value <= most else None
+
+    return read
+
+
+def _of_type(kind: Any) -> Callable[[object], Any]:
+    def read(value: object) -> Any:
+        try:
+            return None if value is None else msgspec.convert(value, kind)
+        except (msgspec.ValidationError, OverflowError):
+            return None
+
+    return read
+
+
+_number = _integer(0, I64_MAX)
+_object = _of_type(dict[str, Any])
+_texts = _of_type(list[str])
+
+
+class SeamarkFacts:
+    """Seamark's own fields. Each is None when the document does not have it."""
+
+    __slots__ = ()
+
+    self_checksum = Fact[str | None](_text)
+    """SHA-256 of the document without this member."""
+    writer = Fact[str | None](_text, "a text", is_only_shown=True)
+    """Host, process and version that wrote it."""
+    generation = Fact[int](_number, "a number", absent=0)
+    """The claim under which it was decided; 0 for none."""
+    timeline = Fact[str | None](_text, "a text")
+    """The unbroken history that it belongs to."""
+    state_bytes = Fact[int | None](_number, "a number of bytes")
+    """Length of the sidecar, 0 for none."""
+    state_object = Fact[str | None](_text)
+    """Key of a sidecar that was streamed in parts."""
+    supersedes = Fact[list[tuple[int, int]] | None](
+        _of_type(list[tuple[_Id, _Id]]), "a list of ranges"
+    )
+    """Ranges of ids, first and last, that rollbacks took out of use."""
+    sink_committables = Fact[dict[str, Any] | None](_object, "an object")
+    """What each sink needs to finish or undo the epoch."""
+    timings = Fact[dict[str, float] | None](
+        _of_type(dict[str, _Seconds]), "an object of seconds", is_only_shown=True
+    )
+    """Seconds per phase."""
+    next_watermark = Fact[int | None](_integer(I64_MIN, I64_MAX), "a time")
+    """What the following epoch will run with."""
+    attempt = Fact[str | None](_text, "a text")
+    """The token under which rows were staged."""
+    fingerprint = Fact[str | None](_text, "a text")
+    """Digest of timeline, offset lines and source-log entries."""
+    structure = Fact[dict[str, Any] | None](_object, "an object")
+    """Names, formats and targets that the pipeline's hash is made of."""
+    sink_guarantees = Fact[dict[str, str] | None](
+        _of_type(dict[str, str]), "an object of texts", is_only_shown=True
+    )
+    """What a reader of each sink can rely on."""
+    shown_as = Fact[str | None](_text, "a text")
+    """The timeline under which sinks show an epoch that was rolled back to."""
+    abandoned = Fact[list[str] | None](_texts, "a list of texts")
+    """Timelines that rollbacks have given up."""
+    leaves = Fact[list[str] | None](_texts, "a list of texts")
+    """The source of each line of Spark's offset log."""
+    native = Fact[dict[str, Any] | None](_object, "an object")
+    """Which query, where and how: of a directory that Spark keeps by itself."""
+    spark_version = Fact[str | None](_text, makes_it_ours=False)
+    """The Spark that ran the epoch."""
+    source_ids = Fact[dict[str, Any] | None](_object, makes_it_ours=False)
+    """By source: the id of each topic."""
+
+
+FACTS: Final[dict[str, Fact[Any]]] = {
+    name: fact for name, fact in vars(SeamarkFacts).items() if isinstance(fact, Fact)
+}
+SEAMARK_FIELDS: Final = frozenset(name for name, fact in FACTS.items() if fact.makes_it_ours)
+SELF_CHECKSUM: Final = "self_checksum"
