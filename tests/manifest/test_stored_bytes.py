@@ -21,7 +21,8 @@ from seamark.manifest import (
     SinkCommitStatus,
 )
 from seamark.native.snapshot.manifests import native_manifest
-from seamark.pipeline.epoch.epoch_manifest import Identity, committed, draft
+from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.epoch.epoch_manifest import committed, draft
 from seamark.pipeline.epoch.running_epoch import EpochRun
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.spark.batch_log import Plan, parse_offsets
@@ -47,7 +48,7 @@ STRUCTURE: dict[str, Any] = {
     "sources": {"trades": {"format": "kafka"}, "rates": {"format": "text"}},
     "sinks": {"bars": {"kind": "files", "target": "/lake/bars"}},
 }
-IDENTITY = Identity(
+IDENTITY = PipelineIdentity(
     "orders",
     cast(Any, STRUCTURE),
     LEAVES,
