@@ -10,7 +10,7 @@ import pytest
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, CheckpointManifest
 from seamark.manifest.checkpoint_manifest import JSON_NAMES
 from seamark.manifest.facts import FACTS
-from tests.manifest.documents import SMALLEST, read
+from tests.manifest.support.documents import SMALLEST, read
 
 VALUES: dict[str, Any] = {
     "self_checksum": "ab",

@@ -49,15 +49,15 @@ STRUCTURE: dict[str, Any] = {
     "sinks": {"bars": {"kind": "files", "target": "/lake/bars"}},
 }
 IDENTITY = PipelineIdentity(
-    "orders",
-    cast(Any, STRUCTURE),
-    LEAVES,
-    (WatermarkInfo("node", "at", 10, ("trades",)),),
-    ("bars", "alerts"),
-    {"codes": ConnectorCheckpoint({"files": "3"}, 0, {"digest": "ab"})},
-    {"bars": "exactly once", "alerts": "at least once"},
-    "4.0.1",
-    {"trades": {"trades": "id-1"}},
+    name="orders",
+    structure=STRUCTURE,
+    leaves=LEAVES,
+    watermarks=(WatermarkInfo("node", "at", 10, ("trades",)),),
+    sinks=("bars", "alerts"),
+    tables={"codes": ConnectorCheckpoint({"files": "3"}, 0, {"digest": "ab"})},
+    guarantees={"bars": "exactly once", "alerts": "at least once"},
+    spark_version="4.0.1",
+    source_ids={"trades": {"trades": "id-1"}},
 )
 OWNER = Owner(generation=3, writer="driver", timeline="t3", next_id=6, superseded=((2, 4),))
 CLAIM = Claim(3, "t3", "driver", 5)
@@ -67,9 +67,17 @@ STATES = {"log": OperatorCheckpoint.in_sidecar(0, 9)}
 
 def of_epoch(parent: CheckpointManifest | None = None) -> CheckpointManifest:
     epoch = EpochRun(
-        "orders", "t3", 6, parse_offsets(ENTRY), PLAN, "g0003-abc", LEAVES, 0, has_watermark=True
+        pipeline="orders",
+        timeline="t3",
+        batch=6,
+        entry=parse_offsets(ENTRY),
+        plan=PLAN,
+        attempt="g0003-abc",
+        leaves=LEAVES,
+        config_hash=0,
+        has_watermark=True,
+        phases={"write": 0.25, "save": 0.1234567},
     )
-    epoch.phases = {"write": 0.25, "save": 0.1234567}
     return draft(
         IDENTITY,
         epoch,
@@ -87,7 +95,16 @@ def of_epoch(parent: CheckpointManifest | None = None) -> CheckpointManifest:
 
 def of_snapshot(follows: CheckpointManifest | None = None) -> CheckpointManifest:
     tree: Any = type("Tree", (), {"directory": type("Place", (), {"url": "file:///query"})})
-    at = BatchAt(6, "query-1", parse_offsets(ENTRY), 17, {}, (), PLAN, tree)
+    at = BatchAt(
+        batch=6,
+        query_id="query-1",
+        entry=parse_offsets(ENTRY),
+        next_watermark=17,
+        logs={},
+        needs=(),
+        plan=PLAN,
+        files=tree,
+    )
     placed = Placed(STATES, [], None, 9, {})
     manifest = native_manifest(
         5, tree, at, placed, parent=None, follows=follows, attempt="g0003-abc", seconds=0.5
