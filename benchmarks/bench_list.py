@@ -15,6 +15,7 @@ from typing import Final
 
 from harness import Row, file_system, in_milliseconds, interleaved, options, scratch, show
 from seamark import CheckpointManifest, OperatorCheckpoint, open_store
+from seamark.store.inspection import scan
 from seamark.store.store_fields import sealed
 
 LISTED: Final = 1_000
@@ -53,7 +54,7 @@ def surveying(root: Path) -> Callable[[], None]:
 
     def run() -> None:
         with open_store(root) as store:
-            assert sum(1 for _ in store.survey()) == LISTED
+            assert sum(1 for _ in scan(store)) == LISTED
 
     return run
 

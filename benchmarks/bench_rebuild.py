@@ -18,10 +18,9 @@ from harness import Row, file_system, in_milliseconds, interleaved, options, rat
 from seamark import CheckpointManifest, open_store
 from seamark.capture.capture import Capture
 from seamark.capture.chain import Chain, chain_of
-from seamark.capture.placement import STATE_PREFIX, Sizes, place
+from seamark.capture.placement import Sizes, place
 from seamark.capture.restore import difference, restore
 from seamark.checkpoint_dir.working_copy import WorkingCopy
-from seamark.state import StateStore
 
 PARTITIONS: Final = 64
 
@@ -59,9 +58,8 @@ def main() -> None:
     with scratch(given.directory) as folder:
         source = make_copy(folder / "working", size)
         store = open_store(folder / "store")
-        states = StateStore(store.backend, prefix=STATE_PREFIX)
         captured = Capture(source).take(0, 'v1\n{"nextBatchWatermarkMs":0}', full=True)
-        placed = place(captured, Sizes(), states, 1)
+        placed = place(captured, Sizes(), store.partitioned_state, 1)
         saved = store.save_with_state(
             CheckpointManifest.new(
                 1,
@@ -79,11 +77,11 @@ def main() -> None:
 
         def rebuild() -> None:
             shutil.rmtree(target, ignore_errors=True)
-            restore(WorkingCopy(target), Chain(chain_of(store, saved)).read(store, states), 0)
+            restore(WorkingCopy(target), Chain(chain_of(store, saved)).read(store), 0)
 
         def keep() -> None:
             chain = Chain(chain_of(store, saved))
-            for _ in chain.read(store, states):
+            for _ in chain.read(store):
                 pass
             if why := difference(source, chain.digests, 0):
                 raise RuntimeError(why)

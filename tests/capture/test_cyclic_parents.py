@@ -10,7 +10,6 @@ import pytest
 
 from seamark import open_store
 from seamark.blobs.checksummed_json import seal, unseal
-from seamark.capture.copying import copy_checkpoints
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.app import run
@@ -19,7 +18,8 @@ from seamark.native.restore import restore_directory
 from seamark.native.rewind.histories import shared_history
 from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.store import CheckpointStore
-from seamark.store.copy.survey import plan_copy
+from seamark.store.copy.plan import plan_copy
+from seamark.store.copy.run import copy_checkpoints
 from tests.checkpoint_dir.support.directories import make_copy
 
 

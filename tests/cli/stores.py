@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from seamark import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint, open_store
-from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.cli.app import run
 from seamark.manifest import SinkCommitStatus
 from seamark.state.pack import PackBuilder
 from seamark.store import CheckpointStore
 from seamark.store import cleanup as housekeeping
+from seamark.store.partitioned import STATE_PREFIX
 
 COMMITTED = SinkCommitStatus.committed()
 MARK = 1_767_605_400_000
@@ -79,7 +79,7 @@ def save(store: CheckpointStore, number: int, **changes: Any) -> None:
 
 def save_partitioned(root: Path, number: int) -> str:
     """Save a full checkpoint whose state is partitioned; where that is."""
-    with open_store(root) as store, states_beside(store).begin(number) as writer:
+    with open_store(root) as store, store.partitioned_state.begin(number) as writer:
         for partition in range(6):
             writer.put("stateStoreSave-0", partition, pack(**{f"p{partition}_{number}": 900}))
         path = f"{STATE_PREFIX}{writer.commit().checkpoint_id}"

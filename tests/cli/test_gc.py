@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.errors import FencedError
 from seamark.state import CheckpointId
+from seamark.store.partitioned import STATE_PREFIX
 from tests.cli.stores import Commands, interrupt_prune, save_partitioned, sidecar
 from tests.store.support.scenarios import plan
 
@@ -84,7 +84,7 @@ def test_a_running_pipeline_s_store_is_left_alone(seamark: Commands, store: Path
 
 def test_partitioned_state_without_a_checkpoint_goes_too(seamark: Commands, store: Path) -> None:
     with open_store(store) as found:
-        states = states_beside(found)
+        states = found.partitioned_state
         old = CheckpointId.before(time.time() - 7200)
         with states.begin(1, checkpoint_id=old) as writer:
             writer.put("agg", 0, b"x" * 1000)
@@ -156,7 +156,7 @@ def test_what_a_doctor_that_was_killed_has_left_goes(seamark: Commands, store: P
 
 
 def test_partitioned_state_is_left_as_long_as_it_is_young(seamark: Commands, store: Path) -> None:
-    with open_store(store) as found, states_beside(found).begin(9) as writer:
+    with open_store(store) as found, found.partitioned_state.begin(9) as writer:
         writer.put("agg", 0, b"of a snapshot in flight")
         young = store / STATE_PREFIX / str(writer.commit().checkpoint_id)
     save_partitioned(store, 5)  # newer, and pointed at

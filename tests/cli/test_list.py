@@ -18,6 +18,7 @@ from seamark.cli.list import HEADINGS, OFFSETS
 from seamark.cli.source_positions import positions, positions_text
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
+from seamark.store.inspection import scan
 from tests.cli.stores import (
     COMMITTED,
     Commands,
@@ -210,7 +211,7 @@ def test_an_object_store_is_listed_once_and_read_side_by_side(
 
         monkeypatch.setattr(MemoryBlobs, "read", reading)
         monkeypatch.setattr(MemoryBlobs, "entries", listing)
-        assert len(list(found.survey())) == 8
+        assert len(list(scan(found))) == 8
     assert listings == ["manifests/"]
     assert len(readers) == 4
 

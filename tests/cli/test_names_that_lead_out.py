@@ -39,7 +39,7 @@ def test_a_snapshot_restores_no_file_of_another_store(
     assert there is not None
     assert there.state_bytes, "the state is outside of the manifest"
     with open_store(tmp_path / "mine") as store:
-        key = store.parts.layout.manifest(1)
+        key = store._parts.layout.manifest(1)
         theirs = {
             "state_object": "../theirs/checkpoints/checkpoint_000001/state.bin",
             "state_checksum": there.state_checksum,
@@ -79,7 +79,7 @@ def test_partitioned_state_is_only_found_below_the_store(
 ) -> None:
     with open_store(tmp_path / "store") as store:
         store.save(example(1))
-        resealed(store.backend, store.parts.layout.manifest(1), table_store_checkpoint_path=path)
+        resealed(store.backend, store._parts.layout.manifest(1), table_store_checkpoint_path=path)
     for command in (["verify"], ["recover", "--explain"]):
         assert cli(command[0], tmp_path / "store", *command[1:]) == 3, cli.out
     assert cli("spark", "restore", tmp_path / "store", 1, tmp_path / "out", *KEEP) == 3

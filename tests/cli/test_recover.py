@@ -9,9 +9,9 @@ import pytest
 from seamark import open_store
 from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
+from seamark.store.partitioned import STATE_PREFIX
 from tests.cli.stores import (
     COMMITTED,
     Commands,
@@ -102,7 +102,7 @@ def test_damage_is_no_fresh_start_whatever_words_it_is_told_in(
     seamark: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with open_store("store") as found, states_beside(found).begin(1) as writer:
+    with open_store("store") as found, found.partitioned_state.begin(1) as writer:
         writer.put("superseded-agg", 0, bytes(5000))
         path = f"{STATE_PREFIX}{writer.commit().checkpoint_id}"
         found.save(manifest(1, table_store_checkpoint_path=path))

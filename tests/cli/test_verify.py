@@ -10,9 +10,11 @@ import pytest
 from seamark import open_store
 from seamark.blobs.contract import Blob, Entry
 from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.cli import checkpoint_check
 from seamark.cli.checkpoint_check import check_checkpoints
 from seamark.errors import StoreUnavailableError
 from seamark.store import CheckpointStore
+from seamark.store.inspection import examine
 from seamark.store.validation import ValidationResult
 from seamark.store.validator import Examined, Kind
 from tests.cli.stores import Commands, fill, flip, save, save_partitioned, sidecar, stored_manifest
@@ -183,14 +185,12 @@ def test_a_manifest_that_cannot_be_read_hides_no_other(
 def test_what_a_fenced_writer_wrote_too_late_is_not_called_pruned(
     seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examine = CheckpointStore.examine
-
-    def claimed_first(self: CheckpointStore, number: int, *, read_data: bool = True) -> Examined:
-        seen = examine(self, number, read_data=read_data)
+    def claimed_first(store: CheckpointStore, number: int, *, read_data: bool = True) -> Examined:
+        seen = examine(store, number, read_data=read_data)
         late = ValidationResult.of(number, ["written by generation 1 after another"], [])
         return Examined(Kind.TOO_LATE, seen.manifest, late) if number == 4 else seen
 
-    monkeypatch.setattr(CheckpointStore, "examine", claimed_first)
+    monkeypatch.setattr(checkpoint_check, "examine", claimed_first)
     shown = seamark("verify", store)
     assert "written by generation 1" in shown
     assert "pruned meanwhile" not in shown

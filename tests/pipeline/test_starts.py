@@ -9,7 +9,6 @@ import pytest
 
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.capture import LOG
-from seamark.capture.placement import states_beside
 from seamark.capture.restore import install_plan
 from seamark.errors import LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
@@ -50,9 +49,8 @@ class World:
 
     def start(self, machine: str) -> tuple[CheckpointStore, StartingPoint]:
         store = self.open()
-        states = states_beside(store)
         root = str(self._base / machine)
-        return store, Recovery(self._declared, store, states, self._crew, root=root).run()
+        return store, Recovery(self._declared, store, self._crew, root=root).run()
 
     def run(self, machine: str, *files: str) -> None:
         """Start, and run one epoch on each of these files."""

@@ -16,8 +16,6 @@ from seamark.blobs import object_store
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
-from seamark.capture.copying import copy_checkpoints
-from seamark.capture.placement import states_beside
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -26,7 +24,8 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.store import CheckpointStore, open_store
-from seamark.store.copy.survey import Copied, plan_copy
+from seamark.store.copy.plan import Copied, plan_copy
+from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from tests.store.support.copies import BIG, COUNTING, commit, fill, problems, save
 from tests.support.disk import SimulatedDisk
@@ -90,7 +89,7 @@ def test_one_checkpoint_brings_what_it_builds_on_and_nothing_else(
 ) -> None:
     copy_checkpoints(source, target, plan_copy(source, target, 5))
     assert problems(target, [1, 2, 5]) == []
-    assert states_beside(target).list() == []
+    assert target.partitioned_state.list() == []
 
 
 def test_an_older_one_alone_goes_on_in_its_own_timeline(
@@ -213,7 +212,7 @@ def test_a_pipeline_that_starts_on_the_target_meanwhile_is_not_disturbed(
     plan = plan_copy(source, target)
 
     def advance(by: float, *, total: float | None = None) -> None:
-        if other.parts.ownership.claim_held is None and target.list_ids() == [1]:
+        if other._parts.ownership.claim_held is None and target.list_ids() == [1]:
             other.claim(pipeline="orders")
 
     with pytest.raises(FencedError, match="claimed by another writer"):

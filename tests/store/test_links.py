@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from seamark.capture.copying import copy_checkpoints
-from seamark.capture.placement import drop_unreferenced, states_beside
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.folder_owner import claim_folder
 from seamark.store import CheckpointStore
+from seamark.store.copy.run import copy_checkpoints
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.store.support.copies import save
 
@@ -64,7 +63,7 @@ def test_a_prune_removes_nothing_through_a_linked_folder(place: Path, name: str)
         with pytest.raises(StoreUnavailableError, match="is a link"):
             store.backend.delete(keys)
         with pytest.raises(StoreUnavailableError, match="is a link"):
-            drop_unreferenced(store, states_beside(store), min_age=0)
+            store.cleanup_orphans(min_age=0)
         if name != "state":
             with pytest.raises(StoreUnavailableError, match="is a link"):
                 store.prune(1)

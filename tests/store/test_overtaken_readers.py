@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from seamark import CheckpointManifest
 from seamark.blobs.contract import Blobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
@@ -21,8 +20,9 @@ from seamark.cli.recover import explain_walk
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.content_health import check_contents
-from seamark.store.copy.copying import copy_planned
-from seamark.store.copy.survey import plan_copy
+from seamark.store.copy.plan import plan_copy
+from seamark.store.copy.run import copy_checkpoints
+from seamark.store.inspection import examine, scan
 from seamark.store.layout import ObjectLayout
 from tests.store.support.interleaving import Kind, Place, Seat
 from tests.store.test_two_writers import save, save_next
@@ -66,7 +66,7 @@ def validated(store: CheckpointStore) -> object:
 
 
 def examined(store: CheckpointStore) -> object:
-    return store.examine(3, read_data=False).result.damage
+    return examine(store, 3, read_data=False).result.damage
 
 
 def chained(store: CheckpointStore) -> object:
@@ -127,7 +127,7 @@ def epochs(store: CheckpointStore) -> list[int]:
 
 
 def surveyed(store: CheckpointStore) -> list[int]:
-    found = list(store.survey())
+    found = list(scan(store))
     assert [each for each in found if each.damage] == []
     return sorted(each.checkpoint_id for each in found)
 
@@ -372,9 +372,7 @@ def test_a_copy_that_is_overtaken_copies_what_is_there_or_says_that_it_is_gone(
         except CheckpointNotFoundError:
             assert wanted is not None
             continue
-        results = copy_planned(
-            meeting.reader, target, plan, copy_more=_nothing, advance=lambda by, **_: None
-        )
+        results = copy_checkpoints(meeting.reader, target, plan)
         outcomes = {each.outcome for each in results}
         assert outcomes <= {"copied", "gone"}
         report = target.recover_latest_validated()
@@ -383,7 +381,3 @@ def test_a_copy_that_is_overtaken_copies_what_is_there_or_says_that_it_is_gone(
         if meeting.seat.disarm():
             return
     raise AssertionError("it never came to an end")
-
-
-def _nothing(_: CheckpointManifest) -> int:
-    return 0

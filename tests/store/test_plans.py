@@ -13,7 +13,6 @@ from obstore.store import MemoryStore
 from seamark.blobs.checksummed_json import seal
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
-from seamark.capture.copying import copy_checkpoints
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -22,6 +21,7 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.store import CheckpointStore, open_store, plans
+from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
 from seamark.store.plans import decode_plan
 from tests.store.support.copies import BEGUN, COUNTING, fill, save

@@ -16,6 +16,7 @@ import pytest
 from seamark.errors import FencedError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.store import CheckpointStore, open_store
+from seamark.store.inspection import scan
 
 SPAWN = multiprocessing.get_context("spawn")
 STATE = random.Random(1).randbytes(300_000)
@@ -133,7 +134,7 @@ def save_and_prune(root: str, saves: int, done: Event) -> None:
 def wrong_answers(store: CheckpointStore) -> list[object]:
     """What a store that always holds a whole checkpoint may never answer."""
     report = store.recover_latest_validated()
-    surveyed = list(store.survey())
+    surveyed = list(scan(store))
     newest = report.chosen_id or 1
     damage = store.validate_checkpoint(newest).damage
     answers: dict[str, tuple[bool, object]] = {

@@ -11,6 +11,7 @@ from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.store import Blobs, CheckpointStore
+from seamark.store.inspection import examine, scan
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
 from seamark.store.validator import Kind
 
@@ -45,7 +46,7 @@ def test_each_checkpoint_is_told_once_newest_first(place: Place) -> None:
     store = filled(place)
     store.supersede(4, 5)
     damage(place, place[1].manifest(2))
-    seen = list(CheckpointStore(*place).survey())
+    seen = list(scan(CheckpointStore(*place)))
     assert [one.checkpoint_id for one in seen] == [5, 4, 3, 2, 1]
     assert [one.superseded for one in seen] == [True, True, False, False, False]
     assert [one.damage is None for one in seen] == [True, True, True, False, True]
@@ -58,13 +59,13 @@ def test_neither_tombstones_nor_what_was_pruned_are_checkpoints(place: Place) ->
     store.prune(2)
     other = CheckpointStore(*place)
     other.claim()  # leaves a tombstone at the next id
-    assert [one.checkpoint_id for one in other.survey()] == [5, 4]
+    assert [one.checkpoint_id for one in scan(other)] == [5, 4]
 
 
 def test_a_manifest_that_only_the_pointer_names_is_damage(place: Place) -> None:
     filled(place)
     place[0].delete([place[1].manifest(5)])
-    first = next(iter(CheckpointStore(*place).survey()))
+    first = next(iter(scan(CheckpointStore(*place))))
     assert first.checkpoint_id == 5
     assert "although the pointer names it" in str(first.damage)
 
@@ -85,7 +86,7 @@ def test_a_checkpoint_that_is_pruned_under_way_is_left_out(place: Place) -> None
         return found
 
     place[1].manifest_ids = listing  # type: ignore[method-assign]
-    assert [one.checkpoint_id for one in reader.survey()] == [5, 4]
+    assert [one.checkpoint_id for one in scan(reader)] == [5, 4]
 
 
 @pytest.mark.parametrize("read_data", [True, False])
@@ -94,12 +95,12 @@ def test_state_is_looked_at_as_deeply_as_asked(place: Place, read_data: bool) ->
     key = place[1].state(3)
     damage_state(place, key)
     store = CheckpointStore(*place)
-    assert store.examine(2, read_data=read_data).kind is Kind.CHECKPOINT
-    found = store.examine(3, read_data=read_data)
+    assert examine(store, 2, read_data=read_data).kind is Kind.CHECKPOINT
+    found = examine(store, 3, read_data=read_data)
     assert found.kind is (Kind.DAMAGED if read_data else Kind.CHECKPOINT)
     place[0].delete([key])
-    assert store.examine(3, read_data=read_data).kind is Kind.DAMAGED
-    assert store.examine(9, read_data=read_data).kind is Kind.NOTHING
+    assert examine(store, 3, read_data=read_data).kind is Kind.DAMAGED
+    assert examine(store, 9, read_data=read_data).kind is Kind.NOTHING
 
 
 def damage_state(place: Place, key: str) -> None:

@@ -10,8 +10,8 @@ from seamark.capture.placement import contents_of
 from seamark.capture.readers import Contents
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.state import StateStore
 from seamark.store import CheckpointStore
+from seamark.store.inspection import pruned_or
 
 
 def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[CheckpointManifest]:
@@ -21,7 +21,7 @@ def chain_of(store: CheckpointStore, manifest: CheckpointManifest) -> list[Check
         parent = store.load_by_id(parent_id)
         if parent is None:
             gone = f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone"
-            raise store.missing(manifest.checkpoint_id, DamageError(gone, where=store.url))
+            raise pruned_or(store, manifest.checkpoint_id, DamageError(gone, where=store.url))
         chain.append(parent)
     return chain[::-1]
 
@@ -45,11 +45,11 @@ class Chain:
         """The batch that the newest checkpoint of the chain is of."""
         return self.manifests[-1].wal_position
 
-    def read(self, store: CheckpointStore, states: StateStore) -> Iterator[Contents]:
+    def read(self, store: CheckpointStore) -> Iterator[Contents]:
         """Every file, verified; what they are is noted on the way."""
         self.digests, self.logs, self.size = {}, {}, 0
         for manifest in self.manifests:
-            for label, contents, digests in contents_of(store, states, manifest):
+            for label, contents, digests in contents_of(store, manifest):
                 self.digests |= digests
                 files = {path: data for path, data in contents.items() if path != FILE_LIST}
                 self.size += sum(map(len, files.values()))

@@ -17,7 +17,6 @@ from seamark.capture.placement import contents_of
 from seamark.capture.readers import Contents
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.state import StateStore
 from seamark.store import CheckpointStore
 
 
@@ -46,22 +45,20 @@ def file_list_in(logs: Contents) -> FileList | None:
         raise DamageError(f"the list of a snapshot's files cannot be read: {error}") from None
 
 
-def logs_of(store: CheckpointStore, states: StateStore, manifest: CheckpointManifest) -> Contents:
+def logs_of(store: CheckpointStore, manifest: CheckpointManifest) -> Contents:
     """The logs that one checkpoint holds itself; nothing else is read."""
     return {
         path: data
-        for _, contents, _ in contents_of(store, states, manifest, only=LOG)
+        for _, contents, _ in contents_of(store, manifest, only=LOG)
         for path, data in contents.items()
     }
 
 
-def needed_files(
-    store: CheckpointStore, states: StateStore, chain: Sequence[CheckpointManifest]
-) -> list[str] | None:
+def needed_files(store: CheckpointStore, chain: Sequence[CheckpointManifest]) -> list[str] | None:
     """What a restore of the newest of a chain writes; None when that is not a snapshot's chain."""
     for manifest in reversed(chain):
         # a checkpoint that a rollback of the store has made holds nothing itself
         if manifest.operator_states:
-            listed = file_list_in(logs_of(store, states, manifest))
+            listed = file_list_in(logs_of(store, manifest))
             return None if listed is None else listed.needed
     return None

@@ -7,7 +7,6 @@ and what would make that too large becomes a partitioned state checkpoint of its
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,13 +19,11 @@ from seamark.capture.capture import LOG, Captured
 from seamark.capture.readers import Contents
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.state import CheckpointId, StateStore
+from seamark.state import StateStore
 from seamark.state.pack import PackBuilder, unpack_all
 from seamark.store import CheckpointStore
-
-STATE_PREFIX: Final = "state/"
-_SETTLED: Final = 3600.0
-"""Seconds after which nobody can still be about to point at a state checkpoint."""
+from seamark.store.inspection import pruned_or
+from seamark.store.partitioned import STATE_PREFIX, named_state
 
 _WRITERS: Final = 3
 """Parts in memory at a time; each is hashed and written without Python's lock."""
@@ -138,19 +135,6 @@ def _partitioned(
     return f"{STATE_PREFIX}{written.checkpoint_id}", size
 
 
-def state_id(manifest: CheckpointManifest) -> CheckpointId | None:
-    """The partitioned state checkpoint that a manifest points at."""
-    path = manifest.table_store_checkpoint_path
-    if path is None:
-        return None
-    try:
-        return CheckpointId.parse(path.removeprefix(STATE_PREFIX))
-    except ValueError:
-        raise DamageError(
-            f"checkpoint {manifest.checkpoint_id} points at {path!r}, which is no state checkpoint"
-        ) from None
-
-
 class Unpacked(NamedTuple):
     """Some files of one operator, or of Spark's logs."""
 
@@ -170,7 +154,6 @@ def _unpacked(label: str, pack: bytes) -> Unpacked:
 
 def contents_of(
     store: CheckpointStore,
-    states: StateStore,
     manifest: CheckpointManifest,
     *,
     only: str | None = None,
@@ -189,7 +172,7 @@ def contents_of(
         found = store.load_state_data(manifest.checkpoint_id)
         if found is None:  # taken for an empty one, its operators would begin from nothing
             gone = f"the state of checkpoint {manifest.checkpoint_id} is gone"
-            raise store.missing(manifest.checkpoint_id, DamageError(gone, where=store.url))
+            raise pruned_or(store, manifest.checkpoint_id, DamageError(gone, where=store.url))
         sidecar = found
     for label, operator in packs.items():
         if operator.external:
@@ -199,72 +182,6 @@ def contents_of(
             pack = operator.decode_inline()
         if pack:
             yield _unpacked(label, pack)
-    if only is None and (partitioned := state_id(manifest)) is not None:
-        for label, _, state in states.restore_all(partitioned):
+    if only is None and (partitioned := named_state(manifest)) is not None:
+        for label, _, state in store.partitioned_state.restore_all(partitioned):
             yield _unpacked(label, state.snapshot)
-
-
-def unreferenced(
-    store: CheckpointStore, states: StateStore, min_age: float | None = None
-) -> list[CheckpointId]:
-    """Partitioned state that no checkpoint points at any more, oldest first.
-
-    With ``min_age`` nothing that is younger, in seconds; without, all that nobody can be about
-    to point at.
-    :class:`DamageError` when a manifest cannot be read: nobody knows what it points at.
-    """
-    listed = states.list()
-    if not listed:
-        return []
-    wanted = set()
-    for checkpoint_id in store.list_ids():
-        manifest = store.load_by_id(checkpoint_id)
-        if manifest is not None:
-            wanted.add(state_id(manifest))
-    # ids are in the order of time: a newer one may be another writer's, about to be pointed at
-    newest = max((found for found in wanted if found is not None), default=None)
-    settled = CheckpointId.before(time.time() - (_SETTLED if min_age is None else min_age))
-    if min_age is not None:
-        newest = None
-    return [
-        found
-        for found in listed
-        if found not in wanted and (found < settled or (newest is not None and found < newest))
-    ]
-
-
-def drop_unreferenced(
-    store: CheckpointStore, states: StateStore, min_age: float | None = None
-) -> int:
-    """Remove partitioned state that no checkpoint points at any more; how many are left.
-
-    For the owner of the store, between two epochs: what is being written is not listed yet.
-    """
-    listed = states.list()
-    unwanted = unreferenced(store, states, min_age) if listed else []
-    for found in unwanted:
-        states.delete(found)
-    return len(listed) - len(unwanted)
-
-
-def states_beside(store: CheckpointStore) -> StateStore:
-    """Where the partitioned state of a store's checkpoints is kept."""
-    return StateStore(store.backend, prefix=STATE_PREFIX)
-
-
-def watch_partitioned_state(store: CheckpointStore, states: StateStore) -> None:
-    """Have the store's validation look at the partitioned state that manifests point at."""
-    seen: set[str] = set()
-
-    def check(manifest: CheckpointManifest, believe: bool) -> str | None:
-        path = manifest.table_store_checkpoint_path
-        if path is None or not manifest.is_ours or (believe and path in seen):
-            return None
-        found = state_id(manifest)
-        problems = states.verify(found).issues if found is not None else []
-        if problems:
-            return f"{path}: {'; '.join(map(str, problems))}"
-        seen.add(path)
-        return None
-
-    store.check_further(check)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from seamark.capture.placement import state_id, states_beside
 from seamark.cli.output import Advance
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
-from seamark.state import StateStore
 from seamark.store import CheckpointStore
 from seamark.store.evidence import Evidence, state_evidence
+from seamark.store.inspection import examine
 from seamark.store.owner import Standing, standing
-from seamark.store.validator import Examined, Kind
+from seamark.store.partitioned import named_state
+from seamark.store.validator import Kind
 
 
 @dataclass
@@ -46,10 +46,9 @@ def check_checkpoints(
     An I/O error is put down as ``unreadable`` and the rest goes on. Progress counts checkpoints,
     or their ``weights``.
     """
-    states = states_beside(store)
     checks: dict[int, CheckpointCheck] = {}
     for checkpoint_id in ids:
-        checks[checkpoint_id] = _check(store, states, checkpoint_id, checkpoint_id in read)
+        checks[checkpoint_id] = _check(store, checkpoint_id, checkpoint_id in read)
         if progress is not None:
             progress(1 if weights is None else weights.get(checkpoint_id, 0))
     for checkpoint_id in sorted(checks):
@@ -57,13 +56,9 @@ def check_checkpoints(
     return [checks[checkpoint_id] for checkpoint_id in ids]
 
 
-def _check(
-    store: CheckpointStore, states: StateStore, checkpoint_id: int, read: bool
-) -> CheckpointCheck:
+def _check(store: CheckpointStore, checkpoint_id: int, read: bool) -> CheckpointCheck:
     try:
-        seen = store.examine(checkpoint_id, read_data=read)
-        if seen.kind is Kind.CHECKPOINT and not read:
-            seen = _with_partitioned(states, seen)
+        seen = examine(store, checkpoint_id, read_data=read)
         if seen.kind is not Kind.CHECKPOINT and _is_gone(store, checkpoint_id):
             return CheckpointCheck(checkpoint_id, "gone")
     except StoreUnavailableError as error:
@@ -80,25 +75,10 @@ def _check(
         damage=seen.result.damage,
         warnings=warnings,
         parent_id=m.parent_id if m is not None and m.is_incremental else None,
-        bytes_read=data_bytes(states, m) if evidence is Evidence.SHA256 and m is not None else 0,
+        bytes_read=data_bytes(store, m) if evidence is Evidence.SHA256 and m is not None else 0,
         data_read=read,
         evidence=evidence,
     )
-
-
-def _with_partitioned(states: StateStore, seen: Examined) -> Examined:
-    """The same, with a look at whether partitioned state is there."""
-    m = seen.manifest
-    assert m is not None
-    try:
-        found = state_id(m) if m.is_ours else None
-        problems = states.verify(found, read_data=False).issues if found is not None else []
-    except DamageError as error:
-        problems = [error.what]
-    if not problems:
-        return seen
-    result = type(seen.result).of(m.checkpoint_id, problems, [str(i) for i in seen.result.issues])
-    return Examined(Kind.DAMAGED, m, result)
 
 
 def _is_gone(store: CheckpointStore, checkpoint_id: int) -> bool:
@@ -132,13 +112,13 @@ def _look_at_parent(
     )
 
 
-def data_bytes(states: StateStore, manifest: CheckpointManifest) -> int:
+def data_bytes(store: CheckpointStore, manifest: CheckpointManifest) -> int:
     """How many bytes of state a checkpoint has, inside and outside of its manifest."""
     try:
-        found = state_id(manifest) if manifest.is_ours else None
+        found = named_state(manifest) if manifest.is_ours else None
     except DamageError:
         found = None
-    beside = sum(states.sizes([found]).values()) if found is not None else 0
+    beside = sum(store.partitioned_state.sizes([found]).values()) if found is not None else 0
     inline = sum(len(op.decode_inline() or b"") for op in manifest.operator_states.values())
     sidecar = manifest.state_bytes
     if sidecar is None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from seamark.capture.placement import state_id, states_beside
 from seamark.cli.checkpoint_summary import text_of, timings_of, took_seconds
 from seamark.cli.output import Document
 from seamark.cli.source_positions import positions
@@ -16,9 +15,10 @@ from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
+from seamark.store.inspection import pruned_or, read_sidecar_range, stored_bytes
 from seamark.store.manifest_scan import known_pins
 from seamark.store.owner import Owner, Standing, standing, superseded_by
-from seamark.store.sidecars import has_sidecar
+from seamark.store.partitioned import named_state
 from seamark.store.validator import LONGEST_CHAIN
 
 _PARTITION: Final = re.compile(r"state/[0-9]+/([0-9]{1,9})/")
@@ -74,7 +74,7 @@ def chain_of(
             return chain, error.what
         if parent is None or parent_id >= chain[-1].checkpoint_id:
             gone = f"parent {parent_id} of checkpoint {chain[-1].checkpoint_id} is gone"
-            why = store.missing(newest.checkpoint_id, DamageError(gone))
+            why = pruned_or(store, newest.checkpoint_id, DamageError(gone))
             if not isinstance(why, DamageError):
                 raise why  # all of it was pruned meanwhile
             return chain, gone
@@ -107,10 +107,10 @@ def _packed(
     if operator.external:
         size = operator.external_length
         start = max(0, size - _TAIL)
-        tail = store.read_state_range(manifest, operator.external_offset + start, size - start)
+        tail = read_sidecar_range(store, manifest, operator.external_offset + start, size - start)
         found = _entries(tail or b"", size)
         if found is None and start:  # the index is longer than that, or it is no pack
-            whole = store.read_state_range(manifest, operator.external_offset, size)
+            whole = read_sidecar_range(store, manifest, operator.external_offset, size)
             found = _entries(whole or b"", size)
         return size, found or []
     try:
@@ -136,10 +136,10 @@ def _add_partitioned(
     is_newest: bool,
 ) -> None:
     try:
-        partitioned = state_id(manifest) if manifest.is_ours else None
+        partitioned = named_state(manifest) if manifest.is_ours else None
         if partitioned is None:
             return
-        chains = states_beside(store).partitions(partitioned)
+        chains = store.partitioned_state.partitions(partitioned)
     except SeamarkError:
         return  # verify tells what is wrong with it
     for (operator, partition), chain in chains.items():
@@ -212,12 +212,8 @@ def stored_size(
     store: CheckpointStore, manifest: CheckpointManifest, operators: dict[str, OperatorFiles]
 ) -> int:
     """What a checkpoint takes in the store, its manifest included, as the store tells it."""
-    parts = store.parts
-    keys = [parts.layout.manifest(manifest.checkpoint_id)]
-    keys += [parts.states.key_of(manifest)] if has_sidecar(manifest) else []
-    entries = [parts.blobs.stat(key) for key in keys]
     beside = sum(about.beside_bytes for about in operators.values())
-    return sum(entry.size for entry in entries if entry is not None) + beside
+    return stored_bytes(store, manifest) + beside
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[list[int]]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from seamark.capture.placement import state_id, states_beside
 from seamark.cli.output import Document
 from seamark.cli.source_positions import positions
-from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
-from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import UNCOUNTED, Overtaken, until_settled
-from seamark.store.manifest_scan import Surveyed, known_pins
+from seamark.store.inspection import scan
+from seamark.store.manifest_scan import ScannedCheckpoint, known_pins
 from seamark.store.owner import standing
-from seamark.store.sidecars import has_sidecar
 from seamark.store.validator import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")
@@ -37,15 +34,12 @@ class CheckpointSummary:
     new_bytes: int | None = None
     sinks: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    state: CheckpointId | None = None
     timeline: str | None = None
     damage: str | None = None
     superseded: bool = False
     error: str | None = None
     """Why its manifest could not be read, which proves nothing."""
     offsets: dict[str, dict[str, str]] = field(default_factory=dict)
-    sidecar: str | None = None
-    """Key of a sidecar whose size only a listing tells; another system may write down none."""
 
     @property
     def status(self) -> str:
@@ -69,9 +63,12 @@ def summarize_checkpoints(store: CheckpointStore) -> dict[int, CheckpointSummary
 
 def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
-    found = {seen.checkpoint_id: _summary(store, seen) for seen in store.survey(unreadable=True)}
-    _measure_sidecars(store, found.values())
-    _note_damage(store, found)
+    scanned = scan(store, unreadable=True, measure=True)
+    found = {seen.checkpoint_id: _summary(seen) for seen in scanned}
+    # parents before children, so that damage reaches all that build on it
+    for one in sorted(found.values(), key=lambda s: s.id):
+        one.damage = one.damage or broken_link(one, found)
+        one.error = one.error or unread_link(one, found)
     if any(one.damage for one in found.values()):
         owner = store.owner()  # pruned since it was read, with what it builds on?
         left = {i: one for i, one in found.items() if standing(owner, i) not in UNCOUNTED}
@@ -79,33 +76,6 @@ def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
             raise Overtaken
         return left
     return found
-
-
-def _note_damage(store: CheckpointStore, found: dict[int, CheckpointSummary]) -> None:
-    """See that the state and the parent of each are there."""
-    partitioned = {s.state for s in found.values() if s.state is not None}
-    sizes = states_beside(store).sizes(sorted(partitioned)) if partitioned else {}
-    for one in found.values():
-        if one.state is not None and one.new_bytes is not None:
-            if one.state not in sizes:
-                one.damage = one.damage or f"state/{one.state} is missing or damaged"
-            one.new_bytes += sizes.get(one.state, 0)
-    # parents before children, so that damage reaches all that build on it
-    for one in sorted(found.values(), key=lambda s: s.id):
-        one.damage = one.damage or broken_link(one, found)
-        one.error = one.error or unread_link(one, found)
-
-
-def _measure_sidecars(store: CheckpointStore, found: Collection[CheckpointSummary]) -> None:
-    """Add what another system keeps beside its manifests, by one listing."""
-    if not any(one.sidecar for one in found):
-        return
-    sizes = {key: entry.size for key, (_, entry) in store.parts.states.entries().items()}
-    for one in found:
-        if one.sidecar is not None and one.new_bytes is not None:
-            if one.sidecar not in sizes:
-                one.damage = one.damage or f"{one.sidecar.rsplit('/', 1)[-1]} not found"
-            one.new_bytes += sizes.get(one.sidecar, 0)
 
 
 def broken_link(one: CheckpointSummary, found: Mapping[int, CheckpointSummary]) -> str | None:
@@ -128,18 +98,13 @@ def unread_link(one: CheckpointSummary, found: Mapping[int, CheckpointSummary]) 
     return f"it builds on {parent.id}, which could not be read"
 
 
-def _summary(store: CheckpointStore, seen: Surveyed) -> CheckpointSummary:
+def _summary(seen: ScannedCheckpoint) -> CheckpointSummary:
     m = seen.manifest
     if m is None:
         error = seen.error.what if seen.error is not None else None
         return CheckpointSummary(
             seen.checkpoint_id, damage=seen.damage, superseded=seen.superseded, error=error
         )
-    damage, state = seen.damage, None
-    try:
-        state = state_id(m) if m.is_ours else None
-    except DamageError as error:
-        damage = damage or error.what
     statuses = m.sink_commit_statuses
     names = [*m.sink_names, *(name for name in statuses if name not in m.sink_names)]
     # another system may name a sink without a status: nothing says that it is unfinished
@@ -149,15 +114,12 @@ def _summary(store: CheckpointStore, seen: Surveyed) -> CheckpointSummary:
         timestamp_ms=m.timestamp_ms,
         parent_id=(m.parent_id or 0) if m.is_incremental else None,
         took=took_seconds(m),
-        # what another system writes down as its size is not what it takes
-        new_bytes=m.size_bytes if m.is_ours else seen.manifest_bytes,
-        sidecar=store.parts.states.key_of(m) if not m.is_ours and has_sidecar(m) else None,
+        new_bytes=seen.stored_bytes,
         offsets=positions(m.source_offsets),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
-        state=state,
         timeline=text_of(m.extra.get("timeline")),
-        damage=damage,
+        damage=seen.damage,
         superseded=seen.superseded,
     )
 

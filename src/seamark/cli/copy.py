@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import click
 
 from seamark._common.text import size_text
-from seamark._common.writer import default_writer
-from seamark.capture.copying import copy_checkpoints
 from seamark.cli.common_options import Command, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
@@ -17,7 +15,8 @@ from seamark.cli.parameters import PLACE
 from seamark.cli.store_argument import local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.store import CheckpointStore, open_store
-from seamark.store.copy.survey import Copied, CopyPlan, plan_copy
+from seamark.store.copy.plan import Copied, CopyPlan, plan_copy
+from seamark.store.copy.run import copy_checkpoints, take_over_target
 
 
 def _options(
@@ -67,7 +66,7 @@ def command(
     with _opened_source(source) as here, _opened_target(target, to_options) as there:
         wanted = resolve_id(here, checkpoint) if checkpoint is not None else None
         if take_over:
-            _take_over(here, there, wanted)
+            take_over_target(here, there, wanted)
         plan = plan_copy(here, there, wanted, pins=pins)
         with progress_bar("copying", plan.size, of_bytes=True) as advance:
             results = copy_checkpoints(here, there, plan, advance=advance)
@@ -101,15 +100,6 @@ def _opened_target(url: str, options: dict[str, str]) -> Iterator[CheckpointStor
     given = options or settings().storage_options
     with open_store(url, storage_options=given if local_path(url) is None else None) as store:
         yield store
-
-
-def _take_over(source: CheckpointStore, target: CheckpointStore, wanted: int | None) -> None:
-    """Fence whoever has claimed the target and give it back, unless the copy would be refused."""
-    owner = target.owner()
-    if owner.generation and not owner.released:
-        plan_copy(source, target, wanted, take_over=True)
-        target.claim(writer=f"{default_writer()} copy")
-        target.parts.ownership.release()
 
 
 def _require(wanted: int, results: list[Copied], source: CheckpointStore) -> None:

@@ -8,25 +8,21 @@ import click
 
 from seamark._common.text import age_text, duration_text, size_text
 from seamark.blobs.contract import Entry
-from seamark.capture.placement import STATE_PREFIX, states_beside
 from seamark.cli.common_options import Command
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.parameters import PLACE, duration
 from seamark.cli.removal import (
     claim_to_remove,
-    drop_states,
     how_to_do_it,
     options_needed,
     removal_options,
     require_store,
-    unreferenced_states,
 )
 from seamark.cli.store_argument import opened_store
-from seamark.errors import RefusedError
-from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED
+from seamark.store.partitioned import STATE_PREFIX
 from seamark.store.plans import PLANS_PREFIX
 
 
@@ -62,17 +58,8 @@ def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool)
 
 def plan(store: CheckpointStore, min_age: float) -> Document:
     """What would be removed, with the reason of each."""
-    warnings: list[str] = []
-    orphans = {entry.key: entry for entry in store.plan_cleanup(min_age)}
-    try:
-        orphans |= {entry.key: entry for entry in states_beside(store).plan_cleanup(min_age)}
-    except RefusedError as error:
-        warnings.append(f"partitioned state was left alone: {error.what}")
-    states, left = unreferenced_states(store, min_age)
-    warnings += [left] if left else []
-    sizes = states_beside(store).sizes(states) if states else {}
-    rows = [_orphan(entry) for entry in orphans.values()]
-    rows += [_state(found, sizes.get(found)) for found in states]
+    orphans = store.plan_cleanup(min_age)
+    rows = [_orphan(entry) for entry in orphans]
     return {
         "store": store.url,
         "min_age_seconds": min_age,
@@ -80,7 +67,7 @@ def plan(store: CheckpointStore, min_age: float) -> Document:
         "freed_bytes": sum(row["bytes"] or 0 for row in rows),
         "done": False,
         "removed": 0,
-        "warnings": warnings,
+        "warnings": [*orphans.left_alone],
         "needs": [],
     }
 
@@ -92,6 +79,8 @@ def _orphan(entry: Entry) -> Document:
         why = "a probe of the store"
     elif entry.key.startswith(PLANS_PREFIX):
         why = "the plan of an epoch that no start needs any more"
+    elif entry.key.startswith(STATE_PREFIX) and entry.key.endswith("/"):
+        why = "no checkpoint points at it"
     elif entry.key.endswith(".json"):
         why = INTERRUPTED
     else:
@@ -104,25 +93,10 @@ def _orphan(entry: Entry) -> Document:
     }
 
 
-def _state(found: CheckpointId, size: int | None) -> Document:
-    return {
-        "key": f"{STATE_PREFIX}{found}/",
-        "bytes": size,
-        "modified_ms": found.timestamp_ms,
-        "reason": "no checkpoint points at it",
-    }
-
-
 def _do(store: CheckpointStore, document: Document, min_age: float) -> None:
-    document["removed"] = store.cleanup_orphans(min_age)
-    dropped, left = drop_states(store, min_age)
-    document["removed"] += dropped
-    try:
-        document["removed"] += states_beside(store).cleanup_orphans(min_age)
-    except RefusedError as error:
-        left = f"partitioned state was left alone: {error.what}"
-    if left and left not in document["warnings"]:
-        document["warnings"].append(left)
+    removed = store.cleanup_orphans(min_age)
+    document["removed"] = int(removed)
+    document["warnings"] += [why for why in removed.left_alone if why not in document["warnings"]]
     document["done"] = True
 
 

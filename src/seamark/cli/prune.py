@@ -12,7 +12,6 @@ from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.parameters import PLACE, duration
 from seamark.cli.removal import (
     claim_to_remove,
-    drop_states,
     how_to_do_it,
     options_needed,
     removal_options,
@@ -57,9 +56,10 @@ def command(
 
 def _do(store: CheckpointStore, document: Document, keep: int | None, within: float | None) -> None:
     left = sum(row["reason"] == INTERRUPTED for row in document["remove"])
-    document["removed"] = store.prune(keep, within=within) + left
-    document["removed_states"], why = drop_states(store)
-    document["warnings"] += [why] if why else []
+    removed = store.prune(keep, within=within)
+    document["removed"] = removed + left
+    document["removed_states"] = removed.states
+    document["warnings"] += removed.left_alone
     document["done"] = True
 
 

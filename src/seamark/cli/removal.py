@@ -11,18 +11,15 @@ from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
 from seamark._common.writer import default_writer
 from seamark.blobs.leftovers import PROBE_PREFIX, TEMPORARY
-from seamark.capture.placement import drop_unreferenced, states_beside, unreferenced
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
     FencedError,
     RefusedError,
-    SeamarkError,
     StoreUnavailableError,
 )
-from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
-from seamark.store.cleanup import is_store
+from seamark.store.inspection import is_store
 
 log = logger_named(__name__)
 
@@ -51,7 +48,7 @@ def require_store(store: CheckpointStore, *, or_empty: bool = False) -> None:
 
     ``or_empty`` lets pass one that has nothing of what a store could have left either.
     """
-    if is_store(store.parts):
+    if is_store(store):
         return
     if not or_empty or any(store.backend.entries(name) for name in (TEMPORARY, PROBE_PREFIX)):
         raise CheckpointNotFoundError(
@@ -139,27 +136,3 @@ def claim_to_remove(
             raise
         store.check_claim()
         log.warning("the disk is full, so the store is not claimed first: %s", error.what)
-
-
-def unreferenced_states(
-    store: CheckpointStore, min_age: float
-) -> tuple[list[CheckpointId], str | None]:
-    """Partitioned state of that age that nobody points at, or why that cannot be told."""
-    try:
-        return unreferenced(store, states_beside(store), min_age), None
-    except DamageError as error:
-        return [], _cannot_tell(error)
-
-
-def drop_states(store: CheckpointStore, min_age: float | None = None) -> tuple[int, str | None]:
-    """Remove it; how many, and why not if it could not be told."""
-    states = states_beside(store)
-    before = len(states.list())
-    try:
-        return before - drop_unreferenced(store, states, min_age), None
-    except DamageError as error:
-        return 0, _cannot_tell(error)
-
-
-def _cannot_tell(error: SeamarkError) -> str:
-    return f"partitioned state was left alone, as nobody knows who needs it: {error.what}"

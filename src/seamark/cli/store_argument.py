@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 
 from seamark._common.checks import U64_MAX
 from seamark.blobs.opening import refuse_broken_url
-from seamark.capture.placement import state_id, states_beside, watch_partitioned_state
 from seamark.cli.common_options import settings
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -22,7 +21,9 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore, open_store
+from seamark.store.inspection import scan
 from seamark.store.owner import live_pins
+from seamark.store.partitioned import named_state
 
 _SHORTEST_PREFIX: Final = 4
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -34,7 +35,7 @@ _UUID: Final = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
 def opened_store(url: str, *, must_exist: bool = True) -> Iterator[CheckpointStore]:
     """The store at a path or URL; :class:`CheckpointNotFoundError` for a path that is not there.
 
-    An empty directory is an empty store. Partitioned state is part of what is verified.
+    An empty directory is an empty store.
     """
     if must_exist:
         require_path(url, "store")
@@ -42,7 +43,6 @@ def opened_store(url: str, *, must_exist: bool = True) -> Iterator[CheckpointSto
     # a command may name a local and a remote place; the options are for the remote one
     options = settings().storage_options if local_path(url) is None else None
     with open_store(url, storage_options=options or None) as store:
-        watch_partitioned_state(store, states_beside(store))
         yield store
 
 
@@ -172,7 +172,7 @@ def uuids_of(manifest: CheckpointManifest) -> list[str]:
     if isinstance(attempt, str) and attempt:
         found.append(attempt.partition("-")[2] or attempt)  # after the generation
     try:
-        state = state_id(manifest)
+        state = named_state(manifest)
     except DamageError:
         state = None
     return [*found, str(state)] if state is not None else found
@@ -182,7 +182,7 @@ def _by_prefix(store: CheckpointStore, prefix: str) -> int:
     bare = prefix.replace("-", "")
     found = {
         seen.checkpoint_id
-        for seen in store.survey()
+        for seen in scan(store)
         for name in (uuids_of(seen.manifest) if seen.manifest is not None else [])
         if name.lower().replace("-", "").startswith(bare)
     }

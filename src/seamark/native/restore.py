@@ -16,7 +16,6 @@ from seamark._common.files import sync_above, sync_tree
 from seamark._common.os_errors import translate_os_errors
 from seamark.capture.chain import Chain, chain_of
 from seamark.capture.file_list import needed_files
-from seamark.capture.placement import states_beside
 from seamark.capture.readers import Contents
 from seamark.capture.restore import Restored, install_plan, restore
 from seamark.checkpoint_dir.file_logs.source_log import moved
@@ -111,8 +110,7 @@ def _restored(
     store: CheckpointStore, manifest: CheckpointManifest, copy: WorkingCopy, advance: Advance | None
 ) -> Restored:
     chain = Chain(chain_of(store, manifest))
-    states = states_beside(store)
-    needed = needed_files(store, states, chain.manifests)
+    needed = needed_files(store, chain.manifests)
 
     def told(files: Iterable[Contents]) -> Iterable[Contents]:
         for contents in files:
@@ -120,7 +118,7 @@ def _restored(
                 advance(sum(map(len, contents.values())))
             yield contents
 
-    written = restore(copy, told(chain.read(store, states)), chain.batch, needed)
+    written = restore(copy, told(chain.read(store)), chain.batch, needed)
     if copy.read_text("metadata") is None:
         raise DamageError(
             f"checkpoint {manifest.checkpoint_id} holds no directory of Spark", where=store.url

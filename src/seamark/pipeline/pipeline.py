@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from seamark._common.checks import check_name
-from seamark.capture.placement import states_beside, watch_partitioned_state
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compatibility import Verdict, judge
@@ -193,8 +192,6 @@ class Pipeline:
         """
         with open_store(self._store_url, storage_options=self._storage_options) as store:
             require_sinks_can_follow(store, checkpoint_id, self.name, self._outputs.values())
-            states = states_beside(store)
-            watch_partitioned_state(store, states)
             return roll_back(store, checkpoint_id, self.name)
 
     def _session(self) -> SparkSession:

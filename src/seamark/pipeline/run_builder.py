@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.capture import Capture
-from seamark.capture.placement import states_beside, watch_partitioned_state
 from seamark.capture.readers import DriverReader, ExecutorReader, Reader
 from seamark.capture.restore import install_plan
 from seamark.errors import RefusedError
@@ -64,7 +63,6 @@ class Launcher:
         self._identity = identity
         self._settings = settings
         self._store = store
-        self._states = states_beside(store)
         self._adopt = adopt
         self._output_mode = output_mode
         self._timings = Timings()
@@ -112,12 +110,11 @@ class Launcher:
             for output in self._compiled.outputs:
                 self._held.callback(output.sink.close)
                 output.sink.open(self._identity.name, output.name, output.df.schema)
-            watch_partitioned_state(self._store, self._states)
             declared = DeclaredPipeline(
                 compiled=self._compiled, identity=self._identity, settings=self._settings
             )
             recovered = Recovery(
-                declared, self._store, self._states, self._crew, root=root, adopt=self._adopt
+                declared, self._store, self._crew, root=root, adopt=self._adopt
             ).run()
             if words := self._progress.bring_to(recovered.lineage.newest):
                 recovered.report.notes.append(words)
@@ -143,7 +140,6 @@ class Launcher:
             self._identity,
             self._settings,
             self._store,
-            self._states,
             recovered.copy,
             Capture(recovered.copy, recovered.digests, self._reader(recovered)),
             self._crew,

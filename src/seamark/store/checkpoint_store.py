@@ -22,6 +22,8 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.store import cleanup as housekeeping
 from seamark.store import manifest_update as amendments
+from seamark.store import owner_rebuild
+from seamark.store.cleanup import Removed
 from seamark.store.manifests import MANIFEST_LIMIT, Found, Tombstone, parse_manifest
 from seamark.store.owner import (
     Owner,
@@ -162,7 +164,7 @@ class CheckpointStore(StoreReader):
     @property
     def plans(self) -> Plans:
         """Plans of epochs that were begun, for sinks that cannot wait for the decision."""
-        return self._plans
+        return self._parts.plans
 
     # owning
 
@@ -187,12 +189,14 @@ class CheckpointStore(StoreReader):
             return self._ownership.supersede(first_id, last_id)
 
     def rebuild_owner(self) -> Owner:
-        """Replace a damaged or lost ``owner.json`` by what the manifests tell.
+        """Replace a damaged, lost or outdated ``owner.json`` by what the manifests say.
 
-        Pins are lost with it. A writer that is still alive is fenced. Refused when it is whole.
+        Pins that it does not name are lost. A writer that is still alive is fenced.
+        :class:`RefusedError` when it is whole.
         """
         with self._lock:
-            return self._reading().rebuild()
+            self._reading()
+            return owner_rebuild.rebuild_owner(self._parts).owner
 
     def pin(
         self, name: str, checkpoint_id: int, *, expires_in: float | timedelta | None = None
@@ -222,7 +226,7 @@ class CheckpointStore(StoreReader):
 
     # keeping house
 
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> int:
+    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
         """Remove checkpoints, but not the newest ``keep`` valid ones, those younger than
         ``within``, pinned ones, or anything that one of these needs. How many were removed.
         """
@@ -231,13 +235,13 @@ class CheckpointStore(StoreReader):
             self._reading()
             return housekeeping.prune(self._parts, rule)
 
-    def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> int:
-        """Remove state without a manifest and unfinished files older than ``min_age``.
+    def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> Removed:
+        """Remove state without a manifest and unfinished files older than ``min_age``; how many.
 
         The age protects a save in flight; 0 is for a store that nobody else writes to.
         """
         age = check_duration("the age of an orphan", min_age)
-        with self._lock, self._blobs.exclusive():
+        with self._lock:
             self._reading()
             return housekeeping.cleanup_orphans(self._parts, age, self._own_state_keys())
 

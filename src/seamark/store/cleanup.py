@@ -6,50 +6,53 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
-from seamark.blobs.contract import Blobs, Entry
+from seamark.blobs.contract import Entry
 from seamark.blobs.leftovers import unfinished
 from seamark.errors import DamageError, FencedError, StoreUnavailableError
 from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
-from seamark.store.layout import OWNER_KEY, Layout
-from seamark.store.manifests import Found, Manifests
+from seamark.store.manifests import Found
 from seamark.store.owner import Owner, Standing, covers_any, live_pins, standing
-from seamark.store.ownership import Ownership
-from seamark.store.plans import Plans, is_stale
+from seamark.store.parts import Parts
+from seamark.store.plans import is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
-from seamark.store.sidecars import States, has_sidecar, unvouched
-from seamark.store.validator import Inspector, Kind, Known, ReadState
+from seamark.store.sidecars import has_sidecar, unvouched
+from seamark.store.validator import Kind, Known, ReadState
 
 log = logger_named(__name__)
-
-
-class Parts(NamedTuple):
-    """What a store is made of."""
-
-    blobs: Blobs
-    layout: Layout
-    manifests: Manifests
-    states: States
-    ownership: Ownership
-    inspector: Inspector
-    plans: Plans
 
 
 INTERRUPTED: Final = "left by a prune that was interrupted"
 
 
-def is_store(parts: Parts) -> bool:
-    """Whether anything there shows that it is a store, and not a folder of somebody else's."""
-    return (
-        parts.blobs.stat(OWNER_KEY) is not None
-        or bool(parts.manifests.ids())
-        or bool(parts.states.entries())
-    )
+class Removed(int):
+    """How many were removed, and what became of partitioned state.
+
+    >>> Removed(3, states=1) == 3
+    True
+    """
+
+    states: int
+    """Partitioned state checkpoints among it."""
+    left_alone: tuple[str, ...]
+    """Why some partitioned state was not looked at; empty when all was."""
+
+    def __new__(cls, count: int, *, states: int = 0, left_alone: tuple[str, ...] = ()) -> Removed:
+        removed = super().__new__(cls, count)
+        removed.states, removed.left_alone = states, left_alone
+        return removed
+
+
+class Orphans(list[Entry]):
+    """What a clean-up would remove. A whole partitioned state is one entry, named by its folder."""
+
+    left_alone: tuple[str, ...] = ()
+    """Why some partitioned state was not looked at; empty when all was."""
 
 
 def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
@@ -69,14 +72,15 @@ def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
     return sorted(verdicts, key=lambda verdict: verdict.checkpoint_id, reverse=True)
 
 
-def prune(parts: Parts, rule: Retention) -> int:
+def prune(parts: Parts, rule: Retention) -> Removed:
     """Remove what the rule does not keep; how many checkpoints that were.
 
     What a prune that was killed has left goes too, and was counted by that one.
 
     The boundary is moved in ``owner.json`` first, in the same conditional write that looks at the
     pins. So a pin cannot slip in between, a crash leaves nothing half-removed that still counts,
-    and an id that is gone cannot be created again. Manifests go before their state.
+    and an id that is gone cannot be created again. Manifests go before their state, and
+    partitioned state goes last, when no manifest points at it any more.
     """
 
     def look() -> tuple[Owner, list[Candidate]]:
@@ -113,7 +117,9 @@ def prune(parts: Parts, rule: Retention) -> int:
     if any(not v.keep for v in _verdicts(candidates, owner, rule)):
         changed = _amended(parts, moved, doomed)
     _sweep(parts, changed)
-    return len(doomed)
+    named = {c.state for c in candidates if c.state is not None and c.checkpoint_id in doomed}
+    states, why = parts.partitioned.drop_pruned(named, pruned=bool(doomed))
+    return Removed(len(doomed), states=states, left_alone=(why,) if why else ())
 
 
 def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -> Owner:
@@ -173,6 +179,7 @@ def _survey(parts: Parts, listed: list[int], owner: Owner, rule: Retention) -> l
                 m.timestamp_ms if m else 0,
                 m.parent_id if m and m.is_incremental else None,
                 superseded,
+                parts.partitioned.expected_of(m) if m else None,
             )
         )
     return found
@@ -255,29 +262,41 @@ def _delete_sidecars(parts: Parts, keys: list[str]) -> None:
     parts.states.forget(keys)
 
 
-def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> int:
+def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> Removed:
     """Remove what :func:`plan_cleanup` finds; how many."""
-    owner = parts.ownership.require_writable()
-    orphans = plan_cleanup(parts, min_age, own, parts.blobs.clock())
-    keys = [entry.key for entry in orphans]
-    manifests = {parts.layout.manifest(i): i for i in _pruned_manifests(parts, owner)}
-    _delete_manifests(parts, [manifests[key] for key in keys if key in manifests])
-    _delete_sidecars(parts, [key for key in keys if key not in manifests])
-    return len(orphans)
+    with parts.blobs.exclusive():
+        owner = parts.ownership.require_writable()
+        if not parts.is_store():
+            return Removed(0)
+        keys = [entry.key for entry in _old_orphans(parts, min_age, own, parts.blobs.clock())]
+        manifests = {parts.layout.manifest(i): i for i in _pruned_manifests(parts, owner)}
+        _delete_manifests(parts, [manifests[key] for key in keys if key in manifests])
+        _delete_sidecars(parts, [key for key in keys if key not in manifests])
+    removed, left_alone = parts.partitioned.remove_orphans(min_age)
+    return Removed(len(keys) + removed, left_alone=left_alone)
 
 
-def plan_cleanup(
+def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> Orphans:
+    """Sidecars without a manifest, what was pruned and is still there, plans that no start needs,
+    unfinished files and probes, and partitioned state that no checkpoint points at, when they are
+    old enough to be removed. Nothing of a place that is no store.
+
+    ``own`` are sidecars that the caller has written and is about to use.
+    """
+    if not parts.is_store():
+        return Orphans()
+    orphans = {entry.key: entry for entry in _old_orphans(parts, min_age, own)}
+    partitioned = parts.partitioned.orphans(min_age)
+    orphans |= {entry.key: entry for entry in (*partitioned.objects, *partitioned.unnamed)}
+    found = Orphans(orphans.values())
+    found.left_alone = partitioned.left_alone
+    return found
+
+
+def _old_orphans(
     parts: Parts, min_age: float, own: Collection[str], now: float | None = None
 ) -> list[Entry]:
-    """Sidecars without a manifest, what was pruned and is still there, plans that no start needs,
-    unfinished files and probes that are old enough to be removed. Nothing of a place that is no
-    store.
-
-    ``own`` are sidecars that the caller has written and is about to use. ``now`` is the time by
-    the store's clock, where it could be asked for; else this machine's.
-    """
-    if not is_store(parts):
-        return []
+    """``now`` is the time by the store's clock, where it has one; otherwise this machine's."""
     oldest = (time.time() if now is None else now) - min_age
     return until_settled(lambda: _orphans(parts, oldest, own), parts.blobs.url)
 

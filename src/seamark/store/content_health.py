@@ -52,7 +52,7 @@ def _owner(store: CheckpointStore) -> Check:
 
 def _pointer(store: CheckpointStore) -> Check:
     owner = store.owner()
-    named = store.parts.manifests.read_pointer()
+    named = store._parts.manifests.read_pointer()
     ids = [i for i in store.list_ids() if standing(owner, i) is not Standing.PRUNED]
     newest = max(ids, default=None)
     advice = "It is only a hint, and the next save puts it right."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Final, NamedTuple
 
 from seamark._common.retry import TRIES, too_fast
@@ -19,68 +20,114 @@ from seamark.store.consistent_read import (
 )
 from seamark.store.coverage import OddGeneration
 from seamark.store.layout import Layout
-from seamark.store.manifests import Found, Manifests, Tombstone
+from seamark.store.manifests import Found, Tombstone
 from seamark.store.owner import Owner, Standing, arrived_too_late, live_pins, standing
 from seamark.store.ownership import Ownership
-from seamark.store.sidecars import unvouched
+from seamark.store.parts import Parts
+from seamark.store.sidecars import has_sidecar, unvouched
 
 _AT_ONCE: Final = 128
 
 
-class Surveyed(NamedTuple):
-    """One checkpoint as its manifest tells it; its state and its parents were not looked at."""
+class ScannedCheckpoint(NamedTuple):
+    """One checkpoint as its manifest describes it; parents were not looked at."""
 
     checkpoint_id: int
     manifest: CheckpointManifest | None
     damage: str | None
-    """What is proven wrong with the manifest, or None."""
+    """What is proven wrong, or None."""
     superseded: bool
     error: StoreUnavailableError | None = None
     """Why its manifest could not be read, which proves nothing; or None."""
-    manifest_bytes: int = 0
+    stored_bytes: int = 0
+    """Bytes of the manifest; with state, where that was measured."""
 
 
-def survey(
-    manifests: Manifests, ownership: Ownership, *, unreadable: bool = False
-) -> Iterator[Surveyed]:
+def scan_manifests(
+    parts: Parts, *, unreadable: bool = False, measure: bool = False
+) -> Iterator[ScannedCheckpoint]:
     """Every checkpoint, newest first, damaged ones too. I/O errors pass through.
 
-    With ``unreadable`` those that cannot be read are told too, and only an error that concerns
+    With ``unreadable`` those that cannot be read are included, and only an error that concerns
     all is raised. Manifests can be large, so only a few are held at a time.
     """
     for _ in range(TRIES):
-        with suppress(Overtaken):  # which is only raised as long as nothing was told
-            yield from _survey(manifests, ownership, unreadable=unreadable)
+        with suppress(Overtaken):  # which is only raised as long as nothing was yielded
+            scanned = _scan(parts, unreadable=unreadable)
+            yield from _measured(parts, scanned) if measure else chain.from_iterable(scanned)
             return
-    raise too_fast(manifests.url)
+    raise too_fast(parts.manifests.url)
 
 
-def _survey(manifests: Manifests, ownership: Ownership, *, unreadable: bool) -> Iterator[Surveyed]:
+def _scan(parts: Parts, *, unreadable: bool) -> Iterator[list[ScannedCheckpoint]]:
     """:class:`Overtaken` when the newest ones are pruned before they could be read."""
+    manifests, ownership = parts.manifests, parts.ownership
     listed, owner = listing(manifests, ownership)
     named = manifests.read_pointer() or 0
-    wanted = [i for i in reversed(listed) if standing(owner, i) not in UNCOUNTED]
+    ids = [i for i in reversed(listed) if standing(owner, i) not in UNCOUNTED]
     if named and named not in listed and standing(owner, named) not in UNCOUNTED:
-        wanted = sorted({named, *wanted}, reverse=True)
+        ids = sorted({named, *ids}, reverse=True)
     read = manifests.read_each if unreadable else manifests.read_many
-    told = False
-    for start in range(0, len(wanted), _AT_ONCE):
-        for checkpoint_id, found in read(wanted[start : start + _AT_ONCE]):
+    any_scanned = False
+    for start in range(0, len(ids), _AT_ONCE):
+        batch: list[ScannedCheckpoint] = []
+        for checkpoint_id, found in read(ids[start : start + _AT_ONCE]):
             if found is None or isinstance(found, DamageError):
-                if not told:
+                if not any_scanned:
                     raise_if_overtaken(ownership, owner)
                 elif is_pruned(ownership, checkpoint_id):
-                    continue  # what is newer has been told already, and is enough
+                    continue  # the newer ones were scanned, and they are enough
             problem: OddGeneration | None = None
             if isinstance(found, Found):
                 owner, problem = _covering(ownership, owner, found)
                 if problem is None and arrived_too_late(owner, found.manifest):
                     continue
             if not isinstance(found, Tombstone):
-                told = True
+                any_scanned = True
                 superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
-                seen = problem or found
-                yield _surveyed(checkpoint_id, seen, superseded, named, manifests.layout)
+                outcome = problem or found
+                batch.append(_scanned(checkpoint_id, outcome, superseded, named, manifests.layout))
+        yield batch
+
+
+def _measured(
+    parts: Parts, batches: Iterator[list[ScannedCheckpoint]]
+) -> Iterator[ScannedCheckpoint]:
+    """The same with the size of state, and state that is missing as damage."""
+    sidecars = _SidecarSizes(parts)
+    for batch in batches:
+        sizes = parts.partitioned.sizes([one.manifest for one in batch if one.manifest is not None])
+        for one in batch:
+            whole = sidecars.measured(one)
+            yield _with_state(whole, *sizes.get(one.checkpoint_id, (0, None)))
+
+
+class _SidecarSizes:
+    """The sizes of sidecars; those of other systems' checkpoints by one listing, if any."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._states = parts.states
+        self._by_key: dict[str, int] | None = None
+
+    def measured(self, one: ScannedCheckpoint) -> ScannedCheckpoint:
+        m = one.manifest
+        if m is None:
+            return one
+        if m.is_ours:
+            return one._replace(stored_bytes=m.size_bytes)
+        # what another system records as its size is not what it takes
+        if not has_sidecar(m):
+            return one
+        if self._by_key is None:
+            entries = self._states.entries().items()
+            self._by_key = {key: entry.size for key, (_, entry) in entries}
+        key = self._states.key_of(m)
+        lost = f"{key.rsplit('/', 1)[-1]} not found" if key not in self._by_key else None
+        return _with_state(one, self._by_key.get(key, 0), lost)
+
+
+def _with_state(one: ScannedCheckpoint, size: int, damage: str | None) -> ScannedCheckpoint:
+    return one._replace(stored_bytes=one.stored_bytes + size, damage=one.damage or damage)
 
 
 def _covering(
@@ -94,21 +141,23 @@ def _covering(
         return owner, problem
 
 
-def _surveyed(
+def _scanned(
     checkpoint_id: int,
     found: Found | DamageError | StoreUnavailableError | None,
     superseded: bool,
     named: int,
     layout: Layout,
-) -> Surveyed:
+) -> ScannedCheckpoint:
     if isinstance(found, Found):
         damage = damage_in(found.manifest, layout)
         size = len(found.data)
-        return Surveyed(checkpoint_id, found.manifest, damage, superseded, manifest_bytes=size)
+        return ScannedCheckpoint(
+            checkpoint_id, found.manifest, damage, superseded, stored_bytes=size
+        )
     if isinstance(found, StoreUnavailableError):
-        return Surveyed(checkpoint_id, None, None, superseded, found)
+        return ScannedCheckpoint(checkpoint_id, None, None, superseded, found)
     why = found.what if found is not None else _gone(checkpoint_id, named)
-    return Surveyed(checkpoint_id, None, why, superseded)
+    return ScannedCheckpoint(checkpoint_id, None, why, superseded)
 
 
 def damage_in(manifest: CheckpointManifest, layout: Layout) -> str | None:

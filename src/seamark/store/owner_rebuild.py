@@ -4,14 +4,114 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
-from seamark.errors import RefusedError
+from seamark._common.logs import logger_named
+from seamark.blobs.conditional_writes import Taken, create_once, replace_once
+from seamark.blobs.contract import Blob, TagMismatch
+from seamark.blobs.probe import ensure_conditional_writes
+from seamark.errors import DamageError, FencedError, RefusedError
 from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
+from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Found, Tombstone
-from seamark.store.owner import Owner, superseded_by
+from seamark.store.owner import Owner, decode_owner, encode_owner, superseded_by
+from seamark.store.ownership import claim_mark
+from seamark.store.parts import Parts
+
+log = logger_named(__name__)
+
+_LARGEST: Final = 16 << 20
+
+
+@dataclass(frozen=True)
+class OwnerRebuild:
+    """Why there must be a new owner, and what it says."""
+
+    why: str
+    owner: Owner
+    before: Blob | None
+    """What is in its place."""
+    checkpoints: int
+    is_alive: bool | None
+    """Whether the last writer is alive; None where that is unknown."""
+
+
+def plan_rebuild(parts: Parts) -> OwnerRebuild:
+    """What would be written, taken from the manifests. Changes nothing.
+
+    :class:`RefusedError` when the owner that is there is whole, or none is needed.
+    """
+    blobs = parts.blobs
+    blob = blobs.read(OWNER_KEY, _LARGEST)
+    contents = list(parts.manifests.read_many(parts.manifests.ids()))
+    newest = _newest_generation([found for _, found in contents])
+    before: Owner | None = None
+    if blob is None:
+        why = "owner.json is gone"
+        if newest == 0:
+            raise RefusedError(
+                "this store has no owner.json, and needs none: nobody has claimed it",
+                where=blobs.url,
+                hint="Is the path right?",
+            )
+    else:
+        try:
+            before = decode_owner(blob.data)
+            why = f"owner.json is too old: it knows generation {before.generation} of {newest}"
+        except DamageError as error:
+            why = error.what
+    if before is not None and before.generation >= newest:
+        raise RefusedError("owner.json is whole: there is nothing to rebuild", where=blobs.url)
+    owner = rebuilt_owner(contents, blob.data if blob else b"")
+    if before is not None:
+        # an old copy is right in what it knows
+        owner = msgspec.structs.replace(
+            owner,
+            pins=before.pins,
+            pipeline=before.pipeline,
+            prune_boundary=max(before.prune_boundary, owner.prune_boundary),
+            kept_below=before.kept_below,
+        )
+    return OwnerRebuild(
+        why,
+        owner,
+        blob,
+        sum(isinstance(found, Found) for _, found in contents),
+        blobs.is_held(claim_mark(owner.generation - 1)),
+    )
+
+
+def rebuild_owner(parts: Parts) -> OwnerRebuild:
+    """Write a new ``owner.json`` in place of one that is damaged, lost or too old."""
+    blobs = parts.blobs
+    ensure_conditional_writes(blobs)
+    with blobs.exclusive():
+        rebuild = plan_rebuild(parts)
+        data = encode_owner(rebuild.owner)
+        decode_owner(data)  # what cannot be read back would be no help
+        try:
+            if rebuild.before is None:
+                create_once(blobs, OWNER_KEY, data, _LARGEST)
+            else:
+                replace_once(blobs, OWNER_KEY, data, rebuild.before.tag, _LARGEST)
+        except (Taken, TagMismatch):
+            raise FencedError(
+                "owner.json was changed by somebody else in this moment",
+                where=blobs.url,
+                hint="Nothing was written here. Look again.",
+            ) from None
+    log.info("rebuilt owner.json of %s; pins that it does not name are gone", blobs.url)
+    return rebuild
+
+
+def _newest_generation(contents: Sequence[object]) -> int:
+    manifests = [found.manifest.generation for found in contents if isinstance(found, Found)]
+    claims = [found.generation for found in contents if isinstance(found, Tombstone)]
+    return max([0, *manifests, *claims])
 
 
 def rebuilt_owner(

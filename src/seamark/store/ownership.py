@@ -49,7 +49,6 @@ from seamark.store.owner import (
     with_fence,
     with_superseded,
 )
-from seamark.store.owner_rebuild import rebuilt_owner
 
 log = logger_named(__name__)
 
@@ -315,23 +314,6 @@ class Ownership:
             return isinstance(self._manifests.read(checkpoint_id), Tombstone)
         except DamageError:
             return False
-
-    def rebuild(self) -> Owner:
-        """Write a new ``owner.json`` in place of one that is damaged or gone."""
-        self.probe()
-        with self._blobs.exclusive():
-            blob = self._blobs.read(OWNER_KEY, _OWNER_LIMIT)
-            try:
-                intact = blob is not None and decode_owner(blob.data)
-            except DamageError:
-                intact = False
-            if intact:
-                raise RefusedError("owner.json is whole: there is nothing to rebuild")
-            contents = list(self._manifests.read_many(self._manifests.ids()))
-            owner = rebuilt_owner(contents, blob.data if blob else b"")
-            self._write(owner, blob.tag if blob else None)
-        log.warning("rebuilt owner.json of %s; pins, if there were any, are gone", self._blobs.url)
-        return owner
 
     def supersede(self, first_id: int, last_id: int) -> Claim:
         """Take ids out of use and begin a new timeline, in one write."""

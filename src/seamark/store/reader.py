@@ -10,34 +10,34 @@ from typing import Final
 
 from seamark._common.checks import U16_MAX, U64_MAX, check_duration, check_id, check_number
 from seamark._common.logs import logger_named
-from seamark.blobs.contract import Blobs, Buffer, Entry
+from seamark.blobs.contract import Blobs, Buffer
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
     InvalidInputError,
     RefusedError,
-    SeamarkError,
 )
 from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
+from seamark.state import StateStore
 from seamark.store import cleanup as housekeeping
 from seamark.store import recovery
 from seamark.store.consistent_read import (
     UNCOUNTED,
     is_pruned,
     listing,
+    pruned_or,
     raise_if_overtaken,
     until_settled,
 )
 from seamark.store.layout import Layout
-from seamark.store.manifest_scan import Surveyed, survey
-from seamark.store.manifests import Found, Manifests
+from seamark.store.manifests import Found
 from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
-from seamark.store.plans import Plans
+from seamark.store.parts import Parts
 from seamark.store.retention import Retention, Verdict
-from seamark.store.sidecars import States, Written
+from seamark.store.sidecars import Written
 from seamark.store.validation import RecoveryReport, ValidationResult
-from seamark.store.validator import Examined, FurtherCheck, Inspector, Kind, ReadState
+from seamark.store.validator import Examined, Kind
 
 log = logger_named(__name__)
 
@@ -61,20 +61,11 @@ class StoreReader:
         self._vnode_count = vnode_count
         self._blobs = blobs
         self._layout = layout
-        self._manifests = Manifests(blobs, layout)
-        self._states = States(blobs, layout)
-        self._ownership = Ownership(blobs, self._manifests)
-        self._plans = Plans(blobs, self._ownership)
-        self._inspector = Inspector(self._manifests, self._states, self._ownership, vnode_count)
-        self._parts = housekeeping.Parts(
-            blobs,
-            layout,
-            self._manifests,
-            self._states,
-            self._ownership,
-            self._inspector,
-            self._plans,
-        )
+        self._parts = parts = Parts.of(blobs, layout, vnode_count)
+        self._manifests = parts.manifests
+        self._states = parts.states
+        self._ownership = parts.ownership
+        self._inspector = parts.inspector
         self._own_states: dict[int, Written] = {}
         self._last_decided: int | None = None
         self._lock = threading.RLock()
@@ -91,16 +82,9 @@ class StoreReader:
         return self._blobs
 
     @property
-    def parts(self) -> housekeeping.Parts:
-        """What the store is made of, for code here that works on whole stores."""
-        return self._parts
-
-    def check_further(self, check: FurtherCheck) -> None:
-        """Have every examination of a checkpoint also look at state that is kept beside the store.
-
-        The check returns what is wrong, or None.
-        """
-        self._inspector.further_check = check
+    def partitioned_state(self) -> StateStore:
+        """Where the partitioned state of checkpoints is. It is written before the manifest."""
+        return self._parts.partitioned.states
 
     def vnode_count(self) -> int:
         """The number of state partitions that manifests are expected to have."""
@@ -159,14 +143,6 @@ class StoreReader:
             raise_if_overtaken(self._ownership, owner)
         return epochs
 
-    def survey(self, *, unreadable: bool = False) -> Iterator[Surveyed]:
-        """What every manifest tells, newest first, with one listing; damage is a value here.
-
-        With ``unreadable`` a manifest that cannot be read is one too, and hides no other.
-        State and parents are not looked at: that is :meth:`validate_checkpoint`.
-        """
-        return survey(self._manifests, self._reading(), unreadable=unreadable)
-
     def list_ids(self) -> builtins.list[int]:
         """Ids of all checkpoints, ascending, damaged ones too. Reads no manifest."""
         return self._visible()[1]
@@ -203,24 +179,13 @@ class StoreReader:
             if self._states.holds_sidecar(found.manifest):
                 yield from self._states.verified_stream(found.manifest)
         except DamageError as error:
-            raise self.missing(checkpoint_id, error) from None
+            raise pruned_or(self._reading(), self.url, checkpoint_id, error) from None
 
     def validate_checkpoint(self, checkpoint_id: int) -> ValidationResult:
         """Check manifest, state and every parent of a checkpoint, byte by byte."""
         return self._examined(
             checkpoint_id, lambda owner: self._inspector.examine(checkpoint_id, owner)
         ).result
-
-    def examine(self, checkpoint_id: int, *, read_data: bool = True) -> Examined:
-        """Check one checkpoint by itself, without its parents and without what was seen before.
-
-        Without ``read_data`` only the manifest is read; its state must be there and have its size.
-        """
-        depth: ReadState = "always" if read_data else "size"
-        return self._examined(
-            checkpoint_id,
-            lambda owner: self._inspector.examine_one(checkpoint_id, owner, depth),
-        )
 
     def _examined(self, checkpoint_id: int, examine: Callable[[Owner], Examined]) -> Examined:
         check_id(checkpoint_id)
@@ -233,26 +198,6 @@ class StoreReader:
             return seen
 
         return until_settled(look, self.url)
-
-    def missing(self, checkpoint_id: int, error: DamageError) -> SeamarkError:
-        """What it means that a part of a checkpoint was not found, or not right.
-
-        The error itself, unless the checkpoint has been pruned since.
-        """
-        if not is_pruned(self._reading(), checkpoint_id):
-            return error
-        return CheckpointNotFoundError(
-            f"checkpoint {checkpoint_id} was pruned while it was being read",
-            where=self.url,
-            hint="The store is in use. Pin a checkpoint before you read it, or take a newer one.",
-        )
-
-    def read_state_range(
-        self, manifest: CheckpointManifest, offset: int, length: int
-    ) -> bytes | None:
-        """Some bytes of a checkpoint's sidecar, not verified; None when it is not there."""
-        self._reading()
-        return self._blobs.read_range(self._states.key_of(manifest), offset, length)
 
     def recover_latest_validated(self) -> RecoveryReport:
         """Walk down from the newest checkpoint to the first valid one. Changes nothing.
@@ -292,7 +237,7 @@ class StoreReader:
         self._reading()
         return housekeeping.plan_prune(self._parts, Retention(last=keep, within=within))
 
-    def plan_cleanup(self, min_age: float | timedelta = HOUR) -> builtins.list[Entry]:
+    def plan_cleanup(self, min_age: float | timedelta = HOUR) -> housekeeping.Orphans:
         """What :meth:`cleanup_orphans` would remove. Changes nothing."""
         self._reading()
         age = check_duration("the age of an orphan", min_age)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from seamark._common.checks import check_duration
 from seamark.errors import InvalidInputError
+from seamark.state import CheckpointId
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Candidate:
     timestamp_ms: int = 0
     parent_id: int | None = None
     superseded: bool = False
+    state: CheckpointId | None = None
+    """Its partitioned state, which goes with it."""
 
 
 @dataclass(frozen=True)

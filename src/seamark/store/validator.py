@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from typing import Final, Literal, NamedTuple
 
@@ -14,14 +13,13 @@ from seamark.store.evidence import Evidence, state_evidence
 from seamark.store.manifests import Manifests, Tombstone
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
+from seamark.store.partitioned import PartitionedStates
 from seamark.store.sidecars import States
 from seamark.store.validation import ValidationResult
 
 LONGEST_CHAIN: Final = 1000
 
 ReadState = Literal["always", "once", "size", "never"]
-FurtherCheck = Callable[[CheckpointManifest, bool], str | None]
-"""(manifest, believe what was seen before) → what is wrong with state kept outside of the store."""
 
 
 class Kind(Enum):
@@ -50,13 +48,18 @@ class Inspector:
     """Examines checkpoints of one store. I/O errors pass through: they prove nothing."""
 
     def __init__(
-        self, manifests: Manifests, states: States, ownership: Ownership, vnode_count: int | None
+        self,
+        manifests: Manifests,
+        states: States,
+        partitioned: PartitionedStates,
+        ownership: Ownership,
+        vnode_count: int | None,
     ) -> None:
         self._manifests = manifests
         self._ownership = ownership
         self._states = states
+        self._partitioned = partitioned
         self._vnode_count = vnode_count
-        self.further_check: FurtherCheck | None = None
 
     def examine(
         self,
@@ -116,7 +119,7 @@ class Inspector:
         return f"its chain of parents has more than {LONGEST_CHAIN} links"
 
     def examine_one(self, checkpoint_id: int, owner: Owner, read_state: ReadState) -> Examined:
-        """The same without its parents. ``"size"`` only sees that its sidecar is there, whole."""
+        """The same without its parents. ``"size"`` only sees that all of its state is there."""
         try:
             found = self._manifests.read(checkpoint_id)
         except DamageError as error:
@@ -156,12 +159,11 @@ class Inspector:
 
     def _state_problem(self, manifest: CheckpointManifest, read_state: ReadState) -> str | None:
         if read_state == "size":
-            return self._states.size_problem(manifest)
+            problem = self._states.size_problem(manifest)
+            return problem or self._partitioned.problem(manifest, read_data=False)
         believe = read_state == "once"
         problem = self._states.problem(manifest, believe=believe)
-        if problem is None and self.further_check is not None:
-            problem = self.further_check(manifest, believe)
-        return problem
+        return problem or self._partitioned.problem(manifest, believe=believe)
 
     def _warnings(self, manifest: CheckpointManifest) -> list[str]:
         found = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]

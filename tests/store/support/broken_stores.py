@@ -18,6 +18,7 @@ from seamark.blobs.contract import Buffer
 from seamark.errors import DamageError, FencedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore, Claim, Pin, RecoveryReport, ValidationResult
+from seamark.store.cleanup import Removed
 from seamark.store.owner import Owner
 
 Broken = type[CheckpointStore]
@@ -175,15 +176,15 @@ class SupersededIsChosen(CheckpointStore):
 
 @breaks("prune_counts_only_valid_checkpoints")
 class PruneCountsDamagedOnes(_Past):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> int:
+    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
         doomed = self.list_ids()[: -(keep or 1)]
         self._remove(doomed)
-        return len(doomed)
+        return Removed(len(doomed))
 
 
 @breaks("prune_keeps_the_parents_of_what_it_keeps")
 class PruneTakesParents(_Past):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> int:
+    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
         self._remove(self.list_ids()[: -(keep or 1)])
         return super().prune(keep, within=within)
 
@@ -198,10 +199,10 @@ class PinsAreForgotten(CheckpointStore):
 
 @breaks("pruning_everything_is_refused")
 class PruneTakesZero(_Past):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> int:
+    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
         if keep == 0:
             self._remove(self.list_ids())
-            return 1
+            return Removed(1)
         return super().prune(keep, within=within)
 
 
@@ -209,7 +210,7 @@ class PruneTakesZero(_Past):
 @breaks("a_pruned_store_is_not_a_fresh_start")
 @breaks("a_zombies_late_write_of_a_pruned_id_is_invisible")
 class PruneForgetsItsBoundary(CheckpointStore):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> int:
+    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
         removed = super().prune(keep, within=within)
         self._ownership.amend(
             lambda now: msgspec.structs.replace(now, prune_boundary=0, kept_below=())
@@ -219,13 +220,13 @@ class PruneForgetsItsBoundary(CheckpointStore):
 
 @breaks("clean_up_leaves_a_save_in_flight")
 class CleanUpIsHasty(CheckpointStore):
-    def cleanup_orphans(self, min_age: float | timedelta = 0.0) -> int:
+    def cleanup_orphans(self, min_age: float | timedelta = 0.0) -> Removed:
         return super().cleanup_orphans(0.0)
 
 
 @breaks("clean_up_leaves_the_state_of_a_damaged_manifest")
 class CleanUpTakesTheStateOfTheDamaged(_Past):
-    def cleanup_orphans(self, min_age: float | timedelta = 3600.0) -> int:
+    def cleanup_orphans(self, min_age: float | timedelta = 3600.0) -> Removed:
         damaged = {*self.list_ids()} - {number for number, _ in self.list()}
         self._blobs.delete([self._layout.state(number) for number in damaged])
         return super().cleanup_orphans(min_age)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from seamark.capture.placement import states_beside, watch_partitioned_state
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
 from seamark.store import CheckpointStore
 from tests.store.support.scenarios import plan
@@ -21,7 +20,7 @@ def save(
     """One checkpoint with state inline and in its sidecar, or in partitions beside the store."""
     beside = None
     if partitioned:
-        with states_beside(store).begin(checkpoint_id) as writer:
+        with store.partitioned_state.begin(checkpoint_id) as writer:
             writer.put("agg", 0, b"partition 0 of %d" % checkpoint_id)
             writer.put("agg", 1, BIG)
             beside = f"state/{writer.commit().checkpoint_id}"
@@ -73,7 +72,6 @@ BEGUN = 107
 
 def problems(store: CheckpointStore, wanted: list[int]) -> list[str]:
     """What is wrong with a copy that should hold these ids and nothing else that counts."""
-    watch_partitioned_state(store, states_beside(store))
     found = []
     if store.list_ids() != wanted:
         found.append(f"it has {store.list_ids()}, not {wanted}")

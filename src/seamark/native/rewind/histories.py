@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from seamark.capture.capture import LOG
-from seamark.capture.placement import contents_of, states_beside
+from seamark.capture.placement import contents_of
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
@@ -114,7 +114,7 @@ def _entries_of(store: CheckpointStore, manifest: CheckpointManifest) -> dict[st
     """What a checkpoint holds of Spark's logs; nothing when it cannot be read."""
     logs: dict[str, bytes] = {}
     try:
-        for _, contents, _ in contents_of(store, states_beside(store), manifest, only=LOG):
+        for _, contents, _ in contents_of(store, manifest, only=LOG):
             logs |= contents
     except (DamageError, CheckpointNotFoundError):
         return {}

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from seamark.capture.batches import BatchAt
 from seamark.capture.chain import chain_of
 from seamark.capture.file_list import file_list_in, logs_of
-from seamark.capture.placement import states_beside
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.native.snapshot.manifests import planned
 from seamark.store import CheckpointStore
+from seamark.store.inspection import examine
 from seamark.store.validator import Kind
 
 
@@ -48,11 +48,10 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
         chain = chain_of(store, newest)
         if not _is_whole(store, chain, verify=verify):
             return nothing_held()
-        states = states_beside(store)
         versions: dict[str, str] = {}
         logs: dict[str, bytes] = {}
         for manifest in chain:
-            own = logs_of(store, states, manifest)
+            own = logs_of(store, manifest)
             listed = file_list_in(own)
             if own and listed is None:
                 return nothing_held()
@@ -70,7 +69,7 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
 def _is_whole(store: CheckpointStore, chain: list[CheckpointManifest], *, verify: bool) -> bool:
     if verify:
         return store.validate_checkpoint(chain[-1].checkpoint_id).valid
-    examined = (store.examine(manifest.checkpoint_id, read_data=False) for manifest in chain)
+    examined = (examine(store, manifest.checkpoint_id, read_data=False) for manifest in chain)
     return all(one.kind is Kind.CHECKPOINT for one in examined)
 
 

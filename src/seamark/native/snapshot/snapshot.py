@@ -22,7 +22,7 @@ from seamark.capture.batches import (
     newest_done,
     read_query_id,
 )
-from seamark.capture.placement import Sizes, drop_unreferenced, place, states_beside
+from seamark.capture.placement import Sizes, place
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import DamageError, RefusedError, SeamarkError
@@ -156,7 +156,7 @@ class _Taking:
         new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
         if new.large is not None:
             self._claim(newest)  # what is written beside the manifests must not be pruned
-        placed = place(new.captured, self.sizes, states_beside(self.store), batch + 1, new.large)
+        placed = place(new.captured, self.sizes, self.store.partitioned_state, batch + 1, new.large)
         if new.large is None:
             self._claim(newest)  # late, so that others who read and prune are not kept waiting
         _require_unchanged(tree, at)
@@ -252,6 +252,5 @@ def _retain(store: CheckpointStore, keep: int) -> None:
     """Prune; that it fails is no reason to lose what was saved."""
     try:
         store.prune(keep)
-        drop_unreferenced(store, states_beside(store))
     except SeamarkError as error:
         log.warning("old checkpoints were not pruned: %s", error)

@@ -22,7 +22,6 @@ from weakref import WeakSet
 
 from seamark._common.logs import logger_named
 from seamark._redaction import Redactor
-from seamark.capture.placement import states_beside, watch_partitioned_state
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.opening import open_directory
@@ -294,7 +293,6 @@ class Watcher:
 
     def _taken_at_once(self) -> Snapshot:
         with open_store(self._store, storage_options=self._store_options or None) as store:
-            watch_partitioned_state(store, states_beside(store))
             taken = take_snapshot(
                 self._directory,
                 store,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from seamark._common.logs import logger_named
 from seamark._common.retry import patiently
 from seamark.capture.capture import Capture, Captured
-from seamark.capture.placement import Placed, drop_unreferenced, place
+from seamark.capture.placement import Placed, place
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     FencedError,
@@ -40,7 +40,6 @@ from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.sinks.contract import Committable
 from seamark.spark.planned_files import require_planned_files
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
-from seamark.state import StateStore
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ class Coordinator:
         identity: PipelineIdentity,
         settings: Settings,
         store: CheckpointStore,
-        states: StateStore,
         copy: WorkingCopy,
         capture: Capture,
         crew: SinkCrew,
@@ -74,13 +72,11 @@ class Coordinator:
         self._identity = identity
         self._settings = settings
         self._store = store
-        self._states = states
         self._copy = copy
         self._capture = capture
         self._crew = crew
         self.lineage = lineage
         self._progress = progress
-        self._partitioned = True  # an earlier run may have left some
         self._on_epoch = on_epoch
         self._on_failure = on_failure
         self._query: RunningQuery | None = None
@@ -248,7 +244,7 @@ class Coordinator:
             epoch.batch, commit, full=full, state_ids=ids, partitions=query.state_partitions
         )
         self._check_size(captured)
-        placed = place(captured, self._settings.sizes, self._states, epoch.number)
+        placed = place(captured, self._settings.sizes, self._store.partitioned_state, epoch.number)
         self._capture.packed(placed.digests)
         manifest = draft(
             self._identity,
@@ -311,9 +307,7 @@ class Coordinator:
         if saved.is_incremental:
             return  # nothing can go before a new chain has begun
         try:
-            removed = self._store.prune(self._settings.keep)
-            if removed and (self._partitioned or saved.table_store_checkpoint_path):
-                self._partitioned = drop_unreferenced(self._store, self._states) > 0
+            self._store.prune(self._settings.keep)
         except FencedError:
             raise
         except SeamarkError as error:

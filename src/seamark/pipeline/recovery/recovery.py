@@ -48,7 +48,6 @@ from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
-from seamark.state import StateStore
 from seamark.store import CheckpointStore
 from seamark.store.validation import RecoveryReport as Walk
 
@@ -76,7 +75,6 @@ class Recovery:
         self,
         declared: DeclaredPipeline,
         store: CheckpointStore,
-        states: StateStore,
         crew: SinkCrew,
         *,
         root: str,
@@ -85,7 +83,6 @@ class Recovery:
         self._identity = declared.identity
         self._policy = declared.settings.policy
         self._store = store
-        self._states = states
         self._crew = crew
         self._root = root
         self._adopt = adopt
@@ -295,7 +292,7 @@ class Recovery:
         ready = dirs.newest_ready()
         if ready is not None:
             copy, note = ready
-            for _ in chain.read(self._store, self._states):
+            for _ in chain.read(self._store):
                 pass  # only to verify and to learn the hashes
             planned = dirs.plans_in(copy, note, chain.batch, lineage.timeline)
             why = difference(copy, chain.digests, chain.batch)
@@ -307,7 +304,7 @@ class Recovery:
                 return keep(dirs.own, chain.logs, chain.digests, chain.batch), planned
             log.warning("the working copy %s is not kept: %s", copy.root, why)
         dirs.clear_own()
-        written = restore(dirs.own, chain.read(self._store, self._states), chain.batch)
+        written = restore(dirs.own, chain.read(self._store), chain.batch)
         chosen = chain.manifests[-1].checkpoint_id
         size = size_text(written.size)
         return f"rebuilt from checkpoint {chosen} ({written.files} files, {size})", planned

@@ -1,251 +1,298 @@
-"""What a copy between two stores has to do, and when it must not: decided before any write."""
+"""Looking at two stores before a copy between them: what there is to do. Writes nothing."""
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
-import msgspec
-
-from seamark.errors import RefusedError
-from seamark.manifest import NAMED_FIELDS, CheckpointManifest
-from seamark.store.evidence import Evidence, state_evidence
-from seamark.store.owner import (
-    Owner,
-    Pin,
-    Standing,
-    covers_any,
-    live_pins,
-    standing,
-    superseded_by,
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FencedError,
+    InvalidInputError,
+    RefusedError,
 )
+from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
+from seamark.store.copy.decisions import (
+    NEW_STORE,
+    Copying,
+    Item,
+    There,
+    left_behind,
+    must_write,
+    pins_to_copy,
+    refuse_other_history,
+    with_chains,
+)
+from seamark.store.copy.transfer import translated
+from seamark.store.layout import OWNER_KEY
+from seamark.store.manifests import Found
+from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.ownership import claim_mark
 
-NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
-_DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
-_DECIDED_EXTRA: Final = ("writer", "generation", "timeline", "state_bytes", "supersedes")
-
-
-def identity(manifest: CheckpointManifest) -> bytes:
-    """A digest of all that never changes once a checkpoint is decided, wherever it is kept."""
-    told = [getattr(manifest, name) for name in _DECIDED]
-    told += [manifest.extra.get(name) for name in _DECIDED_EXTRA]
-    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).digest()
+Outcome = Literal["copied", "there already", "pruned there", "damaged", "gone"]
 
 
 @dataclass(frozen=True)
-class Item:
-    """What a plan has to know of one checkpoint of the source."""
+class Copied:
+    """What became of one checkpoint."""
 
     checkpoint_id: int
-    identity: bytes
-    parent_id: int | None
-    """What it builds on; None for a full one."""
-    generation: int
-    timeline: str
-    size: int
-    content: bytes
-    """A digest of all that it says, also of its sinks."""
-    committed: frozenset[str]
-    """Sinks that are recorded as having committed."""
-    supersedes: tuple[tuple[int, int], ...] = ()
-    """Ranges that had been rolled back when it was saved."""
-    has_checksum: bool = True
-    """Whether there is something to verify its state by, if it has any."""
-
-    @classmethod
-    def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> Item:
-        """From a manifest, the bytes that it takes, and its digest.
-
-        :class:`DamageError` when it builds on one that is not older.
-        """
-        statuses = manifest.sink_commit_statuses.items()
-        return cls(
-            manifest.checkpoint_id,
-            identity(manifest),
-            manifest.builds_on,
-            manifest.generation,
-            str(manifest.extra.get("timeline") or ""),
-            stored + (manifest.state_bytes or 0),
-            content,
-            frozenset(sink for sink, status in statuses if status.is_committed),
-            superseded_by(manifest),
-            state_evidence(manifest) is not Evidence.SIZE,
-        )
+    outcome: Outcome
+    size: int = 0
+    why: str = ""
 
 
 @dataclass(frozen=True)
-class There:
-    """What a target holds under one id."""
-
-    item: Item | None
-    """None when it is damaged."""
-    too_late: bool = False
-    """Written by a fenced writer, so it does not count."""
-
-
-def must_write(item: Item, there: There | None) -> bool:
-    """Whether the target lacks a checkpoint, or knows less of its sinks than the source."""
-    if there is None or there.item is None or there.too_late:
-        return True
-    # a commit that the target's own pipeline has recorded is not taken back
-    return there.item.content != item.content and there.item.committed <= item.committed
-
-
-def with_chains(chosen: Iterable[int], items: Mapping[int, Item]) -> list[int]:
-    """The chosen ids and those that they build on, as far as these can be read; ascending."""
-    found: set[int] = set()
-    for checkpoint_id in chosen:
-        at: int | None = checkpoint_id
-        while at is not None and at not in found and at in items:
-            found.add(at)
-            at = items[at].parent_id
-    return sorted(found)
-
-
-def first_own_id(owner: Owner) -> int | None:
-    """The first id that a writer of the target's own could have decided since the last copy.
-
-    A copy leaves no fences, and every claim puts one above all ids that are there.
-    """
-    return owner.fences[0][0] if owner.fences else None
-
-
-def refuse_other_history(
-    source: Owner, target: Owner, items: Mapping[int, Item], there: Mapping[int, There]
-) -> None:
-    """:class:`RefusedError` when the target is not empty and not an earlier copy of the source."""
-    if source.pipeline and target.pipeline and source.pipeline != target.pipeline:
-        raise RefusedError(
-            f"the target belongs to the pipeline {target.pipeline!r}, not {source.pipeline!r}",
-            hint=NEW_STORE,
-        )
-    known_there = set(source.superseded)
-    for first, last in target.superseded:
-        if (first, last) not in known_there and last > source.prune_boundary:
-            raise RefusedError(
-                f"the target was rolled back by itself: {first} to {last} do not count there",
-                hint=NEW_STORE,
-            )
-    own = first_own_id(target)
-    for checkpoint_id, found in there.items():
-        if found.too_late:
-            continue
-        item = items.get(checkpoint_id)
-        if item is not None:
-            if found.item is not None and found.item.identity != item.identity:
-                raise RefusedError(
-                    f"the target has another checkpoint {checkpoint_id} than the source",
-                    hint=NEW_STORE,
-                )
-        elif checkpoint_id > source.prune_boundary or (own is not None and checkpoint_id >= own):
-            raise RefusedError(
-                f"the target has checkpoint {checkpoint_id}, which is not of the source",
-                hint=f"Has a pipeline been run on it? {NEW_STORE}",
-            )
-
-
-def left_behind(
-    source: Owner, target: Owner, items: Mapping[int, Item], there: Mapping[int, There]
-) -> tuple[tuple[int, int], ...]:
-    """What the target holds of timelines that the source has left and pruned, as ranges.
-
-    The source has forgotten which of them it rolled back: a prune drops ranges with what they
-    cover. So none of them may be chosen in the target; they still serve as parents.
-    """
-    ranges: list[tuple[int, int]] = []
-    for checkpoint_id, found in sorted(there.items()):
-        if checkpoint_id in items or checkpoint_id > source.prune_boundary:
-            continue
-        timeline = (found.item.timeline if found.item else "") or target.timeline
-        if not timeline or timeline == source.timeline:
-            continue
-        if standing(target, checkpoint_id) is not Standing.CURRENT:
-            continue
-        if ranges and ranges[-1][1] == checkpoint_id - 1:
-            ranges[-1] = (ranges[-1][0], checkpoint_id)
-        else:
-            ranges.append((checkpoint_id, checkpoint_id))
-    return tuple(ranges)
-
-
-@dataclass(frozen=True)
-class Copying:
-    """What the target's ``owner.json`` has to know before the first manifest arrives."""
+class CopyPlan:
+    """What a copy is going to do. Made without writing anything."""
 
     source: Owner
-    wanted: Sequence[Item]
-    """All that the target shall hold, ascending."""
-    arriving: Collection[int]
-    """Ids whose manifests are to be written."""
-    late: Collection[int]
-    """Ids of the target that hold what a fenced writer has left, and are not written over."""
-    has_newest: bool
-    """Whether the source's newest checkpoint is among those wanted."""
-    left_behind: tuple[tuple[int, int], ...] = ()
-    """Ranges of the target that the source may have rolled back and has forgotten since."""
-    begins: bool = False
-    """Whether the source has only begun: its timeline is where its plans belong."""
+    target: Owner
+    items: dict[int, Item]
+    """All that the target shall hold, by id, ascending."""
+    arriving: list[int]
+    """Those whose manifest is to be written or brought up to date."""
+    unusable: list[Copied]
+    """Those that are damaged or gone in the source, or pruned in the target."""
+    copying: Copying
+    replaceable: frozenset[int] = frozenset()
+    """Ids of the target that hold what a fenced writer has left."""
+    pins: dict[str, int] = field(default_factory=dict)
+    begun: int = 0
+    """Epochs that were begun before there was a checkpoint, whose plans are all there is."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to copy, as far as manifests tell."""
+        return sum(self.items[i].size for i in self.arriving)
 
 
-def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
-    """The target's owner, made to cover what arrives; unchanged when it does already.
+def plan_copy(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    checkpoint_id: int | None = None,
+    *,
+    pins: bool = False,
+    take_over: bool = False,
+) -> CopyPlan:
+    """What has to be copied: one checkpoint with all that it builds on, or all that count.
 
-    The generation is raised, so that a writer from before cannot decide anything meanwhile. The
-    claim is given back at once: who claims the target later fences the copy.
+    :class:`FencedError` when a writer uses the target, unless ``take_over``;
+    :class:`RefusedError` when it holds another history, :class:`DamageError` when the one that
+    was asked for is damaged.
     """
-    source, wanted = copying.source, copying.wanted
-    newest = max(wanted, key=lambda item: item.checkpoint_id, default=None)
-    timeline = now.timeline
-    if newest is not None and newest.checkpoint_id >= now.next_id - 1:
-        timeline = newest.timeline or source.timeline or timeline
-        if copying.has_newest:
-            timeline = source.timeline or timeline
-    if copying.begins:
-        timeline = source.timeline
-    ids = {item.checkpoint_id for item in wanted}
-    below = {i for i in copying.arriving if standing(now, i) is Standing.PRUNED}
-    free = {i for i in copying.arriving if i in now.lookup.voided or i in now.lookup.tombstones}
-    told = (limits for item in wanted for limits in item.supersedes)
-    superseded = dict.fromkeys(now.superseded)
-    there = sorted({*now.kept_below, *ids})
-    for limits in (*source.superseded, *told, *copying.left_behind):
-        if limits[1] > now.prune_boundary or covers_any(limits, there):
-            superseded[limits] = None
-    changed = msgspec.structs.replace(
-        now,
-        timeline=timeline,
-        pipeline=now.pipeline or source.pipeline,
-        next_id=max(now.next_id, max(ids, default=0) + 1),
-        superseded=tuple(superseded),
-        kept_below=tuple(sorted({*now.kept_below, *below})),
-        tombstones=tuple(i for i in now.tombstones if i not in free),
-        voided=tuple(sorted({*now.voided, *copying.late} - free)),
-        fences=() if copying.arriving else now.fences,
+    _refuse_same_place(source, target)
+    there_owner = target.owner()
+    if not take_over:
+        _refuse_in_use(target, there_owner)
+    owner, known, unusable = until_settled(partial(_readable, source, checkpoint_id), source.url)
+    if checkpoint_id is None:
+        chosen = [i for i in known if standing(owner, i) is Standing.CURRENT]
+        chosen = [i for i in chosen if standing(there_owner, i) is not Standing.PRUNED]
+    else:
+        chosen = [_required(source, owner, checkpoint_id, known, unusable)]
+        unusable = []
+    items = {i: known[i] for i in with_chains(chosen, known)}
+    there = _target_contents(target, there_owner)
+    refuse_other_history(owner, there_owner, known, there)
+    _refuse_damaged(target, items, there)
+    arriving = [i for i in items if must_write(items[i], there.get(i))]
+    if checkpoint_id is None:
+        unusable += [
+            Copied(i, "pruned there", why="pruned in the target, and not brought back")
+            for i in known
+            if i not in items and standing(owner, i) is Standing.CURRENT
+        ]
+    counting = [i for i in known if standing(owner, i) is Standing.CURRENT]
+    late = [i for i, found in there.items() if found.too_late and i not in items]
+    copying = Copying(
+        owner,
+        list(items.values()),
+        arriving,
+        late if arriving else [],
+        has_newest=bool(counting) and counting[-1] in items,
+        left_behind=left_behind(owner, there_owner, known, there),
     )
-    needed = max((item.generation for item in wanted), default=0)
-    if changed == now and needed <= now.generation and not copying.arriving:
-        return now
-    return msgspec.structs.replace(
-        changed,
-        generation=max(now.generation, source.generation, needed) + 1,
-        writer=writer,
-        claimed_at_ms=time.time_ns() // 1_000_000,
-        released=True,
+    begun = 0 if known or there or unusable else _begun(source, owner, there_owner)
+    if begun:
+        copying = replace(copying, begins=True)
+    wanted_pins = pins_to_copy(owner, there_owner, items) if pins else {}
+    named = {name: pin.checkpoint_id for name, pin in wanted_pins.items()}
+    replaceable = frozenset(i for i in items if (t := there.get(i)) and t.too_late)
+    return CopyPlan(
+        owner, there_owner, items, arriving, unusable, copying, replaceable, named, begun
     )
 
 
-def pins_to_copy(source: Owner, target: Owner, ids: Collection[int]) -> dict[str, Pin]:
-    """The source's pins on these ids; :class:`RefusedError` when a name is taken there."""
-    found = {name: pin for name, pin in live_pins(source).items() if pin.checkpoint_id in ids}
-    for name, pin in found.items():
-        taken = live_pins(target).get(name)
-        if taken is not None and taken.checkpoint_id != pin.checkpoint_id:
-            raise RefusedError(
-                f"the pin {name!r} is on checkpoint {taken.checkpoint_id} in the target, and on "
-                f"{pin.checkpoint_id} in the source",
-                hint="Unpin it in one of them, or copy without pins.",
+def _begun(source: CheckpointStore, owner: Owner, target: Owner) -> int:
+    """How many plans a source without a checkpoint has; a sink may have written their rows."""
+    if not owner.timeline:
+        return 0
+    begun = len(source.plans.epochs_after(owner.timeline, 0))
+    if begun and target.timeline not in ("", owner.timeline):
+        raise RefusedError(
+            "the target has begun a history of its own",
+            where=f"timeline {target.timeline}, and the source is at {owner.timeline}",
+            hint=NEW_STORE,
+        )
+    return begun
+
+
+def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:
+    here, there = source.backend.address, target.backend.address
+    same = source.backend is target.backend or (here and here == there)
+    if same or _is_one_object(source, target, here, there):
+        raise InvalidInputError("source and target are the same store", where=source.url)
+    if here and there and (here[: len(there)] == there or there[: len(here)] == here):
+        inner, outer = ("source", "target") if len(here) > len(there) else ("target", "source")
+        raise InvalidInputError(
+            f"the {inner} lies inside the {outer}",
+            where=f"{source.url} to {target.url}",
+            hint="Nothing was copied. Each store needs a place of its own: what tidies the one "
+            "could remove parts of the other.",
+        )
+
+
+def _is_one_object(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    here: tuple[str, ...],
+    there: tuple[str, ...],
+) -> bool:
+    """Whether two services with the same bucket and folder show one and the same object.
+
+    Then they are two names of one service, which only its operator could tell apart.
+    """
+    if len(here) < 3 or here[:1] != there[:1] or here[2:] != there[2:]:
+        return False
+    for key in (OWNER_KEY, source._parts.layout.pointer):
+        one, other = source.backend.stat(key), target.backend.stat(key)
+        if one is not None or other is not None:
+            return one is not None and one == other
+    return False
+
+
+def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
+    if not owner.generation or owner.released:
+        return
+    if target.backend.is_held(claim_mark(owner.generation)) is not False:
+        raise FencedError(
+            "the target is in use by another writer",
+            where=f"{target.url} was claimed by generation {owner.generation} ({owner.writer}).",
+            hint="Nothing was copied. Stop that writer, or copy to a store of its own. If it is "
+            "dead for certain, 'seamark copy --take-over' claims the target and goes on.",
+        )
+
+
+def _readable(
+    source: CheckpointStore, wanted: int | None
+) -> tuple[Owner, dict[int, Item], list[Copied]]:
+    """The owner of the source, its checkpoints by id, and those that cannot be read.
+
+    :class:`Overtaken` when what matters was pruned meanwhile: the newest, or what is wanted.
+    """
+    parts = source._parts
+    listed, owner = listing(parts.manifests, parts.ownership)
+    items: dict[int, Item] = {}
+    unusable: list[Copied] = []
+    gone: set[int] = set()
+    for checkpoint_id, found in parts.manifests.read_many(
+        [i for i in listed if standing(owner, i) not in UNCOUNTED]
+    ):
+        if found is None:
+            gone.add(checkpoint_id)
+        elif isinstance(found, DamageError):
+            if standing(owner, checkpoint_id) is Standing.CURRENT:
+                unusable.append(Copied(checkpoint_id, "damaged", why=found.what))
+        elif isinstance(found, Found):
+            try:
+                covering = parts.ownership.covering(owner, found.manifest.generation, checkpoint_id)
+                if arrived_too_late(covering, found.manifest):
+                    continue
+                items[checkpoint_id] = _item(found)
+            except DamageError as error:
+                if standing(owner, checkpoint_id) is Standing.CURRENT:
+                    unusable.append(Copied(checkpoint_id, "damaged", why=error.what))
+    newest_gone = max(gone, default=0) > max(items, default=0)
+    if newest_gone or unusable or (wanted is not None and not _is_whole(wanted, items)):
+        raise_if_overtaken(parts.ownership, owner)
+    return owner, items, unusable
+
+
+def _is_whole(wanted: int, items: dict[int, Item]) -> bool:
+    """Whether a checkpoint and all that it builds on could be read."""
+    at = wanted
+    while at in items:
+        parent = items[at].parent_id
+        if parent is None or parent >= at:
+            return parent is None
+        at = parent
+    return False
+
+
+def _required(
+    source: CheckpointStore,
+    owner: Owner,
+    checkpoint_id: int,
+    known: dict[int, Item],
+    unusable: list[Copied],
+) -> int:
+    """The id that was asked for, when it and all that it builds on can be read."""
+    at: int | None = checkpoint_id
+    while at is not None:
+        if at not in known:
+            why = next((each.why for each in unusable if each.checkpoint_id == at), None)
+            if why is None and at == checkpoint_id:
+                raise CheckpointNotFoundError(
+                    f"there is no checkpoint {checkpoint_id}", where=source.url
+                )
+            raise DamageError(
+                f"checkpoint {checkpoint_id} is not whole, so it was not copied",
+                where=f"{source.url}: {at}: {why or 'gone'}",
+                hint="Nothing was copied. Choose another one.",
             )
-    return found
+        at = known[at].parent_id
+    if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
+        raise RefusedError(
+            f"checkpoint {checkpoint_id} was given up by a rollback, so no start would use it",
+            where=source.url,
+            hint="Choose one that counts.",
+        )
+    return checkpoint_id
+
+
+def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, There]:
+    """What the target holds, by id."""
+    there: dict[int, There] = {}
+    for checkpoint_id, found in target._parts.manifests.read_many(target.list_ids()):
+        if isinstance(found, Found):
+            too_late = arrived_too_late(owner, found.manifest)
+            try:
+                there[checkpoint_id] = There(_item(found), too_late)
+            except DamageError:
+                there[checkpoint_id] = There(None)
+        elif isinstance(found, DamageError):
+            there[checkpoint_id] = There(None)
+    return there
+
+
+def _item(found: Found) -> Item:
+    content = hashlib.sha256(translated(found, None)).digest()
+    return Item.of(found.manifest, len(found.data), content)
+
+
+def _refuse_damaged(
+    target: CheckpointStore, items: Collection[int], there: dict[int, There]
+) -> None:
+    for checkpoint_id, found in there.items():
+        if found.item is None and checkpoint_id in items:
+            raise DamageError(
+                f"checkpoint {checkpoint_id} of the target is damaged",
+                where=target.url,
+                hint="Nothing was copied. Remove it there, or copy to a store of its own.",
+            )

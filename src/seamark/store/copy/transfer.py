@@ -13,9 +13,9 @@ from seamark.blobs.contract import Buffer, TagMismatch
 from seamark.blobs.streams import PIECE, small_or_stream
 from seamark.errors import DamageError, FencedError
 from seamark.manifest import CheckpointManifest
-from seamark.store.cleanup import Parts
-from seamark.store.copy.plan import identity
+from seamark.store.copy.decisions import identity
 from seamark.store.manifests import MANIFEST_LIMIT, Found, Tombstone
+from seamark.store.parts import Parts
 
 _NAMED = "state_object"
 

@@ -14,6 +14,7 @@ from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError
 from seamark.manifest import OperatorCheckpoint
 from seamark.store import CheckpointStore
+from seamark.store.inspection import examine, read_sidecar_range, scan
 from seamark.store.layout import Layout
 from seamark.testing.conformance.blob_names import LEADING_AWAY
 from tests.store.support.examples import OpenHandle, example, overwrite
@@ -38,7 +39,7 @@ def reads_of(store: CheckpointStore, checkpoint_id: int) -> dict[str, object]:
     ways: dict[str, Callable[[], object]] = {
         "load_state_data": lambda: store.load_state_data(checkpoint_id),
         "stream_state_data": lambda: b"".join(map(bytes, store.stream_state_data(checkpoint_id))),
-        "read_state_range": lambda: store.read_state_range(manifest, 0, 4),
+        "read_state_range": lambda: read_sidecar_range(store, manifest, 0, 4),
     }
     found: dict[str, object] = {}
     for name, read in ways.items():
@@ -90,9 +91,9 @@ class StoreNames:
             for way, found in reads_of(store, 2).items():
                 assert isinstance(found, DamageError), f"{way} follows {changes}"
             assert not store.validate_checkpoint(2).valid
-            assert not store.examine(2, read_data=False).result.valid
+            assert not examine(store, 2, read_data=False).result.valid
         assert store.recover_latest_validated().chosen_id == 1
-        assert next(store.survey()).damage is not None
+        assert next(scan(store)).damage is not None
 
     def test_state_without_a_checksum_is_not_taken_for_verified(
         self, open_handle: OpenHandle, blobs: Blobs, layout: Layout

@@ -1,22 +1,22 @@
 """Copying checkpoints from one store to another, of any backend to any: verified and resumable.
 
 A checkpoint keeps its id, its timeline and its bytes. The order of writes in the target is:
-``owner.json`` (so that it covers what arrives), then for each checkpoint, oldest first, its state,
-its manifest, the pointer. Whatever is interrupted is finished by doing it again.
+``owner.json`` (so that it covers what arrives), then for each checkpoint, oldest first, its
+sidecar, its partitioned state, its manifest, the pointer. An interrupted copy is finished by
+copying again.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 
 from seamark._common.writer import default_writer
 from seamark.errors import CheckpointNotFoundError, DamageError, FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.copy.plan import identity, owner_for
-from seamark.store.copy.survey import Copied, CopyPlan
+from seamark.store.copy.decisions import identity, owner_for
+from seamark.store.copy.plan import Copied, CopyPlan, plan_copy
 from seamark.store.copy.transfer import (
     Advance,
     Told,
@@ -29,26 +29,34 @@ from seamark.store.manifests import Found
 from seamark.store.owner import Owner, Pin, Standing, standing, with_pin
 from seamark.store.validator import Kind
 
-CopyMore = Callable[[CheckpointManifest], int]
-"""Copies state that is kept beside the store; how many bytes that were."""
 
-
-def copy_planned(
+def copy_checkpoints(
     source: CheckpointStore,
     target: CheckpointStore,
-    plan: CopyPlan,
+    plan: CopyPlan | None = None,
     *,
-    copy_more: CopyMore,
-    advance: Advance,
+    advance: Advance | None = None,
 ) -> list[Copied]:
-    """Do what a plan says, then read back and verify all that was written; what became of each.
+    """Copy what a plan says, by default all checkpoints that count; what became of each.
 
-    :class:`FencedError` when somebody claims the target meanwhile. Repeat it after any error.
+    Every byte is verified on its way and once more in the target. A pipeline that is started on
+    the target goes on from there. Repeat it after an interruption. :class:`FencedError` when
+    somebody claims the target meanwhile.
+
+    >>> from seamark import CheckpointManifest, open_store
+    >>> with open_store("memory://") as here, open_store("memory://") as there:
+    ...     _ = here.save(CheckpointManifest.new(1, epoch=1))
+    ...     [(each.checkpoint_id, each.outcome) for each in copy_checkpoints(here, there)]
+    [(1, 'copied')]
     """
+    if plan is None:
+        plan = plan_copy(source, target)
+    if advance is None:
+        advance = _silently
     if not plan.items and not plan.unusable and not plan.begun:
         return []  # an empty store makes no store of another place
     token = f"{default_writer()} copying {uuid.uuid4().hex[:8]}"
-    target.parts.ownership.probe()
+    target._parts.ownership.probe()
     mine = _prepare_target(target, plan, token)
     total = float(plan.size)
     done: dict[int, Copied] = {}
@@ -64,9 +72,7 @@ def copy_planned(
             continue
         told = Told(advance)
         replaceable = checkpoint_id in plan.replaceable
-        result = _copy_one(
-            source, target, checkpoint_id, mine, copy_more, told, replaceable=replaceable
-        )
+        result = _copy_one(source, target, checkpoint_id, mine, told, replaceable=replaceable)
         total += max(result.size - item.size, 0)
         advance(max(result.size, item.size) - told.bytes, total=total)
         done[checkpoint_id] = result
@@ -81,8 +87,23 @@ def copy_planned(
     return sorted([*plan.unusable, *done.values()], key=lambda each: each.checkpoint_id)
 
 
+def take_over_target(
+    source: CheckpointStore, target: CheckpointStore, checkpoint_id: int | None
+) -> None:
+    """Fence whoever has claimed the target and release it, unless the copy would be refused."""
+    owner = target.owner()
+    if owner.generation and not owner.released:
+        plan_copy(source, target, checkpoint_id, take_over=True)
+        target.claim(writer=f"{default_writer()} copy")
+        target._parts.ownership.release()
+
+
+def _silently(by: float, *, total: float | None = None) -> None:
+    """Nobody is watching."""
+
+
 def _pin(target: CheckpointStore, name: str, pin: Pin) -> None:
-    target.parts.ownership.amend(lambda now: with_pin(now, name, pin))
+    target._parts.ownership.amend(lambda now: with_pin(now, name, pin))
 
 
 def _is_missing(result: Copied | None) -> bool:
@@ -95,7 +116,7 @@ def _prepare_target(target: CheckpointStore, plan: CopyPlan, token: str) -> Owne
             raise _claimed_meanwhile(target, now)
         return owner_for(now, plan.copying, token)
 
-    return target.parts.ownership.amend(changed)
+    return target._parts.ownership.amend(changed)
 
 
 def _claimed_meanwhile(target: CheckpointStore, now: Owner) -> FencedError:
@@ -117,31 +138,30 @@ def _copy_one(
     target: CheckpointStore,
     checkpoint_id: int,
     mine: Owner,
-    copy_more: CopyMore,
     told: Told,
     *,
     replaceable: bool,
 ) -> Copied:
     try:
-        found = source.parts.manifests.read(checkpoint_id)
+        found = source._parts.manifests.read(checkpoint_id)
         if not isinstance(found, Found):
             raise DamageError("its manifest is gone")
         _refuse_unusable(found.manifest)
-        there = target.parts.manifests.read(checkpoint_id)
+        there = target._parts.manifests.read(checkpoint_id)
         if isinstance(there, Found) and _same(there, found):
             named = there.manifest.extra.get("state_object")  # only its sinks have changed
             size = 0
         elif isinstance(there, Found) and not replaceable:
-            raise written_meanwhile(target.parts, checkpoint_id)
+            raise written_meanwhile(target._parts, checkpoint_id)
         else:
             _guard(target, mine)
-            named, size = write_sidecar(source.parts, target.parts, found.manifest, told)
-            size += copy_more(found.manifest)
+            named, size = write_sidecar(source._parts, target._parts, found.manifest, told)
+            size += source._parts.partitioned.copy(found.manifest, target._parts.partitioned)
         data = translated(found, named)
-        with target.parts.blobs.exclusive():
+        with target._parts.blobs.exclusive():
             _guard(target, mine)
-            decide(target.parts, checkpoint_id, data, there)
-            target.parts.manifests.advance_pointer(checkpoint_id)
+            decide(target._parts, checkpoint_id, data, there)
+            target._parts.manifests.advance_pointer(checkpoint_id)
     except (DamageError, CheckpointNotFoundError) as error:
         return _not_copied(source, checkpoint_id, error.what)
     return Copied(checkpoint_id, "copied", size + len(data))
@@ -169,7 +189,7 @@ def _verify(target: CheckpointStore, written: list[int]) -> None:
     """Read back all that was written, each byte once."""
     owner = target.owner()
     for checkpoint_id in written:
-        seen = target.parts.inspector.examine(checkpoint_id, owner, read_state="once")
+        seen = target._parts.inspector.examine(checkpoint_id, owner, read_state="once")
         if seen.kind is not Kind.CHECKPOINT:
             raise DamageError(
                 f"checkpoint {checkpoint_id} was copied and does not read back",

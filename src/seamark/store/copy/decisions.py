@@ -1,0 +1,251 @@
+"""What a copy between two stores has to do, and when it must not: decided before any write."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from seamark.errors import RefusedError
+from seamark.manifest import NAMED_FIELDS, CheckpointManifest
+from seamark.store.evidence import Evidence, state_evidence
+from seamark.store.owner import (
+    Owner,
+    Pin,
+    Standing,
+    covers_any,
+    live_pins,
+    standing,
+    superseded_by,
+)
+
+NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
+_DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
+_DECIDED_EXTRA: Final = ("writer", "generation", "timeline", "state_bytes", "supersedes")
+
+
+def identity(manifest: CheckpointManifest) -> bytes:
+    """A digest of all that never changes once a checkpoint is decided, wherever it is kept."""
+    told = [getattr(manifest, name) for name in _DECIDED]
+    told += [manifest.extra.get(name) for name in _DECIDED_EXTRA]
+    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).digest()
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a plan has to know of one checkpoint of the source."""
+
+    checkpoint_id: int
+    identity: bytes
+    parent_id: int | None
+    """What it builds on; None for a full one."""
+    generation: int
+    timeline: str
+    size: int
+    content: bytes
+    """A digest of all that it says, also of its sinks."""
+    committed: frozenset[str]
+    """Sinks that are recorded as having committed."""
+    supersedes: tuple[tuple[int, int], ...] = ()
+    """Ranges that had been rolled back when it was saved."""
+    has_checksum: bool = True
+    """Whether there is something to verify its state by, if it has any."""
+
+    @classmethod
+    def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> Item:
+        """From a manifest, the bytes that it takes, and its digest.
+
+        :class:`DamageError` when it builds on one that is not older.
+        """
+        statuses = manifest.sink_commit_statuses.items()
+        return cls(
+            manifest.checkpoint_id,
+            identity(manifest),
+            manifest.builds_on,
+            manifest.generation,
+            str(manifest.extra.get("timeline") or ""),
+            stored + (manifest.state_bytes or 0),
+            content,
+            frozenset(sink for sink, status in statuses if status.is_committed),
+            superseded_by(manifest),
+            state_evidence(manifest) is not Evidence.SIZE,
+        )
+
+
+@dataclass(frozen=True)
+class There:
+    """What a target holds under one id."""
+
+    item: Item | None
+    """None when it is damaged."""
+    too_late: bool = False
+    """Written by a fenced writer, so it does not count."""
+
+
+def must_write(item: Item, there: There | None) -> bool:
+    """Whether the target lacks a checkpoint, or knows less of its sinks than the source."""
+    if there is None or there.item is None or there.too_late:
+        return True
+    # a commit that the target's own pipeline has recorded is not taken back
+    return there.item.content != item.content and there.item.committed <= item.committed
+
+
+def with_chains(chosen: Iterable[int], items: Mapping[int, Item]) -> list[int]:
+    """The chosen ids and those that they build on, as far as these can be read; ascending."""
+    found: set[int] = set()
+    for checkpoint_id in chosen:
+        at: int | None = checkpoint_id
+        while at is not None and at not in found and at in items:
+            found.add(at)
+            at = items[at].parent_id
+    return sorted(found)
+
+
+def first_own_id(owner: Owner) -> int | None:
+    """The first id that a writer of the target's own could have decided since the last copy.
+
+    A copy leaves no fences, and every claim puts one above all ids that are there.
+    """
+    return owner.fences[0][0] if owner.fences else None
+
+
+def refuse_other_history(
+    source: Owner, target: Owner, items: Mapping[int, Item], there: Mapping[int, There]
+) -> None:
+    """:class:`RefusedError` when the target is not empty and not an earlier copy of the source."""
+    if source.pipeline and target.pipeline and source.pipeline != target.pipeline:
+        raise RefusedError(
+            f"the target belongs to the pipeline {target.pipeline!r}, not {source.pipeline!r}",
+            hint=NEW_STORE,
+        )
+    known_there = set(source.superseded)
+    for first, last in target.superseded:
+        if (first, last) not in known_there and last > source.prune_boundary:
+            raise RefusedError(
+                f"the target was rolled back by itself: {first} to {last} do not count there",
+                hint=NEW_STORE,
+            )
+    own = first_own_id(target)
+    for checkpoint_id, found in there.items():
+        if found.too_late:
+            continue
+        item = items.get(checkpoint_id)
+        if item is not None:
+            if found.item is not None and found.item.identity != item.identity:
+                raise RefusedError(
+                    f"the target has another checkpoint {checkpoint_id} than the source",
+                    hint=NEW_STORE,
+                )
+        elif checkpoint_id > source.prune_boundary or (own is not None and checkpoint_id >= own):
+            raise RefusedError(
+                f"the target has checkpoint {checkpoint_id}, which is not of the source",
+                hint=f"Has a pipeline been run on it? {NEW_STORE}",
+            )
+
+
+def left_behind(
+    source: Owner, target: Owner, items: Mapping[int, Item], there: Mapping[int, There]
+) -> tuple[tuple[int, int], ...]:
+    """What the target holds of timelines that the source has left and pruned, as ranges.
+
+    The source has forgotten which of them it rolled back: a prune drops ranges with what they
+    cover. So none of them may be chosen in the target; they still serve as parents.
+    """
+    ranges: list[tuple[int, int]] = []
+    for checkpoint_id, found in sorted(there.items()):
+        if checkpoint_id in items or checkpoint_id > source.prune_boundary:
+            continue
+        timeline = (found.item.timeline if found.item else "") or target.timeline
+        if not timeline or timeline == source.timeline:
+            continue
+        if standing(target, checkpoint_id) is not Standing.CURRENT:
+            continue
+        if ranges and ranges[-1][1] == checkpoint_id - 1:
+            ranges[-1] = (ranges[-1][0], checkpoint_id)
+        else:
+            ranges.append((checkpoint_id, checkpoint_id))
+    return tuple(ranges)
+
+
+@dataclass(frozen=True)
+class Copying:
+    """What the target's ``owner.json`` has to know before the first manifest arrives."""
+
+    source: Owner
+    wanted: Sequence[Item]
+    """All that the target shall hold, ascending."""
+    arriving: Collection[int]
+    """Ids whose manifests are to be written."""
+    late: Collection[int]
+    """Ids of the target that hold what a fenced writer has left, and are not written over."""
+    has_newest: bool
+    """Whether the source's newest checkpoint is among those wanted."""
+    left_behind: tuple[tuple[int, int], ...] = ()
+    """Ranges of the target that the source may have rolled back and has forgotten since."""
+    begins: bool = False
+    """Whether the source has only begun: its timeline is where its plans belong."""
+
+
+def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
+    """The target's owner, made to cover what arrives; unchanged when it does already.
+
+    The generation is raised, so that a writer from before cannot decide anything meanwhile. The
+    claim is given back at once: who claims the target later fences the copy.
+    """
+    source, wanted = copying.source, copying.wanted
+    newest = max(wanted, key=lambda item: item.checkpoint_id, default=None)
+    timeline = now.timeline
+    if newest is not None and newest.checkpoint_id >= now.next_id - 1:
+        timeline = newest.timeline or source.timeline or timeline
+        if copying.has_newest:
+            timeline = source.timeline or timeline
+    if copying.begins:
+        timeline = source.timeline
+    ids = {item.checkpoint_id for item in wanted}
+    below = {i for i in copying.arriving if standing(now, i) is Standing.PRUNED}
+    free = {i for i in copying.arriving if i in now.lookup.voided or i in now.lookup.tombstones}
+    told = (limits for item in wanted for limits in item.supersedes)
+    superseded = dict.fromkeys(now.superseded)
+    there = sorted({*now.kept_below, *ids})
+    for limits in (*source.superseded, *told, *copying.left_behind):
+        if limits[1] > now.prune_boundary or covers_any(limits, there):
+            superseded[limits] = None
+    changed = msgspec.structs.replace(
+        now,
+        timeline=timeline,
+        pipeline=now.pipeline or source.pipeline,
+        next_id=max(now.next_id, max(ids, default=0) + 1),
+        superseded=tuple(superseded),
+        kept_below=tuple(sorted({*now.kept_below, *below})),
+        tombstones=tuple(i for i in now.tombstones if i not in free),
+        voided=tuple(sorted({*now.voided, *copying.late} - free)),
+        fences=() if copying.arriving else now.fences,
+    )
+    needed = max((item.generation for item in wanted), default=0)
+    if changed == now and needed <= now.generation and not copying.arriving:
+        return now
+    return msgspec.structs.replace(
+        changed,
+        generation=max(now.generation, source.generation, needed) + 1,
+        writer=writer,
+        claimed_at_ms=time.time_ns() // 1_000_000,
+        released=True,
+    )
+
+
+def pins_to_copy(source: Owner, target: Owner, ids: Collection[int]) -> dict[str, Pin]:
+    """The source's pins on these ids; :class:`RefusedError` when a name is taken there."""
+    found = {name: pin for name, pin in live_pins(source).items() if pin.checkpoint_id in ids}
+    for name, pin in found.items():
+        taken = live_pins(target).get(name)
+        if taken is not None and taken.checkpoint_id != pin.checkpoint_id:
+            raise RefusedError(
+                f"the pin {name!r} is on checkpoint {taken.checkpoint_id} in the target, and on "
+                f"{pin.checkpoint_id} in the source",
+                hint="Unpin it in one of them, or copy without pins.",
+            )
+    return found

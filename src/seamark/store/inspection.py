@@ -1,0 +1,76 @@
+"""Questions about a store beyond the methods of :class:`CheckpointStore`, for our own packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from seamark._common.checks import check_id
+from seamark.errors import DamageError, SeamarkError
+from seamark.manifest import CheckpointManifest
+from seamark.store import consistent_read
+from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests
+from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
+from seamark.store.reader import StoreReader
+from seamark.store.sidecars import has_sidecar
+from seamark.store.validator import Examined, ReadState
+
+
+def is_store(store: StoreReader) -> bool:
+    """Whether anything shows that this is a store, and not a folder of somebody else's."""
+    return store._parts.is_store()
+
+
+def scan(
+    store: StoreReader, *, unreadable: bool = False, measure: bool = False
+) -> Iterator[ScannedCheckpoint]:
+    """What every manifest says, newest first, with one listing; damage is a value here.
+
+    With ``unreadable`` a manifest that cannot be read is one too, and hides no other. With
+    ``measure`` state is looked up for its size, and state that is missing is damage. Parents and
+    the bytes of state are not looked at: that is :meth:`CheckpointStore.validate_checkpoint`.
+    """
+    store._reading()
+    return scan_manifests(store._parts, unreadable=unreadable, measure=measure)
+
+
+def examine(store: StoreReader, checkpoint_id: int, *, read_data: bool = True) -> Examined:
+    """Check one checkpoint by itself, without its parents and without what was seen before.
+
+    Without ``read_data`` only the manifest is read; its state must be there.
+    """
+    depth: ReadState = "always" if read_data else "size"
+    inspector = store._parts.inspector
+    return store._examined(
+        check_id(checkpoint_id), lambda owner: inspector.examine_one(checkpoint_id, owner, depth)
+    )
+
+
+def planned_rebuild(store: StoreReader) -> OwnerRebuild:
+    """What :meth:`CheckpointStore.rebuild_owner` would write, and why. Changes nothing."""
+    store._reading()
+    return plan_rebuild(store._parts)
+
+
+def stored_bytes(store: StoreReader, manifest: CheckpointManifest) -> int:
+    """What manifest and sidecar of a checkpoint take in the store, as the store says."""
+    parts = store._parts
+    keys = [parts.layout.manifest(manifest.checkpoint_id)]
+    keys += [parts.states.key_of(manifest)] if has_sidecar(manifest) else []
+    entries = [parts.blobs.stat(key) for key in keys]
+    return sum(entry.size for entry in entries if entry is not None)
+
+
+def read_sidecar_range(
+    store: StoreReader, manifest: CheckpointManifest, offset: int, length: int
+) -> bytes | None:
+    """Some bytes of a checkpoint's sidecar, not verified; None when it is not there."""
+    store._reading()
+    return store.backend.read_range(store._parts.states.key_of(manifest), offset, length)
+
+
+def pruned_or(store: StoreReader, checkpoint_id: int, error: DamageError) -> SeamarkError:
+    """What it means that a part of a checkpoint was missing or wrong.
+
+    The error itself, unless the checkpoint has been pruned since.
+    """
+    return consistent_read.pruned_or(store._reading(), store.url, checkpoint_id, error)

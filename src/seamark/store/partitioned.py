@@ -1,0 +1,228 @@
+"""Partitioned state: what a checkpoint points at, if that is whole, and what none points at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from seamark.blobs.contract import Blobs, Entry
+from seamark.errors import DamageError, RefusedError
+from seamark.manifest import CheckpointManifest
+from seamark.state import CheckpointId, StateStore
+from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
+from seamark.store.manifests import Found, Manifests
+from seamark.store.owner import arrived_too_late, standing
+from seamark.store.ownership import Ownership
+
+STATE_PREFIX: Final = "state/"
+_SETTLED: Final = 3600.0
+"""Seconds after which nobody can still be about to point at a state checkpoint."""
+
+
+def named_state(manifest: CheckpointManifest) -> CheckpointId | None:
+    """The partitioned state checkpoint that a manifest points at."""
+    path = manifest.table_store_checkpoint_path
+    if path is None:
+        return None
+    try:
+        return CheckpointId.parse(path.removeprefix(STATE_PREFIX))
+    except ValueError:
+        raise DamageError(
+            f"checkpoint {manifest.checkpoint_id} points at {path!r}, which is no state checkpoint"
+        ) from None
+
+
+class Orphans(NamedTuple):
+    """Partitioned state that can be removed."""
+
+    unnamed: list[Entry]
+    """Whole state checkpoints that no checkpoint points at; the key of each is its folder."""
+    objects: list[Entry]
+    """What unfinished state checkpoints have left."""
+    left_alone: tuple[str, ...]
+    """Why the rest was not looked at."""
+
+
+class PartitionedStates:
+    """The partitioned state of all checkpoints of one store."""
+
+    def __init__(self, blobs: Blobs, manifests: Manifests, ownership: Ownership) -> None:
+        self.states = StateStore(blobs, prefix=STATE_PREFIX)
+        self._manifests = manifests
+        self._ownership = ownership
+        self._blobs = blobs
+        self._verified: set[str] = set()
+        self._may_be_left = True
+        self._has_looked = False
+
+    # checking and copying what one checkpoint names
+
+    def problem(
+        self, manifest: CheckpointManifest, *, believe: bool = False, read_data: bool = True
+    ) -> str | None:
+        """What is wrong with the partitioned state of a checkpoint, or None.
+
+        ``believe`` accepts what was verified before. Without ``read_data`` it only has to be there.
+        """
+        path = manifest.table_store_checkpoint_path
+        if path is None or not manifest.is_ours or (believe and path in self._verified):
+            return None
+        state = named_state(manifest)
+        issues = self.states.verify(state, read_data=read_data).issues if state is not None else []
+        if issues:
+            return f"{path}: {'; '.join(map(str, issues))}"
+        if read_data:
+            self._verified.add(path)
+        return None
+
+    def sizes(self, manifests: Iterable[CheckpointManifest]) -> dict[int, tuple[int, str | None]]:
+        """Bytes of the partitioned state of each, by checkpoint id, and why none if it is damaged.
+
+        Checkpoints that have none are left out.
+        """
+        named: dict[int, CheckpointId] = {}
+        sizes: dict[int, tuple[int, str | None]] = {}
+        for manifest in manifests:
+            try:
+                state = named_state(manifest) if manifest.is_ours else None
+            except DamageError as error:
+                sizes[manifest.checkpoint_id] = 0, error.what
+                continue
+            if state is not None:
+                named[manifest.checkpoint_id] = state
+        whole = self.states.sizes(sorted(set(named.values()))) if named else {}
+        for checkpoint_id, state in named.items():
+            lost = f"{STATE_PREFIX}{state} is missing or damaged" if state not in whole else None
+            sizes[checkpoint_id] = whole.get(state, 0), lost
+        return sizes
+
+    def copy(self, manifest: CheckpointManifest, target: PartitionedStates) -> int:
+        """Copy the partitioned state of a checkpoint; its size in bytes."""
+        state = named_state(manifest) if manifest.is_ours else None
+        if state is None:
+            return 0
+        self.states.copy(state, target.states)
+        chains = self.states.partitions(state).values()
+        return sum(link.entry.size_bytes for chain in chains for link in chain)
+
+    # removing what none names
+
+    def drop_pruned(
+        self, named: Collection[CheckpointId], *, pruned: bool
+    ) -> tuple[int, str | None]:
+        """Remove what only pruned checkpoints pointed at; how many, or why that is unknown.
+
+        ``named`` is what those that were pruned just now pointed at. When none were, only the first
+        call looks for what an earlier prune has left.
+        """
+        if not self._may_be_left or (self._has_looked and not pruned):
+            return 0, None
+        listed = self.states.list()
+        self._has_looked = True
+        try:
+            doomed = self._unnamed(listed, None, named)
+            for state in doomed:
+                self.states.delete(state)
+        except DamageError as error:
+            return 0, _unknown(error)
+        self._may_be_left = len(listed) > len(doomed)
+        return len(doomed), None
+
+    def expected_of(self, manifest: CheckpointManifest) -> CheckpointId | None:
+        """What a manifest points at, if that makes sense; a prune then looks for more of it."""
+        try:
+            state = named_state(manifest)
+        except DamageError:
+            return None
+        self._may_be_left |= state is not None
+        return state
+
+    def orphans(self, min_age: float) -> Orphans:
+        """What can be removed of that age in seconds. Changes nothing."""
+        left_alone = []
+        unnamed: list[CheckpointId] = []
+        objects: list[Entry] = []
+        try:
+            objects = self.states.plan_cleanup(min_age)
+        except RefusedError as error:
+            left_alone.append(f"partitioned state was left alone: {error.what}")
+        try:
+            unnamed = self._unnamed(self.states.list(), min_age)
+        except DamageError as error:
+            left_alone.append(_unknown(error))
+        sizes = self.states.sizes(unnamed) if unnamed else {}
+        entries = [self._entry(state, sizes.get(state)) for state in unnamed]
+        return Orphans(entries, objects, tuple(left_alone))
+
+    def _entry(self, state: CheckpointId, size: int | None) -> Entry:
+        folder = f"{STATE_PREFIX}{state}/"
+        if size is None:  # its manifest is damaged
+            size = sum(entry.size for entry in self._blobs.entries(folder))
+        return Entry(folder, size, state.timestamp_ms / 1000, None)
+
+    def remove_orphans(self, min_age: float) -> tuple[int, tuple[str, ...]]:
+        """Remove it; how many, and why the rest was left."""
+        removed = 0
+        left_alone = []
+        try:
+            for state in self._unnamed(self.states.list(), min_age):
+                self.states.delete(state)
+                removed += 1
+        except DamageError as error:
+            left_alone.append(_unknown(error))
+        try:
+            removed += self.states.cleanup_orphans(min_age)
+        except RefusedError as error:
+            left_alone.append(f"partitioned state was left alone: {error.what}")
+        return removed, tuple(left_alone)
+
+    def _unnamed(
+        self,
+        listed: list[CheckpointId],
+        min_age: float | None,
+        pruned: Collection[CheckpointId] = (),
+    ) -> list[CheckpointId]:
+        """Those listed that no checkpoint points at, oldest first.
+
+        With ``min_age`` nothing that is younger, in seconds; without, all that nobody can be about
+        to point at. They are listed before the manifests: what is saved in between is then seen to
+        be in use. :class:`DamageError` when a manifest cannot be read.
+        """
+        if not listed:
+            return []
+        in_use = until_settled(self._in_use, self._manifests.url)
+        settled = CheckpointId.before(time.time() - (_SETTLED if min_age is None else min_age))
+        newest = None
+        if min_age is None and self._ownership.claim_held is not None:
+            # ids are in the order of time: a newer one may be another writer's, about to be used
+            newest = max(in_use, default=None)
+        return [
+            state
+            for state in listed
+            if state not in in_use
+            and (state < settled or state in pruned or (newest is not None and state < newest))
+        ]
+
+    def _in_use(self) -> set[CheckpointId]:
+        """What checkpoints that count point at."""
+        ids, owner = listing(self._manifests, self._ownership)
+        in_use: set[CheckpointId] = set()
+        for checkpoint_id, found in self._manifests.read_many(
+            [i for i in ids if standing(owner, i) not in UNCOUNTED]
+        ):
+            if found is None or isinstance(found, DamageError):
+                raise_if_overtaken(self._ownership, owner)
+            if isinstance(found, DamageError):
+                raise DamageError(f"checkpoint {checkpoint_id}: {found.what}", where=found.where)
+            if isinstance(found, Found):
+                manifest = found.manifest
+                owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
+                state = named_state(manifest)
+                if state is not None and not arrived_too_late(owner, manifest):
+                    in_use.add(state)
+        return in_use
+
+
+def _unknown(error: DamageError) -> str:
+    return f"partitioned state was left alone, as nobody knows who needs it: {error.what}"

@@ -1,0 +1,195 @@
+"""A checkpoint is its manifest, its sidecar and its partitioned state: the store owns all three."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seamark import CheckpointManifest, open_store
+from seamark.state import CheckpointId
+from seamark.store import CheckpointStore
+from seamark.store.content_health import check_contents
+from seamark.store.copy.run import copy_checkpoints
+
+LIMIT = 1 << 20
+
+
+@pytest.fixture(params=["filesystem", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "store") if request.param == "filesystem" else _memory()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[CheckpointStore]:
+    """1 ← 2 and 3 ← 4; the state of 1 and of 3 is partitioned."""
+    with open_store(url) as opened:
+        save(opened, 1, partitioned=True)
+        save(opened, 2, parent_id=1)
+        save(opened, 3, partitioned=True)
+        save(opened, 4, parent_id=3)
+        yield opened
+
+
+def _memory() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def save(
+    store: CheckpointStore,
+    checkpoint_id: int,
+    *,
+    partitioned: bool = False,
+    parent_id: int | None = None,
+) -> None:
+    path = None
+    if partitioned:
+        with store.partitioned_state.begin(checkpoint_id) as writer:
+            for partition in range(3):
+                writer.put("agg", partition, b"%d of %d" % (partition, checkpoint_id) * 50)
+            path = f"state/{writer.commit().checkpoint_id}"
+    store.save(
+        CheckpointManifest.new(
+            checkpoint_id,
+            checkpoint_id,
+            is_incremental=parent_id is not None,
+            parent_id=parent_id,
+            table_store_checkpoint_path=path,
+        )
+    )
+
+
+def state_keys(store: CheckpointStore, checkpoint_id: int) -> list[str]:
+    manifest = store.load_by_id(checkpoint_id)
+    assert manifest is not None
+    keys = store.backend.entries(f"{manifest.table_store_checkpoint_path}/")
+    return [entry.key for entry in keys]
+
+
+def flip_a_bit(store: CheckpointStore, checkpoint_id: int) -> None:
+    key = next(k for k in state_keys(store, checkpoint_id) if not k.endswith("manifest.json"))
+    blob = store.backend.read(key, LIMIT)
+    assert blob is not None
+    data = bytearray(blob.data)
+    data[len(data) // 2] ^= 1
+    store.backend.delete([key])
+    store.backend.create(key, bytes(data))
+
+
+def orphan(store: CheckpointStore) -> CheckpointId:
+    old = CheckpointId.before(time.time() - 7200)
+    with store.partitioned_state.begin(9, checkpoint_id=old) as writer:
+        writer.put("agg", 0, b"x" * 1000)
+        writer.commit()
+    return old
+
+
+def test_a_flipped_bit_in_partitioned_state_is_damage_of_its_checkpoint_and_of_what_builds_on_it(
+    url: str, store: CheckpointStore
+) -> None:
+    flip_a_bit(store, 3)
+    with open_store(url) as fresh:
+        for checkpoint_id in (3, 4):
+            result = fresh.validate_checkpoint(checkpoint_id)
+            assert not result.valid
+            assert "state/" in result.damage[0]
+        assert fresh.validate_checkpoint(2).valid
+        report = fresh.recover_latest_validated()
+        assert report.chosen_id == 2
+        assert [number for number, _ in report.skipped] == [4, 3]
+
+
+def test_the_store_s_health_covers_partitioned_state(url: str, store: CheckpointStore) -> None:
+    flip_a_bit(store, 3)
+    with open_store(url) as fresh:
+        checks = {check.name: check.verdict for check in check_contents(fresh)}
+    assert checks["newest checkpoint"] != "ok"
+
+
+def test_damaged_partitioned_state_does_not_count_among_those_that_are_kept(
+    url: str, store: CheckpointStore
+) -> None:
+    flip_a_bit(store, 3)
+    with open_store(url) as fresh:
+        assert fresh.prune(1) == 0
+        assert fresh.list_ids() == [1, 2, 3, 4]
+
+
+def test_pruning_removes_the_partitioned_state_of_what_it_removes(
+    url: str, store: CheckpointStore
+) -> None:
+    first, kept = state_keys(store, 1), state_keys(store, 3)
+    with open_store(url) as fresh:
+        removed = fresh.prune(1)
+        assert removed == 2
+        assert removed.states == 1
+        assert [key for key in first if fresh.backend.stat(key)] == []
+        assert state_keys(fresh, 3) == kept
+        assert fresh.validate_checkpoint(4).valid
+
+
+def test_partitioned_state_stays_while_a_manifest_that_may_name_it_cannot_be_read(
+    url: str, store: CheckpointStore
+) -> None:
+    save(store, 5)
+    key = next(
+        entry.key
+        for prefix in ("manifests/", "checkpoints/")
+        for entry in store.backend.entries(prefix)
+        if "000004" in entry.key and entry.key.endswith(".json")
+    )
+    store.backend.delete([key])
+    store.backend.create(key, b"{")
+    old = orphan(store)
+    with open_store(url) as fresh:
+        removed = fresh.cleanup_orphans()
+        assert removed == 0
+        assert "nobody knows who needs it" in removed.left_alone[0]
+        assert old in fresh.partitioned_state.list()
+
+
+def test_orphans_of_partitioned_state_are_found_and_removed(
+    url: str, store: CheckpointStore
+) -> None:
+    old = orphan(store)
+    unfinished = f"state/{CheckpointId.now()}/packs/half.lcb"
+    store.backend.create(unfinished, b"half")
+    with open_store(url) as fresh:
+        whole = f"state/{old}/"
+        assert whole in [entry.key for entry in fresh.plan_cleanup()]
+        assert {entry.key for entry in fresh.plan_cleanup(0)} == {whole, unfinished}
+        assert fresh.cleanup_orphans(0) == 2
+        assert fresh.plan_cleanup(0) == []
+        assert fresh.validate_checkpoint(4).valid
+        assert fresh.validate_checkpoint(2).valid
+
+
+def test_a_copy_takes_partitioned_state_along(
+    url: str, store: CheckpointStore, tmp_path: Path
+) -> None:
+    for target in (str(tmp_path / "copy"), _memory()):
+        with open_store(url) as source, open_store(target) as copy:
+            assert {each.outcome for each in copy_checkpoints(source, copy)} == {"copied"}
+            assert state_keys(copy, 3) == state_keys(source, 3)
+            assert copy.validate_checkpoint(4).valid
+            flip_a_bit(copy, 3)
+            assert copy.recover_latest_validated().chosen_id == 2
+
+
+def test_a_checkpoint_with_damaged_partitioned_state_is_not_copied(
+    url: str, store: CheckpointStore
+) -> None:
+    flip_a_bit(store, 3)
+    with open_store(url) as source, open_store(_memory()) as copy:
+        outcomes = {each.checkpoint_id: each.outcome for each in copy_checkpoints(source, copy)}
+    assert outcomes == {1: "copied", 2: "copied", 3: "damaged", 4: "damaged"}
+
+
+def test_a_path_that_is_no_partitioned_state_is_damage(url: str) -> None:
+    with open_store(url) as store:
+        store.save(CheckpointManifest.new(1, 1, table_store_checkpoint_path="tables/ckpt_2"))
+        assert not store.validate_checkpoint(1).valid
+        assert store.recover_latest_validated().chosen_id is None
