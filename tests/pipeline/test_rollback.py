@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 import seamark
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.sinks import FileSink
-from seamark.sinks.published import read_receipts
+from seamark.sinks.publish import read_receipts
 from seamark.store import open_store
 
 pytestmark = pytest.mark.spark

@@ -21,7 +21,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.progress import SourceCheckpointStore, open_progress
-from seamark.progress import redis as backend
+from seamark.progress.redis import ledger as backend
 from tests.progress.support.children import SPACES, hold, running, whole_number, write_number
 from tests.progress.support.proxy import Fault, Proxy, before
 from tests.support.databases import RedisServer, redis_server

@@ -21,7 +21,7 @@ from seamark.progress import (
 )
 from seamark.progress.ledger import Changes
 from seamark.progress.reset import RESERVED_SPACE
-from seamark.progress.rocksdb import RocksDBLedger
+from seamark.progress.rocksdb.ledger import RocksDBLedger
 from seamark.testing.crashes import SimulatedCrash
 
 HASH, OTHER = 0, 2**64 - 1

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import FencedError, RefusedError, StoreUnavailableError
-from seamark.progress import SourceCheckpoint, open_progress, rocksdb
+from seamark.progress import SourceCheckpoint, open_progress
+from seamark.progress.rocksdb import ledger as rocksdb
 from tests.progress.support.children import (
     SPACES,
     hold,

@@ -13,8 +13,8 @@ import pytest
 
 from seamark.errors import StoreUnavailableError
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
-from seamark.progress import rocksdb as backend
-from seamark.progress import rocksdb_database as database
+from seamark.progress.rocksdb import database
+from seamark.progress.rocksdb import ledger as backend
 from tests.progress.support.children import hold, running
 
 LARGE = 1000
@@ -117,7 +117,7 @@ def test_a_reader_sees_no_mixture_in_the_middle_of_taking_a_file_over(
             with open_progress(url, read_only=True) as fresh:
                 assert seen(fresh) == saw[-1], "both see all of it or nothing"
 
-        primary = cast(Any, store)._ledger._reading
+        primary = cast(Any, store)._ledger._database
         primary._rdict = Between(primary._rdict, look)
         write(store, 3, LARGE)
         assert saw == [3]

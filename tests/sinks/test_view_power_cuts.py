@@ -15,9 +15,10 @@ import pytest
 
 from seamark._common.files import write_all
 from seamark.errors import DamageError
-from seamark.sinks import epoch_folder, folders, keyvalue_staging, publishing
-from seamark.sinks.keyvalue_staging import Staging
-from seamark.sinks.keyvalue_view import Place, StagedEpoch
+from seamark.sinks import epoch_folder, folders, publish
+from seamark.sinks.keyvalue import staging as keyvalue_staging
+from seamark.sinks.keyvalue.staging import Staging
+from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
 from seamark.sinks.lineage import receipt_of
 from tests.sinks.support.views import told
 from tests.support.disk import SimulatedDisk
@@ -32,12 +33,12 @@ KEEP = 2
 class Facts:
     """What a pipeline had been told before the process died."""
 
-    prepared: list[Place] = field(default_factory=list)
+    prepared: list[ViewVersion] = field(default_factory=list)
     done: bool = False
 
 
 def staged(number: int) -> StagedEpoch:
-    before = staged(number - 1).place if number > 1 else None
+    before = staged(number - 1).version if number > 1 else None
     return StagedEpoch(receipt_of(told(number), f"a{number}"), before, 5, {"orders": b"x"}, 7)
 
 
@@ -49,7 +50,7 @@ def run(facts: Facts) -> None:
         with folders.staging_into(folder.folder(f"a{number}", number), folder.path):
             _put(folder.folder(f"a{number}", number), b"rows of %d" % number)
         folder.seal(epoch)
-        facts.prepared.append(epoch.place)
+        facts.prepared.append(epoch.version)
         # here the server commits it
         folder.put_aside(f"a{number}")
     folder.remove("a9")
@@ -64,22 +65,22 @@ def test_a_prepared_epoch_is_found_whole_after_a_death_at_any_io(
         seen += 1
         _mount(monkeypatch, disk)
         folder = Staging(PATH, KEEP)
-        for place in facts.prepared[-KEEP:]:
-            found = folder.find(place)
-            assert found is not None, f"{what}: {place}\n{disk.tree()}"
-            assert folder.read(found).place == place, f"{what}: {place}"
-        for place in facts.prepared[:-KEEP]:
-            found = folder.find(place)  # it may be half removed, and is never taken for whole
+        for version in facts.prepared[-KEEP:]:
+            found = folder.find(version)
+            assert found is not None, f"{what}: {version}\n{disk.tree()}"
+            assert folder.read(found).version == version, f"{what}: {version}"
+        for version in facts.prepared[:-KEEP]:
+            found = folder.find(version)  # it may be half removed, and is never taken for whole
             if found is not None:
                 with suppress(DamageError):
-                    assert folder.read(found).place == place
+                    assert folder.read(found).version == version
         for attempt in folder.attempts():
             folder.epochs(attempt)  # whatever is torn, it can be looked at and removed
-            if attempt not in [place.attempt for place in facts.prepared]:
+            if attempt not in [version.attempt for version in facts.prepared]:
                 folder.remove(attempt)
-        for place in facts.prepared[-1:]:
-            folder.put_aside(place.attempt)
-            found = folder.find(place)
+        for version in facts.prepared[-1:]:
+            folder.put_aside(version.attempt)
+            found = folder.find(version)
             assert found is not None
             assert "/kept/" in found
         assert disk.open_files() == []
@@ -110,7 +111,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, SimulatedDisk
 
 def _mount(monkeypatch: pytest.MonkeyPatch, disk: object, locks: object = None) -> None:
     mount(monkeypatch, disk, locks)
-    for module in (epoch_folder, folders, keyvalue_staging, publishing):
+    for module in (epoch_folder, folders, keyvalue_staging, publish):
         monkeypatch.setattr(module, "os", disk)
 
 

@@ -31,9 +31,9 @@ NEEDED = (
     "pyspark.sql.types",
     "redis",
     "rocksdict",
-    "seamark.progress.redis_persistence",
-    "seamark.progress.rocksdb",
-    "seamark.sinks.keyvalue",
+    "seamark.progress.redis.persistence",
+    "seamark.progress.rocksdb.ledger",
+    "seamark.sinks.keyvalue.sink",
     "seamark.testing.conformance.sink_examples",
 )
 

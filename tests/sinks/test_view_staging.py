@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import DamageError
-from seamark.sinks.keyvalue_staging import Staging
-from seamark.sinks.keyvalue_view import Place, StagedEpoch
+from seamark.sinks.keyvalue.staging import Staging
+from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, epoch, receipt
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import HandWritten
@@ -173,10 +173,10 @@ def test_a_path_with_odd_characters_holds_view_and_staging(tmp_path: Path) -> No
 
 def test_kept_epochs_that_follow_each_other_in_a_circle_are_damage(tmp_path: Path) -> None:
     staging = Staging(str(tmp_path), keep=5)
-    one, two = Place(OLD, 1, "a1"), Place(OLD, 2, "a2")
-    for place, after in ((one, two), (two, one)):
-        Path(staging.folder(place.attempt, place.epoch)).mkdir(parents=True)
-        told = receipt(place.epoch, place.attempt)
+    one, two = ViewVersion(OLD, 1, "a1"), ViewVersion(OLD, 2, "a2")
+    for version, after in ((one, two), (two, one)):
+        Path(staging.folder(version.attempt, version.epoch)).mkdir(parents=True)
+        told = receipt(version.epoch, version.attempt)
         staging.seal(StagedEpoch(told, after, None, {}, None))
     with pytest.raises(DamageError, match="circle"):
-        staging.way(Place(OLD, 3, "a3"), two)
+        staging.way(ViewVersion(OLD, 3, "a3"), two)

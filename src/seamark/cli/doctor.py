@@ -103,8 +103,8 @@ def _sources(ledger: Ledger) -> Check:
 
 
 def _persistence(ledger: Ledger) -> list[Check]:
-    from seamark.progress.redis import RedisLedger
-    from seamark.progress.redis_persistence import persistence_warnings
+    from seamark.progress.redis.ledger import RedisLedger
+    from seamark.progress.redis.persistence import persistence_warnings
 
     if not isinstance(ledger, RedisLedger):
         return []

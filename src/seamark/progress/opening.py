@@ -54,7 +54,7 @@ def open_ledger(
         raise InvalidInputError("the progress store's URL cannot be read") from None
     scheme = parts.scheme.lower()
     if scheme in ("redis", "rediss"):
-        from seamark.progress.redis import RedisLedger
+        from seamark.progress.redis.ledger import RedisLedger
 
         return RedisLedger.open(url, namespace, read_only=read_only, claim=claim)
     if parts.query or parts.fragment or "@" in parts.netloc:
@@ -68,7 +68,7 @@ def open_ledger(
                 "a RocksDB URL looks like rocksdb:///abs/path",
                 hint="Three slashes: the path begins with one.",
             )
-        from seamark.progress.rocksdb import RocksDBLedger
+        from seamark.progress.rocksdb.ledger import RocksDBLedger
 
         return RocksDBLedger(os.path.realpath(path), read_only=read_only)
     raise InvalidInputError(

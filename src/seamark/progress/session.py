@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from seamark._common.checks import check_text
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.progress.checkpoints import (
+    MAX_POSITION_BYTES,
     SourceCheckpoint,
     check_forward,
     check_position,
@@ -261,3 +262,20 @@ def _doomed() -> RefusedError:
         hint="Nothing was written. Let the error that caused the rollback through, or do what may "
         "fail in a session of its own.",
     )
+
+
+def stage_sources(session: Session, epoch: int, positions: Mapping[str, bytes]) -> None:
+    """Stage (epoch, position) of every source.
+
+    The pipeline's checkpoints decide what is right, so an epoch may go back. A position that is
+    too large to be kept is dropped rather than left at that of an earlier epoch.
+    """
+    for source, position in positions.items():
+        session.stage_checkpoint(source, epoch, kept_position(position), allow_rewind=True)
+        if kept_position(position) is None:
+            session.clear_position(source)
+
+
+def kept_position(position: bytes) -> bytes | None:
+    """A position as it is kept: None when it is too large."""
+    return position if len(position) <= MAX_POSITION_BYTES else None

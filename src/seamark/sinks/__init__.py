@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     )
     from seamark.sinks.files import FileSink
     from seamark.sinks.foreach import ForeachBatchSink
-    from seamark.sinks.keyvalue import KeyValueSink
+    from seamark.sinks.keyvalue.sink import KeyValueSink
     from seamark.sinks.memory import MemorySink
-    from seamark.sinks.published import read_receipts
+    from seamark.sinks.publish import read_receipts
     from seamark.spark.batch_log import Plan
 
 __all__ = [
@@ -56,12 +56,12 @@ _HOME = {
     "FileSink": "seamark.sinks.files",
     "ForeachBatchSink": "seamark.sinks.foreach",
     "Guarantee": "seamark.sinks.contract",
-    "KeyValueSink": "seamark.sinks.keyvalue",
+    "KeyValueSink": "seamark.sinks.keyvalue.sink",
     "MemorySink": "seamark.sinks.memory",
     "Plan": "seamark.spark.batch_log",
     "Receipt": "seamark.sinks.contract",
     "Sink": "seamark.sinks.contract",
-    "read_receipts": "seamark.sinks.published",
+    "read_receipts": "seamark.sinks.publish",
 }
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object

@@ -24,14 +24,16 @@ from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
 from seamark.sinks.folder_owner import claim_folder
 from seamark.sinks.folders import is_there, names_in, remove_tree, staging_into, sync_if_there
 from seamark.sinks.lineage import identity_in, receipt_of
-from seamark.sinks.published import published_epochs, receipt_in, unpublish_after
-from seamark.sinks.publishing import (
+from seamark.sinks.publish import (
     STAGING,
     Known,
     Prepared,
     attempt_folder,
     publish,
+    published_epochs,
+    receipt_in,
     staging_folder,
+    unpublish_after,
 )
 from seamark.sinks.schema_checks import check_schema, check_token, local_folder
 from seamark.sinks.spark_files import Coalesce, write_files

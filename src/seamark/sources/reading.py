@@ -36,7 +36,7 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True)
-class Epoch:
+class PlannedRows:
     """Rows between two offsets."""
 
     start: Offset
@@ -65,7 +65,7 @@ class SequenceReader:
         self._max_rows = max_rows
         self._pause = pause
         self._clock = clock
-        self._ahead: Epoch | None = None
+        self._ahead: PlannedRows | None = None
         self._ends = False
         self._quiet_until = float("-inf")
 
@@ -112,7 +112,7 @@ class SequenceReader:
         self._ahead = None  # one epoch in memory, not two
         return self._read_again(start, end, end.position)
 
-    def _read(self, start: Offset, limit: int | None) -> Epoch:
+    def _read(self, start: Offset, limit: int | None) -> PlannedRows:
         growing = _Growing(self._name, self._columns, start)
         while True:
             most = self._max_rows if limit is None else limit
@@ -138,7 +138,7 @@ class SequenceReader:
         self._compare(found, end, wanted)
         return found.rows
 
-    def _compare(self, found: Epoch, end: Offset, wanted: int) -> None:
+    def _compare(self, found: PlannedRows, end: Offset, wanted: int) -> None:
         start, got = found.start, len(found.rows)
         span = f"rows {start.sequence + 1} to {end.sequence}, up to position {end.position!r}"
         if got < wanted:
@@ -224,13 +224,13 @@ class _Growing:
                     f"and the position after it, not {each!r:.100}"
                 )
 
-    def epoch(self) -> Epoch:
+    def epoch(self) -> PlannedRows:
         """What has come so far."""
         start = self._start
         if not self.rows:
-            return Epoch(start, start, [])
+            return PlannedRows(start, start, [])
         end = Offset(start.sequence + len(self.rows), self.position, self._digest.hex())
-        return Epoch(start, end, self.rows)
+        return PlannedRows(start, end, self.rows)
 
 
 def _bytes(position: Position | None) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["seamark.progress.rocksdb", "rocksdict", "redis", __name__])
+_CONTEXT.set_forkserver_preload(["seamark.progress.rocksdb.ledger", "rocksdict", "redis", __name__])
 
 PATIENCE: Final = 280.0
 SPACES: Final = ("totals", "names", "{odd}: \n")
@@ -117,7 +117,7 @@ def whole_number(store: SourceCheckpointStore) -> int:
 
 def run_large_sessions(reports: Connection, url: str, die_at: int = 0) -> None:
     """As ``run_sessions``, but RocksDB takes most sessions over as files."""
-    from seamark.progress import rocksdb
+    from seamark.progress.rocksdb import ledger as rocksdb
 
     rocksdb._LARGE = 0  # type: ignore[misc]
     run_sessions(reports, url, die_at)

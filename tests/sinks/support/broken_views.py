@@ -9,10 +9,17 @@ import msgspec
 
 from seamark.progress.session import Session
 from seamark.sinks import Epoch
-from seamark.sinks.keyvalue_rows import Rows, load_rows
-from seamark.sinks.keyvalue_staging import Staging
-from seamark.sinks.keyvalue_view import VIEW, Effect, Expiry, Place, StagedEpoch, shown_place
-from seamark.sinks.keyvalue_writer import PreparedView, ViewWriter, Way
+from seamark.sinks.keyvalue.rows import Rows, load_rows
+from seamark.sinks.keyvalue.staging import Staging, Way
+from seamark.sinks.keyvalue.view import (
+    VIEW,
+    Effect,
+    Expiry,
+    StagedEpoch,
+    ViewVersion,
+    shown_version,
+)
+from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter
 from tests.sinks.support import view_attacks as attacks
 from tests.sinks.support.view_attacks import Attack
 from tests.sinks.support.views import HandWrittenView
@@ -46,7 +53,7 @@ class WithWriter(HandWrittenView):
 
 class _RowsFirst(ViewWriter):
     def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
-        _, rows = loaded or self._read(wanted.place)
+        _, rows = loaded or self._read(wanted.version)
         self.in_session(lambda session: session.put_many(VIEW, rows.upserts.items()))
         return super().show(wanted, loaded)
 
@@ -63,8 +70,8 @@ class _OverAnything(ViewWriter):
         wanted: PreparedView,
         loaded: tuple[StagedEpoch, Rows] | None,
         way: Way,
-    ) -> tuple[Place, Effect | None]:
-        now = shown_place(session)
+    ) -> tuple[ViewVersion, Effect | None]:
+        now = shown_version(session)
         return super()._step(session, msgspec.structs.replace(wanted, after=now), loaded, way)
 
 
@@ -74,8 +81,8 @@ class AppliesToWhateverIsThere(WithWriter):
 
 
 class _AsShown(ViewWriter):
-    def followed_by(self, epoch: Epoch) -> Place | None:
-        return shown_place(self.store)
+    def followed_by(self, epoch: Epoch) -> ViewVersion | None:
+        return shown_version(self.store)
 
 
 @falls_to(attacks.the_server_falls_behind_in_a_run)
@@ -86,7 +93,7 @@ class TakesWhatTheServerShowsForTheEpochBefore(WithWriter):
 class _EveryTime(ViewWriter):
     def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         is_newest = super().show(wanted, loaded)
-        _, rows = loaded or self._read(wanted.place)
+        _, rows = loaded or self._read(wanted.version)
         self.in_session(lambda session: session.put_many(VIEW, rows.upserts.items()))
         return is_newest
 
@@ -132,7 +139,7 @@ class KeepsNothing(WithWriter):
 class _Lenient(ViewWriter):
     def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         if loaded is not None:
-            folder = self._staging.find(wanted.place)
+            folder = self._staging.find(wanted.version)
             loaded = (loaded[0], load_rows(folder or ""))
         return super().show(wanted, loaded)
 
@@ -143,7 +150,7 @@ class ShowsLateRows(WithWriter):
 
 
 class _OnlyWhatItSaw(ViewWriter):
-    def _expiry_at(self, now: Place | None) -> Expiry | None:
+    def _expiry_at(self, now: ViewVersion | None) -> Expiry | None:
         if self._expiry is None:
             self._expiry = Expiry(now)
         return self._expiry

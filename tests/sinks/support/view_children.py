@@ -12,7 +12,7 @@ from typing import Any
 
 from seamark.errors import SeamarkError
 from seamark.progress import SourceCheckpointStore, open_progress
-from seamark.progress import rocksdb as rocksdb_ledger
+from seamark.progress.rocksdb import ledger as rocksdb_ledger
 from seamark.sinks import Committable
 from seamark.testing.conformance.sink_examples import OLD
 from tests.sinks.support.views import World, lines, rows_of, told

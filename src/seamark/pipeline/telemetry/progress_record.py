@@ -18,7 +18,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, FencedError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
-from seamark.progress.records import kept_position, stage_sources
+from seamark.progress.session import kept_position, stage_sources
 from seamark.progress.store import SourceCheckpointStore
 from seamark.store import CheckpointStore
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
 from seamark.progress.checkpoints import SourceCheckpoint
 from seamark.progress.ledger import Changes, Ledger, Overtaken, Transaction
-from seamark.progress.redis_client import Errors, connect, number, shown_url, split_url
-from seamark.progress.redis_commands import queue
+from seamark.progress.redis.client import Errors, connect, number, shown_url, split_url
+from seamark.progress.redis.commands import queue
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -73,7 +73,7 @@ class RedisLedger(Ledger):
     def _claim(self) -> None:
         # the number alone would not do: a server that was emptied counts from one again
         owner = uuid.uuid4().hex.encode()
-        with self.errors.told("taking the store over"), self.client.pipeline() as pipe:
+        with self.errors.translated("taking the store over"), self.client.pipeline() as pipe:
             pipe.hincrby(self.meta, _GENERATION, 1)
             pipe.hset(self.meta, _OWNER, owner)
             self.generation, _ = pipe.execute()
@@ -87,13 +87,13 @@ class RedisLedger(Ledger):
 
     def read_meta(self, doing: str = "reading") -> Mapping[bytes, bytes]:
         """All fields of ``meta``."""
-        with self.errors.told(doing, self.meta):
+        with self.errors.translated(doing, self.meta):
             found: Mapping[bytes, bytes] = self.client.hgetall(self.meta)
             return found
 
     def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
         field = SEQUENCE + source_id.encode()
-        with self.errors.told("reading a checkpoint"), self.client.pipeline() as pipe:
+        with self.errors.translated("reading a checkpoint"), self.client.pipeline() as pipe:
             pipe.hget(self.meta, field)
             pipe.hget(self.positions, source_id.encode())
             text, position = pipe.execute()
@@ -101,7 +101,7 @@ class RedisLedger(Ledger):
         return None if sequence is None else SourceCheckpoint(sequence, position)
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
-        with self.errors.told("reading the checkpoints"), self.client.pipeline() as pipe:
+        with self.errors.translated("reading the checkpoints"), self.client.pipeline() as pipe:
             pipe.hgetall(self.meta)
             pipe.hgetall(self.positions)
             meta, positions = pipe.execute()
@@ -120,7 +120,7 @@ class RedisLedger(Ledger):
 
     def result_sequence(self, query_id: str) -> int | None:
         field = RESULT + query_id.encode()
-        with self.errors.told("reading a result sequence", self.meta):
+        with self.errors.translated("reading a result sequence", self.meta):
             text = self.client.hget(self.meta, field)
         return None if text is None else self._number({field: text}, field)
 
@@ -133,13 +133,13 @@ class RedisLedger(Ledger):
 
     def get(self, space: str, key: bytes) -> bytes | None:
         where = self.space(space)
-        with self.errors.told("reading a value", where):
+        with self.errors.translated("reading a value", where):
             found: bytes | None = self.client.hget(where, key)
             return found
 
     def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
         where = self.space(space)
-        with self.errors.told("reading a space", where):
+        with self.errors.translated("reading a space", where):
             return iter(sorted(self.client.hgetall(where).items()))
 
     def _number(self, meta: Mapping[bytes, bytes], field: bytes) -> int | None:
@@ -182,7 +182,7 @@ class RedisLedger(Ledger):
         wanted = {self.positions, *map(self.space, changes.data)} - self._known
         if not wanted:
             return
-        with self.errors.told("looking at the keys"), self.client.pipeline(False) as pipe:
+        with self.errors.translated("looking at the keys"), self.client.pipeline(False) as pipe:
             for key in sorted(wanted):
                 pipe.type(key)
             kinds = dict(zip(sorted(wanted), pipe.execute(), strict=True))
@@ -235,7 +235,10 @@ class RedisLedger(Ledger):
 
     def _touched(self) -> Mapping[bytes, bytes]:
         """``meta``, changed: a commit that is still under way is watching it, and fails now."""
-        with self.errors.told("asking what became of a session"), self.client.pipeline() as pipe:
+        with (
+            self.errors.translated("asking what became of a session"),
+            self.client.pipeline() as pipe,
+        ):
             pipe.hincrby(self.meta, b"touched", 1)
             pipe.hgetall(self.meta)
             _, meta = pipe.execute()
@@ -259,7 +262,7 @@ class RedisTransaction(Transaction):
             ledger = self._ledger
             pipe = ledger.client.pipeline()
             try:
-                with ledger.errors.told("beginning a session", ledger.meta):
+                with ledger.errors.translated("beginning a session", ledger.meta):
                     pipe.watch(ledger.meta)
                     self._meta = pipe.hgetall(ledger.meta)
                 ledger.require_claim(self._meta)
@@ -279,21 +282,21 @@ class RedisTransaction(Transaction):
 
     def get(self, space: str, key: bytes) -> bytes | None:
         pipe, where = self._begun(), self._ledger.space(space)
-        with self._ledger.errors.told("reading a value", where):
+        with self._ledger.errors.translated("reading a value", where):
             found: bytes | None = pipe.hget(where, key)
             return found
 
     def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
         pipe, where = self._begun(), self._ledger.space(space)
         found: list[bytes | None] = []
-        with self._ledger.errors.told("reading values", where):
+        with self._ledger.errors.translated("reading values", where):
             for start in range(0, len(keys), _FIELDS):
                 found += pipe.hmget(where, keys[start : start + _FIELDS])
         return found
 
     def is_current(self) -> bool:
         pipe, ledger = self._begun(), self._ledger
-        with ledger.errors.told("looking for other writers", ledger.meta):
+        with ledger.errors.translated("looking for other writers", ledger.meta):
             found: bytes | None = pipe.hget(ledger.meta, _SESSION)
         return found == self._meta.get(_SESSION)
 

@@ -119,7 +119,7 @@ class Errors:
         self.where = shown_url(url)
 
     @contextmanager
-    def told(self, doing: str, key: str = "") -> Iterator[None]:
+    def translated(self, doing: str, key: str = "") -> Iterator[None]:
         """Raise what an error means for the user; ``key`` is the one that is read or written."""
         from redis.exceptions import RedisError
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from seamark._common.logs import logger_named
 from seamark.progress.ledger import Ledger
-from seamark.progress.redis import RedisLedger
+from seamark.progress.redis.ledger import RedisLedger
 
 log = logger_named("seamark.progress")
 

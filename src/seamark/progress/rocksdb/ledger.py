@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from seamark.errors import DamageError
 from seamark.progress.checkpoints import SourceCheckpoint
 from seamark.progress.ledger import Changes, Ledger, Transaction, Writes
-from seamark.progress.rocksdb_database import Primary, Reading, Secondary
+from seamark.progress.rocksdb.database import Primary, ReadableDatabase, Secondary
 
 if TYPE_CHECKING:
     from rocksdict import WriteBatch
@@ -51,10 +51,10 @@ class RocksDBLedger(Ledger):
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         super().__init__()
         self.url = f"rocksdb://{path}"
-        self._reading: Reading = Secondary(path) if read_only else self._borrow(path)
-        self.turn = self._reading.turn
+        self._database: ReadableDatabase = Secondary(path) if read_only else self._borrow(path)
+        self.turn = self._database.turn
         # also a handle that is dropped without a word lets go of RocksDB's lock
-        give_back = self._reading.close if read_only else lambda: RocksDBLedger._give_back(path)
+        give_back = self._database.close if read_only else lambda: RocksDBLedger._give_back(path)
         self._close = weakref.finalize(self, give_back)
 
     @classmethod
@@ -98,16 +98,16 @@ class RocksDBLedger(Ledger):
     # reading
 
     def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
-        name, look = source_id.encode(), self._reading.look()
-        sequence = look.get(_SEQUENCE + name)
+        name, snapshot = source_id.encode(), self._database.snapshot()
+        sequence = snapshot.get(_SEQUENCE + name)
         if sequence is None:
             return None
         return SourceCheckpoint(
-            self._number(_SEQUENCE + name, sequence), look.get(_POSITION + name)
+            self._number(_SEQUENCE + name, sequence), snapshot.get(_POSITION + name)
         )
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
-        found = dict(self._reading.look().below(_SOURCES))
+        found = dict(self._database.snapshot().below(_SOURCES))
         return {
             self._source(key): SourceCheckpoint(
                 self._number(key, value), found.get(_POSITION + key[len(_SEQUENCE) :])
@@ -118,24 +118,24 @@ class RocksDBLedger(Ledger):
 
     def sequences(self) -> dict[str, int]:
         """The sequence of every source."""
-        found = self._reading.look().below(_SEQUENCE)
+        found = self._database.snapshot().below(_SEQUENCE)
         return {self._source(key): self._number(key, value) for key, value in found}
 
     def result_sequence(self, query_id: str) -> int | None:
         key = _RESULT + query_id.encode()
-        found = self._reading.look().get(key)
+        found = self._database.snapshot().get(key)
         return None if found is None else self._number(key, found)
 
     def config_hash(self) -> int | None:
-        found = self._reading.look().get(_HASH)
+        found = self._database.snapshot().get(_HASH)
         return None if found is None else self._number(_HASH, found)
 
     def get(self, space: str, key: bytes) -> bytes | None:
-        return self._reading.look().get(space_prefix(space) + key)
+        return self._database.snapshot().get(space_prefix(space) + key)
 
     def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
-        prefix, look = space_prefix(space), self._reading.look()
-        return ((key[len(prefix) :], value) for key, value in look.below(prefix))
+        prefix, snapshot = space_prefix(space), self._database.snapshot()
+        return ((key[len(prefix) :], value) for key, value in snapshot.below(prefix))
 
     def _number(self, key: bytes, value: bytes) -> int:
         if len(value) != _NUMBER.size:
@@ -157,11 +157,11 @@ class RocksDBLedger(Ledger):
 
     def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Committed values, in the order of the keys."""
-        prefix, reading = space_prefix(space), self._reading
-        if isinstance(reading, Primary):
-            return reading.get_many([prefix + key for key in keys])
-        look = reading.look()
-        return [look.get(prefix + key) for key in keys]
+        prefix, database = space_prefix(space), self._database
+        if isinstance(database, Primary):
+            return database.get_many([prefix + key for key in keys])
+        snapshot = database.snapshot()
+        return [snapshot.get(prefix + key) for key in keys]
 
     # writing
 
@@ -170,7 +170,7 @@ class RocksDBLedger(Ledger):
 
     def apply(self, changes: Changes) -> None:
         """Write all of it in one batch, synced, or in one file when it is large."""
-        primary = self._reading
+        primary = self._database
         if changes.is_empty() or not isinstance(primary, Primary):
             return
         batch = primary.new_batch()
@@ -190,8 +190,8 @@ class RocksDBLedger(Ledger):
         prefixes = [space_prefix(space) for space in changes.cleared]
         if changes.forget_checkpoints:
             prefixes += [_SEQUENCE, _POSITION, _RESULT]
-        look = self._reading.look() if prefixes else None
-        return [key for prefix in prefixes if look for key, _ in look.below(prefix)]
+        snapshot = self._database.snapshot() if prefixes else None
+        return [key for prefix in prefixes if snapshot for key, _ in snapshot.below(prefix)]
 
     def close(self) -> None:
         self._close()

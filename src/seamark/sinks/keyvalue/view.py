@@ -19,11 +19,10 @@ import msgspec
 
 from seamark._common.json_documents import UNREADABLE
 from seamark.errors import DamageError, RefusedError
-from seamark.progress.records import stage_sources
-from seamark.progress.session import Session
+from seamark.progress.session import Session, stage_sources
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Receipt
-from seamark.sinks.keyvalue_rows import Rows
+from seamark.sinks.keyvalue.rows import Rows
 
 VIEW: Final = "view"
 TIMES: Final = "times"
@@ -39,7 +38,7 @@ Reader = SourceCheckpointStore | Session
 T = TypeVar("T")
 
 
-class Place(msgspec.Struct, frozen=True):
+class ViewVersion(msgspec.Struct, frozen=True):
     """Which epoch of which history a view shows."""
 
     timeline: str
@@ -47,7 +46,7 @@ class Place(msgspec.Struct, frozen=True):
     attempt: str
 
 
-class Owner(msgspec.Struct, frozen=True):
+class ViewOwner(msgspec.Struct, frozen=True):
     """Whose view it is, and by which columns its rows are known."""
 
     pipeline: str
@@ -60,7 +59,7 @@ class StagedEpoch(msgspec.Struct, frozen=True):
     """What is staged beside the rows of an epoch, and applied with them."""
 
     receipt: Receipt
-    after: Place | None
+    after: ViewVersion | None
     """What the view shows before this epoch; it fits nowhere else."""
     watermark: int | None
     positions: dict[str, bytes]
@@ -69,9 +68,9 @@ class StagedEpoch(msgspec.Struct, frozen=True):
     """Whether the epoch is the whole view, not a change of it."""
 
     @property
-    def place(self) -> Place:
+    def version(self) -> ViewVersion:
         """Which epoch it is."""
-        return Place(self.receipt.timeline, self.receipt.epoch, self.receipt.attempt)
+        return ViewVersion(self.receipt.timeline, self.receipt.epoch, self.receipt.attempt)
 
 
 def epoch_key(epoch: int) -> bytes:
@@ -79,9 +78,9 @@ def epoch_key(epoch: int) -> bytes:
     return b"%020d" % epoch
 
 
-def shown_place(reader: Reader) -> Place | None:
+def shown_version(reader: Reader) -> ViewVersion | None:
     """The newest epoch that the view shows."""
-    return _found(reader, _NEWEST, Place)
+    return _found(reader, _NEWEST, ViewVersion)
 
 
 def receipt_of_epoch(reader: Reader, epoch: int) -> Receipt | None:
@@ -116,9 +115,9 @@ def unpacked_time(data: bytes) -> int:
     return found
 
 
-def require_owner(session: Session, wanted: Owner) -> None:
+def require_owner(session: Session, wanted: ViewOwner) -> None:
     """Note whose view it is; :class:`RefusedError` when it is somebody else's."""
-    found = _found(session, _OWNER, Owner)
+    found = _found(session, _OWNER, ViewOwner)
     if found is None:
         session.put(EPOCHS, _OWNER, msgspec.json.encode(wanted))
         return
@@ -140,12 +139,12 @@ def require_owner(session: Session, wanted: Owner) -> None:
 class Expiry:
     """Which rows expire when; in memory, as of one epoch of the view."""
 
-    place: Place | None = None
+    version: ViewVersion | None = None
     times: dict[bytes, int] = field(default_factory=dict)
     _heap: list[tuple[int, bytes]] = field(default_factory=list)
 
     @classmethod
-    def read(cls, store: SourceCheckpointStore, place: Place | None) -> Expiry:
+    def read(cls, store: SourceCheckpointStore, version: ViewVersion | None) -> Expiry:
         """What the view says."""
         times: dict[bytes, int] = {}
         for key, value in store.items(TIMES):
@@ -154,7 +153,7 @@ class Expiry:
             times[key] = unpacked_time(value)
         heap = [(at, key) for key, at in times.items()]
         heapq.heapify(heap)
-        return cls(place, times, heap)
+        return cls(version, times, heap)
 
     def due(self, watermark: int) -> set[bytes]:
         """Keys whose time has come. They stay until :meth:`follow` is told."""
@@ -168,7 +167,7 @@ class Expiry:
             heapq.heappush(self._heap, entry)
         return found
 
-    def follow(self, effect: Effect, place: Place) -> None:
+    def follow(self, effect: Effect, version: ViewVersion) -> None:
         """Follow the view to its next epoch."""
         for key in effect.gone | effect.untimed:
             self.times.pop(key, None)
@@ -176,7 +175,7 @@ class Expiry:
             if self.times.get(key) != at:  # else it lies there already
                 self.times[key] = at
                 heapq.heappush(self._heap, (at, key))
-        self.place = place
+        self.version = version
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
         session.put_many(TIMES, ((key, packed_time(at)) for key, at in effect.times.items()))
     number = staged.receipt.epoch
     session.put(EPOCHS, epoch_key(number), msgspec.json.encode(staged.receipt))
-    session.put(EPOCHS, _NEWEST, msgspec.json.encode(staged.place))
+    session.put(EPOCHS, _NEWEST, msgspec.json.encode(staged.version))
     if number > _REMEMBERED:
         session.delete(EPOCHS, epoch_key(number - _REMEMBERED))
     stage_sources(session, number, staged.positions)

@@ -31,7 +31,7 @@ _TOUCHED: Final = b"seamark_ingested"
 _TRIES: Final = 3
 
 
-class Look:
+class Snapshot:
     """What was committed at one moment; it does not change while it is read."""
 
     def __init__(self, database: Rdict, where: str) -> None:
@@ -74,16 +74,16 @@ class Look:
         return self._cursor
 
     def _check(self) -> None:
-        with told(self._where):
+        with translate_rocksdb_errors(self._where):
             self._open().status()  # a range that ends by an error looks like one that ends
 
 
-class Reading(Protocol):
+class ReadableDatabase(Protocol):
     """A folder that can be read."""
 
     turn: Turn
 
-    def look(self) -> Look:
+    def snapshot(self) -> Snapshot:
         """What is committed now."""
 
     def close(self) -> None:
@@ -96,26 +96,26 @@ class Primary:
     def __init__(self, path: str) -> None:
         self.turn = Turn()
         self._path = path
-        with told(path):
+        with translate_rocksdb_errors(path):
             make_folders(path)
             self._rdict = _rocksdict().Rdict(path, _options(create=True))
             # now that the lock is ours, those are of a process that died before RocksDB took them
             for name in os.listdir(path):
                 if name.startswith(_INGESTED):
                     os.unlink(f"{path}/{name}")
-        self._looks: WeakSet[Look] = WeakSet()
+        self._snapshots: WeakSet[Snapshot] = WeakSet()
         self._synced = _rocksdict().WriteOptions()
         self._synced.sync = True
 
-    def look(self) -> Look:
-        with told(self._path):
-            look = Look(self._rdict, self._path)
-        self._looks.add(look)
-        return look
+    def snapshot(self) -> Snapshot:
+        with translate_rocksdb_errors(self._path):
+            snapshot = Snapshot(self._rdict, self._path)
+        self._snapshots.add(snapshot)
+        return snapshot
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of many keys, as they are now."""
-        with told(self._path):
+        with translate_rocksdb_errors(self._path):
             found: list[bytes | None] = self._rdict.get(keys) if keys else []
         return found
 
@@ -126,13 +126,13 @@ class Primary:
 
     def write(self, batch: WriteBatch) -> None:
         """Write a batch: all of it, durably, or nothing."""
-        with told(self._path, writing=True):
+        with translate_rocksdb_errors(self._path, writing=True):
             self._rdict.write(batch, self._synced)
 
     def take_over(self, writes: Writes) -> None:
         """Have RocksDB take over one sorted file with all of it, instead of logging it first."""
         rocksdict, path = _rocksdict(), f"{self._path}/{_INGESTED}{uuid.uuid4().hex}"
-        with told(self._path):
+        with translate_rocksdb_errors(self._path):
             file = rocksdict.SstFileWriter(rocksdict.Options(raw_mode=True))
             file.open(path)
             for key in sorted(writes):
@@ -144,7 +144,7 @@ class Primary:
             file.finish()
         options = rocksdict.IngestExternalFileOptions()
         options.set_move_files(True)
-        with told(self._path, writing=True):
+        with translate_rocksdb_errors(self._path, writing=True):
             try:
                 self._rdict.ingest_external_file([path], options)
             finally:
@@ -155,14 +155,14 @@ class Primary:
             self._rdict.put(_TOUCHED, path[-32:].encode())
 
     def close(self) -> None:
-        for look in list(self._looks):
-            look.end()
-        with told(self._path):
+        for snapshot in list(self._snapshots):
+            snapshot.end()
+        with translate_rocksdb_errors(self._path):
             self._rdict.close()
 
 
 class Secondary:
-    """A reader beside the writer, as far as the writer has come at each look."""
+    """A reader beside the writer, as far as the writer has come at each read."""
 
     def __init__(self, path: str) -> None:
         self.turn = Turn()
@@ -170,7 +170,7 @@ class Secondary:
         self._which = self._identity()
         # RocksDB wants a folder of its own for its log
         self._scratch = tempfile.TemporaryDirectory(prefix="seamark-reader-")
-        self._looks: WeakSet[Look] = WeakSet()
+        self._snapshots: WeakSet[Snapshot] = WeakSet()
         self._looking = threading.Lock()
         try:
             self._rdict = self._opened()
@@ -182,7 +182,7 @@ class Secondary:
         access = _rocksdict().AccessType.secondary(self._scratch.name)
         options = _options(create=False)
         options.set_max_open_files(-1)  # files that the writer removes stay readable
-        with told(self._path):
+        with translate_rocksdb_errors(self._path):
             opened: Rdict = _rocksdict().Rdict(self._path, options, access_type=access)
         return opened
 
@@ -199,31 +199,31 @@ class Secondary:
             ) from None
         return found.st_ino, found.st_mtime_ns
 
-    def look(self) -> Look:
+    def snapshot(self) -> Snapshot:
         with self._looking:
             if (which := self._identity()) != self._which:
                 self._rdict.close()
                 self._rdict, self._which = self._opened(), which
-            look = self._caught_up()
-            self._looks.add(look)
-        return look
+            snapshot = self._caught_up()
+            self._snapshots.add(snapshot)
+        return snapshot
 
-    def _caught_up(self) -> Look:
+    def _caught_up(self) -> Snapshot:
         for _ in range(_TRIES):
-            with suppress(SeamarkError), told(self._path):
+            with suppress(SeamarkError), translate_rocksdb_errors(self._path):
                 self._rdict.try_catch_up_with_primary()
-                return Look(self._rdict, self._path)
+                return Snapshot(self._rdict, self._path)
             # the writer may have removed a file between our reading its name and opening it
             self._rdict.close()
             self._rdict = self._opened()
-        with told(self._path):
+        with translate_rocksdb_errors(self._path):
             self._rdict.try_catch_up_with_primary()
-            return Look(self._rdict, self._path)
+            return Snapshot(self._rdict, self._path)
 
     def close(self) -> None:
-        for look in list(self._looks):
-            look.end()
-        with told(self._path):
+        for snapshot in list(self._snapshots):
+            snapshot.end()
+        with translate_rocksdb_errors(self._path):
             self._rdict.close()
         self._scratch.cleanup()
 
@@ -250,7 +250,7 @@ def _rocksdict() -> Any:
 
 
 @contextmanager
-def told(path: str, *, writing: bool = False) -> Iterator[None]:
+def translate_rocksdb_errors(path: str, *, writing: bool = False) -> Iterator[None]:
     """Turn RocksDB's errors into ours. What fails while ``writing`` may be there all the same."""
     try:
         yield

@@ -21,8 +21,8 @@ from seamark.errors import DamageError
 from seamark.progress.session import Session
 from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
 from seamark.sinks.folders import is_there, lost_the_race, remove_tree
-from seamark.sinks.keyvalue_columns import KEY, TIME, VALUE
-from seamark.sinks.keyvalue_view import (
+from seamark.sinks.keyvalue.columns import KEY, TIME, VALUE
+from seamark.sinks.keyvalue.view import (
     TIMES,
     VIEW,
     Effect,
@@ -39,7 +39,7 @@ _ROWS: Final = "rows.parquet"
 _ABOUT: Final = "sources.json"
 
 
-class Sources(msgspec.Struct, frozen=True):
+class SourcesBefore(msgspec.Struct, frozen=True):
     """How far the sources had come before an epoch."""
 
     checkpoints: dict[str, tuple[int, bytes | None]]
@@ -82,7 +82,7 @@ def keep_what_was(session: Session, epoch_folder: str, staged: StagedEpoch, effe
             TIME: pa.array([at and unpacked_time(at) for at in times], pa.int64()),
         }
     )
-    sources = Sources(
+    sources = SourcesBefore(
         {name: (c.sequence, c.source_position) for name, c in store.read_all_checkpoints().items()},
         store.read_config_hash(),
     )
@@ -124,13 +124,13 @@ def take_back(session: Session, epoch_folder: str, staged: StagedEpoch) -> None:
         session.stage_config_hash(sources.config_hash)
 
 
-def _read(folder: str) -> tuple[pa.Table, Sources]:
+def _read(folder: str) -> tuple[pa.Table, SourcesBefore]:
     from pyarrow import parquet
 
     with translate_os_errors("reading", folder):
         _require_whole(folder)
         try:
-            sources = msgspec.json.decode(read_file(folder, _ABOUT), type=Sources)
+            sources = msgspec.json.decode(read_file(folder, _ABOUT), type=SourcesBefore)
         except UNREADABLE as error:
             raise DamageError(f"{folder}/{_ABOUT} cannot be read: {error}") from None
         return parquet.read_table(f"{folder}/{_ROWS}"), sources

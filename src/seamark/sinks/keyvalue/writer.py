@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from seamark._common.logs import logger_named
 from seamark.errors import (
     DamageError,
+    InvalidInputError,
     LineageError,
     OutcomeUnknownError,
     RefusedError,
@@ -19,24 +20,24 @@ from seamark.errors import (
 )
 from seamark.progress.ledger import Overtaken
 from seamark.progress.opening import open_ledger
+from seamark.progress.redis.client import check_url, shown_url
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Epoch
 from seamark.sinks.folders import is_there
-from seamark.sinks.keyvalue_rows import Rows, load_rows
-from seamark.sinks.keyvalue_staging import Staging
-from seamark.sinks.keyvalue_undo import can_be_taken_back, keep_what_was, take_back
-from seamark.sinks.keyvalue_url import is_redis
-from seamark.sinks.keyvalue_view import (
+from seamark.sinks.keyvalue.rows import Rows, load_rows
+from seamark.sinks.keyvalue.staging import Staging, Way
+from seamark.sinks.keyvalue.undo import can_be_taken_back, keep_what_was, take_back
+from seamark.sinks.keyvalue.view import (
     Effect,
     Expiry,
-    Place,
     StagedEpoch,
+    ViewVersion,
     apply_epoch,
     effect_of,
     forget_all,
     receipt_of_epoch,
-    shown_place,
+    shown_version,
     was_taken_back,
 )
 from seamark.sinks.lineage import Identity, another_lineage
@@ -44,10 +45,30 @@ from seamark.sinks.lineage import Identity, another_lineage
 log = logger_named("seamark.sinks")
 
 T = TypeVar("T")
-Way = dict[Place | None, Place]
-"""What to apply after what."""
-
 _TRIES: Final = 20
+
+
+def is_redis(url: str) -> bool:
+    """Whether the view is in Redis, and not in RocksDB.
+
+    :class:`InvalidInputError` for any other URL. A password that is not quoted would else be told
+    as a part of the path.
+    """
+    scheme = url.partition(":")[0].lower()
+    if scheme in ("redis", "rediss"):
+        check_url(url)
+        return True
+    if scheme != "rocksdb":
+        raise InvalidInputError(
+            "a KeyValueSink writes to rocksdb:///abs/path or redis://host:port/db",
+            hint="For a try-out in memory there is MemorySink.",
+        )
+    if not url.lower().startswith("rocksdb:///") or "#" in url or "?" in url:
+        raise InvalidInputError(
+            "a RocksDB URL looks like rocksdb:///abs/path, with nothing behind it",
+            hint="seamark.progress.rocksdb_url(path) makes one of any path.",
+        )
+    return False
 
 
 @contextmanager
@@ -73,7 +94,7 @@ def _of_one_moment(session: Session) -> Iterator[None]:
 
 
 def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
-    if shown_place(session) == staged.place:  # else another process has done it meanwhile
+    if shown_version(session) == staged.version:  # else another process has done it meanwhile
         take_back(session, folder, staged)
 
 
@@ -83,12 +104,12 @@ class PreparedView(Identity, frozen=True):
     sink: str
     digest: str
     """SHA-256 of the staged epoch's record, and so of all its rows."""
-    after: Place | None
+    after: ViewVersion | None
 
     @property
-    def place(self) -> Place:
+    def version(self) -> ViewVersion:
         """Which epoch it is."""
-        return Place(self.timeline, self.epoch, self.attempt)
+        return ViewVersion(self.timeline, self.epoch, self.attempt)
 
 
 class ViewWriter:
@@ -101,7 +122,7 @@ class ViewWriter:
         self._undo = undo
         self._opened: SourceCheckpointStore | None = None
         self._expiry: Expiry | None = None
-        self._last: Place | None = None
+        self._last: ViewVersion | None = None
         self.namespace = ""
         """Of a view in Redis whose URL names none."""
 
@@ -115,8 +136,6 @@ class ViewWriter:
         """Where the view is, without secrets."""
         if not self.is_redis:
             return self._url
-        from seamark.progress.redis_client import shown_url
-
         namespace = self._given_namespace()
         return shown_url(self._url) + (f"?namespace={namespace}" if namespace else "")
 
@@ -133,7 +152,7 @@ class ViewWriter:
             )
             self._opened = SourceCheckpointStore(ledger)
             if self.is_redis:
-                from seamark.progress.redis_persistence import warn_of_losses
+                from seamark.progress.redis.persistence import warn_of_losses
 
                 warn_of_losses(ledger)
         return self._opened
@@ -173,16 +192,16 @@ class ViewWriter:
             done, effect = self.in_session(lambda session: self._step(session, wanted, loaded, way))
             if effect is not None and self._expiry is not None:
                 self._expiry.follow(effect, done)
-            if done == wanted.place:
+            if done == wanted.version:
                 self._last = done
-                return effect is not None or shown_place(self.store) == done
+                return effect is not None or shown_version(self.store) == done
 
-    def followed_by(self, epoch: Epoch) -> Place | None:
+    def followed_by(self, epoch: Epoch) -> ViewVersion | None:
         """What the view shows when the epoch is applied.
 
         :class:`LineageError` when it shows something that the epoch cannot follow.
         """
-        shown, last = shown_place(self.store), self._last
+        shown, last = shown_version(self.store), self._last
         if last is not None and (shown is None or shown.epoch < last.epoch):
             return last  # the server has lost something: the commit brings it up again first
         if (
@@ -205,22 +224,25 @@ class ViewWriter:
         wanted: PreparedView,
         loaded: tuple[StagedEpoch, Rows] | None,
         way: Way,
-    ) -> tuple[Place, Effect | None]:
+    ) -> tuple[ViewVersion, Effect | None]:
         """Bring the view one epoch closer; to which, and what it changes."""
         shown = receipt_of_epoch(session, wanted.epoch)
         if shown is not None:
             if not wanted.is_shown_by(shown):
                 raise another_lineage(shown, wanted, self.shown)
-            return wanted.place, None
+            return wanted.version, None
         if was_taken_back(session, wanted.attempt):
             raise LineageError(
                 f"epoch {wanted.epoch} was shown once and has been taken back",
                 where=self.shown,
                 hint="A rollback or reset began a new history; this program is of the old one.",
             )
-        now = shown_place(session)
+        now = shown_version(session)
         if now == wanted.after:
-            step, (staged, rows) = wanted.place, loaded or self._read(wanted.place, wanted.digest)
+            step, (staged, rows) = (
+                wanted.version,
+                loaded or self._read(wanted.version, wanted.digest),
+            )
         else:
             step = self._first_missing(now, wanted, way)
             staged, rows = self._read(step)
@@ -232,11 +254,11 @@ class ViewWriter:
         apply_epoch(session, staged, effect)
         return step, effect
 
-    def _read(self, place: Place, digest: str | None = None) -> tuple[StagedEpoch, Rows]:
-        folder = self._staging.find(place)
+    def _read(self, version: ViewVersion, digest: str | None = None) -> tuple[StagedEpoch, Rows]:
+        folder = self._staging.find(version)
         if folder is None:
             raise DamageError(
-                f"epoch {place.epoch} is neither shown nor staged any more",
+                f"epoch {version.epoch} is neither shown nor staged any more",
                 where=f"{self.shown}, {self._staging.path}",
                 hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
             )
@@ -244,7 +266,9 @@ class ViewWriter:
             staged = self._staging.read(folder, digest)
             return staged, load_rows(folder, staged.watermark)
 
-    def _first_missing(self, now: Place | None, wanted: PreparedView, way: Way) -> Place:
+    def _first_missing(
+        self, now: ViewVersion | None, wanted: PreparedView, way: Way
+    ) -> ViewVersion:
         """The first of the kept epochs that bring a view that fell behind up to the wanted one."""
         if now not in way:
             way.update(self._staging.way(now, wanted.after))
@@ -287,9 +311,9 @@ class ViewWriter:
         if epoch == 0:
             return None
         way: list[tuple[str, StagedEpoch]] = []
-        shown = place = shown_place(self.store)
-        while place is not None and place.epoch > epoch:
-            folder = self._staging.find(place)
+        shown = version = shown_version(self.store)
+        while version is not None and version.epoch > epoch:
+            folder = self._staging.find(version)
             if folder is None or not can_be_taken_back(folder):
                 raise RefusedError(
                     f"it is not known what the view showed at epoch {epoch}; it shows epoch "
@@ -301,12 +325,12 @@ class ViewWriter:
                 )
             staged = self._staging.read(folder)
             way.append((folder, staged))
-            place = staged.after
+            version = staged.after
         return way
 
-    def _expiry_at(self, now: Place | None) -> Expiry | None:
+    def _expiry_at(self, now: ViewVersion | None) -> Expiry | None:
         if not self._expires:
             return None
-        if self._expiry is None or self._expiry.place != now:
+        if self._expiry is None or self._expiry.version != now:
             self._expiry = Expiry.read(self.store, now)
         return self._expiry

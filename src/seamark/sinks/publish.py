@@ -1,4 +1,7 @@
-"""Showing a staged epoch to readers by one rename, from any process, as often as need be."""
+"""Publishes the epochs of a file sink by one rename each, lists them, and takes them back.
+
+Any process may publish an epoch, as often as it likes.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,24 @@ from typing import Final
 from seamark._common.files import sync_folder
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, LineageError
-from seamark.sinks.epoch_folder import Sealed, Versions, find_damage, folder_name, read_record
-from seamark.sinks.folders import is_there, lost_the_race, sync_if_there
+from seamark.sinks.contract import Receipt
+from seamark.sinks.epoch_folder import (
+    Sealed,
+    Versions,
+    epoch_of,
+    find_damage,
+    folder_name,
+    read_record,
+)
+from seamark.sinks.folders import (
+    is_there,
+    lost_the_race,
+    make_durable_folder,
+    names_in,
+    sync_if_there,
+)
 from seamark.sinks.lineage import Identity, another_lineage
-from seamark.sinks.schema_checks import check_token
+from seamark.sinks.schema_checks import check_token, local_folder
 
 STAGING: Final = "_seamark/staging"
 _TRIES: Final = 3
@@ -123,3 +140,57 @@ def _damage(staged: str, found: Sealed | None, digest: str, known: Known | None)
         return "its record is not the one that the checkpoint knows"
     fresh = known is not None and known.digest == digest
     return find_damage(staged, found.record, known.versions if known and fresh else None)
+
+
+def read_receipts(path: str | os.PathLike[str]) -> list[Receipt]:
+    """The record of every epoch that readers of the folder see, in their order."""
+    folder = local_folder(path)
+    found = [receipt_in(f"{folder}/{folder_name(epoch)}") for epoch in published_epochs(folder)]
+    return [receipt for receipt in found if receipt is not None]
+
+
+def published_epochs(path: str) -> list[int]:
+    """The numbers of the epochs that readers see, in their order."""
+    with translate_os_errors("listing", path):
+        return sorted(epoch for name in names_in(path) if (epoch := epoch_of(name)))
+
+
+def receipt_in(target: str) -> Receipt | None:
+    """The record of one published epoch; None when there is no such folder."""
+    with translate_os_errors("reading", target):
+        found = read_record(target)
+        if found is None and is_there(target):
+            raise DamageError(
+                f"{os.path.basename(target)} has no record of what it is",
+                where=target,
+                hint="Readers take it for an epoch. Bring its _seamark.json back, or move it away.",
+            )
+    return found.record.receipt if found else None
+
+
+def unpublish_after(path: str, epoch: int) -> list[int]:
+    """Move all later epochs where no reader looks; which they were."""
+    taken = [number for number in published_epochs(path) if number > epoch]
+    aside = f"{path}/_seamark/unpublished"
+    with translate_os_errors("taking back epochs of", path):
+        for number in reversed(taken):  # newest first: what is left has no hole
+            _put_aside(path, f"{path}/{folder_name(number)}", aside)
+        for timeline in names_in(aside):  # also after a call that died before it came to this
+            sync_folder(f"{aside}/{timeline}")
+        sync_if_there(path)
+    return taken
+
+
+def _put_aside(path: str, target: str, aside: str) -> None:
+    try:
+        found = read_record(target)
+    except DamageError:
+        found = None
+    folder = f"{aside}/{found.record.receipt.timeline if found else 'unknown'}"
+    make_durable_folder(folder, path)
+    place, count = f"{folder}/{os.path.basename(target)}", 1
+    while is_there(place):
+        count += 1
+        place = f"{folder}/{os.path.basename(target)}-{count}"
+    os.rename(target, place)
+    sync_folder(folder)  # before anything makes durable that the old name is gone

@@ -22,19 +22,18 @@ from seamark.errors import (
 from seamark.progress.opening import rocksdb_path
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.folders import staging_into
-from seamark.sinks.keyvalue_columns import Shape
-from seamark.sinks.keyvalue_rows import Rows, load_rows
-from seamark.sinks.keyvalue_staging import Staging
-from seamark.sinks.keyvalue_url import is_redis
-from seamark.sinks.keyvalue_view import (
-    Owner,
+from seamark.sinks.keyvalue.columns import Shape
+from seamark.sinks.keyvalue.rows import Rows, load_rows
+from seamark.sinks.keyvalue.staging import Staging
+from seamark.sinks.keyvalue.view import (
     StagedEpoch,
+    ViewOwner,
     forget_times,
     receipt_of_epoch,
     require_owner,
-    shown_place,
+    shown_version,
 )
-from seamark.sinks.keyvalue_writer import PreparedView, ViewWriter
+from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter, is_redis
 from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.schema_checks import check_token, local_folder
 from seamark.sinks.spark_files import write_files
@@ -118,7 +117,7 @@ class KeyValueSink(Sink):
         if self._shares_staging:
             # an attempt's token is the same for all sinks of an epoch: none may clear another's
             self._staging.below = f"{check_name(pipeline)}/{check_name(sink)}"
-        owner = Owner(pipeline, sink, self._shape.key)
+        owner = ViewOwner(pipeline, sink, self._shape.key)
         self._view.in_session(lambda session: require_owner(session, owner))
         if self._shape.expire is None:
             self._view.in_session(forget_times)
@@ -188,7 +187,7 @@ class KeyValueSink(Sink):
     def commit(self, committable: Committable) -> None:
         wanted = identity_in(committable, PreparedView)
         loaded = self._loaded
-        known = loaded if loaded and loaded[0].place == wanted.place else None
+        known = loaded if loaded and loaded[0].version == wanted.version else None
         is_newest = self._view.show(wanted, known)
         self._loaded = None
         self._staging.put_aside(wanted.attempt, newest=wanted.epoch if is_newest else None)
@@ -216,7 +215,7 @@ class KeyValueSink(Sink):
         return receipt_of_epoch(self._view.store, epoch)
 
     def newest(self) -> Receipt | None:
-        shown = shown_place(self._view.store)
+        shown = shown_version(self._view.store)
         return receipt_of_epoch(self._view.store, shown.epoch) if shown is not None else None
 
     def require_unpublish_after(self, epoch: int) -> None:

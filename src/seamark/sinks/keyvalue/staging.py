@@ -33,12 +33,16 @@ from seamark.sinks.folders import (
     remove_tree,
     sync_if_there,
 )
-from seamark.sinks.keyvalue_view import Place, StagedEpoch
-from seamark.sinks.publishing import STAGING, attempt_folder, staging_folder
+from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
+from seamark.sinks.publish import STAGING, attempt_folder, staging_folder
 from seamark.sinks.schema_checks import check_token
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"
+
+
+Way = dict[ViewVersion | None, ViewVersion]
+"""What to apply after what."""
 
 
 class Staging:
@@ -86,12 +90,12 @@ class Staging:
                 sync_folder(folder)
         return sealed.digest
 
-    def find(self, place: Place) -> str | None:
+    def find(self, version: ViewVersion) -> str | None:
         """The folder of an epoch, staged or kept, or None when it is gone."""
-        kept = f"{self.path}/{_KEPT}/{check_token(place.attempt, 'an attempt')}"
+        kept = f"{self.path}/{_KEPT}/{check_token(version.attempt, 'an attempt')}"
         for folder in (
-            self.folder(place.attempt, place.epoch),
-            f"{kept}/{folder_name(place.epoch)}",
+            self.folder(version.attempt, version.epoch),
+            f"{kept}/{folder_name(version.epoch)}",
         ):
             if is_there(folder):
                 return folder
@@ -124,12 +128,14 @@ class Staging:
         """What is staged under a token; by name, as a record may be torn or not there yet."""
         return [n for name in names_in(attempt_folder(self.path, attempt)) if (n := epoch_of(name))]
 
-    def way(self, now: Place | None, until: Place | None) -> dict[Place | None, Place]:
+    def way(
+        self, now: ViewVersion | None, until: ViewVersion | None
+    ) -> dict[ViewVersion | None, ViewVersion]:
         """What to apply after what, to bring a view from ``now`` to ``until``, by kept epochs.
 
         It leads as far back as they do, so ``now`` may be missing in it.
         """
-        steps: dict[Place | None, Place] = {}
+        steps: Way = {}
         while until is not None and now not in steps:
             folder = self.find(until)
             if folder is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from seamark.errors import RefusedError
-from seamark.sinks.keyvalue_columns import DELETED, KEY, RANK, TIME, VALUE
+from seamark.sinks.keyvalue.columns import DELETED, KEY, RANK, TIME, VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from seamark.progress.ledger import Changes, Writes
 
 if TYPE_CHECKING:
-    from seamark.progress.redis import RedisLedger
+    from seamark.progress.redis.ledger import RedisLedger
 
 T = TypeVar("T")
 
@@ -27,15 +27,15 @@ def queue(pipe: Any, ledger: RedisLedger, changes: Changes, meta: Mapping[bytes,
         pipe.unlink(*sorted(ledger.space(space) for space in changes.cleared))
     if gone:
         pipe.hdel(ledger.meta, *gone)
-    told: Writes = {
+    fields: Writes = {
         b"sequence:" + source.encode(): str(sequence).encode()
         for source, sequence in changes.sequences.items()
     }
     for query, sequence in changes.results.items():
-        told[b"result_sequence:" + query.encode()] = str(sequence).encode()
+        fields[b"result_sequence:" + query.encode()] = str(sequence).encode()
     if changes.config_hash is not None:
-        told[b"config_hash"] = str(changes.config_hash).encode()
-    _write(pipe, ledger.meta, told)
+        fields[b"config_hash"] = str(changes.config_hash).encode()
+    _write(pipe, ledger.meta, fields)
     positions = {source.encode(): position for source, position in changes.positions.items()}
     _write(pipe, ledger.positions, positions)
     for space, writes in changes.data.items():

@@ -1,0 +1,1 @@
+"""Progress stores in Redis, Valkey or Garnet."""

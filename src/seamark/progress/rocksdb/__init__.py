@@ -1,0 +1,1 @@
+"""Progress stores in a RocksDB on a local disk."""
