@@ -12,8 +12,8 @@ import pytest
 
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.progress import open_progress, rocksdb_url
-from seamark.store import Blobs, open_store, place_health
-from seamark.store.health import Check
+from seamark.store import Blobs, health, open_store
+from seamark.store.health import HealthCheck
 from tests.cli.running import (
     Cli,
     closed_folder,
@@ -205,13 +205,13 @@ def test_a_first_writer_s_lock_is_never_taken_away(
     first = FilesystemBlobs(str(tmp_path / "new"))
     (tmp_path / "new").mkdir()
     lock = tmp_path / "new/locks/writers.lock"
-    conditions = place_health._conditions
+    conditions = health._conditions
 
-    def while_a_writer_starts(blobs: Blobs) -> Check:
+    def while_a_writer_starts(blobs: Blobs) -> HealthCheck:
         held.enter_context(first.exclusive())
         return conditions(blobs)
 
-    monkeypatch.setattr(place_health, "_conditions", while_a_writer_starts)
+    monkeypatch.setattr(health, "_conditions", while_a_writer_starts)
     with ExitStack() as held:
         assert cli("doctor", tmp_path / "new") == 0
         assert lock.exists()

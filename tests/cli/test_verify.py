@@ -15,8 +15,7 @@ from seamark.cli.checkpoint_check import check_checkpoints
 from seamark.errors import StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.inspection import examine
-from seamark.store.validation import ValidationResult
-from seamark.store.validator import Examined, Kind
+from seamark.store.validation import CheckpointKind, ExaminedCheckpoint, ValidationResult
 from tests.cli.stores import Commands, fill, flip, save, save_partitioned, sidecar, stored_manifest
 
 
@@ -185,10 +184,16 @@ def test_a_manifest_that_cannot_be_read_hides_no_other(
 def test_what_a_fenced_writer_wrote_too_late_is_not_called_pruned(
     seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def claimed_first(store: CheckpointStore, number: int, *, read_data: bool = True) -> Examined:
+    def claimed_first(
+        store: CheckpointStore, number: int, *, read_data: bool = True
+    ) -> ExaminedCheckpoint:
         seen = examine(store, number, read_data=read_data)
         late = ValidationResult.of(number, ["written by generation 1 after another"], [])
-        return Examined(Kind.TOO_LATE, seen.manifest, late) if number == 4 else seen
+        return (
+            ExaminedCheckpoint(CheckpointKind.TOO_LATE, seen.manifest, late)
+            if number == 4
+            else seen
+        )
 
     monkeypatch.setattr(checkpoint_check, "examine", claimed_first)
     shown = seamark("verify", store)

@@ -29,10 +29,10 @@ from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.spark.plans.plan import WatermarkInfo
 from seamark.store.layout import ObjectLayout
 from seamark.store.manifest_update import amended
-from seamark.store.manifests import Found
+from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner
 from seamark.store.ownership import Claim
-from seamark.store.sidecars import Written
+from seamark.store.sidecars import WrittenSidecar
 from seamark.store.store_fields import sealed, stamped
 
 FILES = Path(__file__).parent.parent / "fixtures" / "manifests"
@@ -61,7 +61,7 @@ IDENTITY = PipelineIdentity(
 )
 OWNER = Owner(generation=3, writer="driver", timeline="t3", next_id=6, superseded=((2, 4),))
 CLAIM = Claim(3, "t3", "driver", 5)
-WRITTEN = Written("state/state-000005-x.bin", 9, "0" * 64, "1" * 64, None)
+WRITTEN = WrittenSidecar("state/state-000005-x.bin", 9, "0" * 64, "1" * 64, None)
 STATES = {"log": OperatorCheckpoint.in_sidecar(0, 9)}
 
 
@@ -112,22 +112,22 @@ def of_snapshot(follows: CheckpointManifest | None = None) -> CheckpointManifest
     return manifest.replace(timestamp_ms=1_700_000_001_000)
 
 
-def stored(manifest: CheckpointManifest, owner: Owner = OWNER) -> Found:
+def stored(manifest: CheckpointManifest, owner: Owner = OWNER) -> StoredManifest:
     """The manifest as the store puts it away, and reads it again."""
     _, data = sealed(stamped(manifest, owner, CLAIM, WRITTEN, ObjectLayout()))
-    return Found(CheckpointManifest.from_json(data), data, cast(Any, None))
+    return StoredManifest(CheckpointManifest.from_json(data), data, cast(Any, None))
 
 
-def read_and_written(found: Found) -> bytes:
+def read_and_written(found: StoredManifest) -> bytes:
     return found.manifest.to_json()
 
 
-def with_sinks_recorded(found: Found) -> bytes:
+def with_sinks_recorded(found: StoredManifest) -> bytes:
     done = {"bars": SinkCommitStatus.committed()}
     return amended(found, committed(found.manifest, done, {"write": 0.25, "commit": 1.5}))[1]
 
 
-def rolled_back(found: Found) -> bytes:
+def rolled_back(found: StoredManifest) -> bytes:
     chosen = found.manifest
     again = chosen.replace(checkpoint_id=9, parent_id=5, is_incremental=True, state_checksum=None)
     given_up = sorted({"t4", *abandoned_timelines(chosen)})

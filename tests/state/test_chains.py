@@ -20,7 +20,7 @@ from seamark.state.chains import (
     LONGEST_CHAIN,
     Chain,
     Link,
-    Place,
+    PartitionKey,
     as_seen_from,
     is_due_for_rebase,
     lineage,
@@ -34,7 +34,7 @@ Manifests = dict[CheckpointId, CheckpointManifestV2]
 
 
 def entry(
-    place: Place,
+    place: PartitionKey,
     *,
     delta: bool = False,
     size: int = 100,
@@ -239,9 +239,9 @@ class History:
     """Writes manifests as a writer does, and remembers what each partition must consist of."""
 
     manifests: Manifests = field(default_factory=dict)
-    truth: list[dict[Place, list[CheckpointId]]] = field(default_factory=list)
+    truth: list[dict[PartitionKey, list[CheckpointId]]] = field(default_factory=list)
 
-    def step(self, parent: int | None, rebase: bool, changes: dict[Place, bool]) -> None:
+    def step(self, parent: int | None, rebase: bool, changes: dict[PartitionKey, bool]) -> None:
         number = len(self.truth)
         mine = IDS[number]
         before = {} if parent is None else self.truth[parent]
@@ -258,7 +258,7 @@ class History:
         self.truth.append(truth)
         self.manifests[mine] = manifest(number, None if rebase else parent, entries)
 
-    def resolved(self, number: int) -> dict[Place, list[CheckpointId]]:
+    def resolved(self, number: int) -> dict[PartitionKey, list[CheckpointId]]:
         chains = resolve(lineage(self.manifests, IDS[number]))
         for chain in chains.values():
             assert [link.entry.is_delta for link in chain] == [False] + [True] * (len(chain) - 1)
@@ -277,7 +277,7 @@ steps = st.lists(
 )
 
 
-def history_of(chosen: list[tuple[int, bool, dict[Place, bool]]]) -> History:
+def history_of(chosen: list[tuple[int, bool, dict[PartitionKey, bool]]]) -> History:
     history = History()
     for back, rebase, changes in chosen:
         count = len(history.truth)
@@ -288,7 +288,7 @@ def history_of(chosen: list[tuple[int, bool, dict[Place, bool]]]) -> History:
 
 @given(steps)
 def test_every_checkpoint_of_any_history_resolves_to_what_was_written(
-    chosen: list[tuple[int, bool, dict[Place, bool]]],
+    chosen: list[tuple[int, bool, dict[PartitionKey, bool]]],
 ) -> None:
     history = history_of(chosen)
     for number, truth in enumerate(history.truth):
@@ -297,7 +297,7 @@ def test_every_checkpoint_of_any_history_resolves_to_what_was_written(
 
 @given(steps, st.data())
 def test_losing_any_manifest_is_an_error_or_changes_nothing(
-    chosen: list[tuple[int, bool, dict[Place, bool]]], choice: st.DataObject
+    chosen: list[tuple[int, bool, dict[PartitionKey, bool]]], choice: st.DataObject
 ) -> None:
     history = history_of(chosen)
     lost = IDS[choice.draw(st.integers(0, len(history.truth) - 1))]

@@ -24,7 +24,7 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.store import CheckpointStore, open_store
-from seamark.store.copy.plan import Copied, plan_copy
+from seamark.store.copy.plan import CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from tests.store.support.copies import BIG, COUNTING, commit, fill, problems, save
@@ -52,7 +52,7 @@ def target(tmp_path: Path) -> CheckpointStore:
     return open_store(tmp_path / "copy")
 
 
-def outcomes(results: list[Copied]) -> dict[int, str]:
+def outcomes(results: list[CopyResult]) -> dict[int, str]:
     return {each.checkpoint_id: each.outcome for each in results}
 
 

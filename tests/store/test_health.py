@@ -13,8 +13,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.mounts import Mount, find_mount, mount_of
 from seamark.errors import StoreUnavailableError
-from seamark.store.health import Check, exit_code_of
-from seamark.store.place_health import check_place
+from seamark.store.health import HealthCheck, check_place, exit_code_of
 
 MOUNTS = """\
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -130,9 +129,9 @@ def test_a_disk_without_hard_links_or_nearly_full_is_a_warning(
 
 
 def test_damage_counts_more_than_anything_else() -> None:
-    def failing(code: int) -> Check:
-        return Check("x", "failed", "", exit_code=code)
+    def failing(code: int) -> HealthCheck:
+        return HealthCheck("x", "failed", "", exit_code=code)
 
     assert exit_code_of([failing(7), failing(3), failing(6)]) == 3
     assert exit_code_of([failing(7), failing(6)]) == 6
-    assert exit_code_of([Check("x", "warning", "", exit_code=3)]) == 0
+    assert exit_code_of([HealthCheck("x", "warning", "", exit_code=3)]) == 0

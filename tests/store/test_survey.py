@@ -13,7 +13,7 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.store import Blobs, CheckpointStore
 from seamark.store.inspection import examine, scan
 from seamark.store.layout import FilesystemLayout, Layout, ObjectLayout
-from seamark.store.validator import Kind
+from seamark.store.validation import CheckpointKind
 
 Place = tuple[Blobs, Layout]
 
@@ -95,12 +95,12 @@ def test_state_is_looked_at_as_deeply_as_asked(place: Place, read_data: bool) ->
     key = place[1].state(3)
     damage_state(place, key)
     store = CheckpointStore(*place)
-    assert examine(store, 2, read_data=read_data).kind is Kind.CHECKPOINT
+    assert examine(store, 2, read_data=read_data).kind is CheckpointKind.CHECKPOINT
     found = examine(store, 3, read_data=read_data)
-    assert found.kind is (Kind.DAMAGED if read_data else Kind.CHECKPOINT)
+    assert found.kind is (CheckpointKind.DAMAGED if read_data else CheckpointKind.CHECKPOINT)
     place[0].delete([key])
-    assert examine(store, 3, read_data=read_data).kind is Kind.DAMAGED
-    assert examine(store, 9, read_data=read_data).kind is Kind.NOTHING
+    assert examine(store, 3, read_data=read_data).kind is CheckpointKind.DAMAGED
+    assert examine(store, 9, read_data=read_data).kind is CheckpointKind.NOTHING
 
 
 def damage_state(place: Place, key: str) -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, TypeVar
 
-from seamark.errors import DamageError
+import msgspec
+
+from seamark.errors import DamageError, FormatTooNewError
 from seamark.manifest import SELF_CHECKSUM
+
+T = TypeVar("T")
 
 _SEAL: Final = re.compile(rb',"%b":"([0-9a-f]{64})"\}\Z' % SELF_CHECKSUM.encode())
 _SEAL_LENGTH: Final = len(SELF_CHECKSUM) + len(',"":""}') + 64
@@ -47,3 +51,29 @@ def unseal(data: bytes) -> bytes:
             f"its own checksum differs (expected {expected[:12]}…, found {found[:12]}…)"
         )
     return document
+
+
+def decode_sealed(
+    data: bytes, kind: type[T], *, version_field: str, newest: int, name: str, too_new: str
+) -> T:
+    """Read a sealed document of a version that is known, which its ``version_field`` gives.
+
+    :class:`DamageError` when it is not whole; :class:`FormatTooNewError`, in the words of
+    ``too_new``, when its version is later than ``newest``.
+    """
+    try:
+        document = unseal(data)
+        version = msgspec.json.decode(document, type=dict[str, msgspec.Raw])[version_field]
+        number = msgspec.json.decode(version, type=int)
+        if number > newest:
+            raise FormatTooNewError(
+                f"{too_new} {number}; this Seamark knows up to {newest}",
+                hint="Use the Seamark that wrote it, or a newer one.",
+            )
+        return msgspec.json.decode(document, type=kind)
+    except DamageError as error:
+        raise DamageError(f"{name} is damaged: {error.what}") from None
+    except KeyError:
+        raise DamageError(f"{name} is damaged: it has no {version_field}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DamageError(f"{name} is damaged: {error}") from None

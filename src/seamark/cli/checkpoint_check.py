@@ -9,11 +9,10 @@ from seamark.cli.output import Advance
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
-from seamark.store.evidence import Evidence, state_evidence
 from seamark.store.inspection import examine
 from seamark.store.owner import Standing, standing
 from seamark.store.partitioned import named_state
-from seamark.store.validator import Kind
+from seamark.store.validation import CheckpointKind, Evidence, state_evidence
 
 
 @dataclass
@@ -59,15 +58,15 @@ def check_checkpoints(
 def _check(store: CheckpointStore, checkpoint_id: int, read: bool) -> CheckpointCheck:
     try:
         seen = examine(store, checkpoint_id, read_data=read)
-        if seen.kind is not Kind.CHECKPOINT and _is_gone(store, checkpoint_id):
+        if seen.kind is not CheckpointKind.CHECKPOINT and _is_gone(store, checkpoint_id):
             return CheckpointCheck(checkpoint_id, "gone")
     except StoreUnavailableError as error:
         return CheckpointCheck(checkpoint_id, "unreadable", error=error)
     warnings = [str(issue) for issue in seen.result.issues if issue.severity == "warning"]
     m = seen.manifest
-    if seen.kind in (Kind.TOMBSTONE, Kind.TOO_LATE):
+    if seen.kind in (CheckpointKind.TOMBSTONE, CheckpointKind.TOO_LATE):
         return CheckpointCheck(checkpoint_id, "gone", warnings=seen.result.damage)
-    is_ok = seen.kind is Kind.CHECKPOINT
+    is_ok = seen.kind is CheckpointKind.CHECKPOINT
     evidence = state_evidence(m) if read and is_ok and m is not None else None
     return CheckpointCheck(
         checkpoint_id,

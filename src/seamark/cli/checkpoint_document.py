@@ -19,7 +19,7 @@ from seamark.store.inspection import pruned_or, read_sidecar_range, stored_bytes
 from seamark.store.manifest_scan import known_pins
 from seamark.store.owner import Owner, Standing, standing, superseded_by
 from seamark.store.partitioned import named_state
-from seamark.store.validator import LONGEST_CHAIN
+from seamark.store.validation import LONGEST_CHAIN
 
 _PARTITION: Final = re.compile(r"state/[0-9]+/([0-9]{1,9})/")
 _TAIL: Final = 256 << 10

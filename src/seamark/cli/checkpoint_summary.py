@@ -15,7 +15,7 @@ from seamark.store.consistent_read import UNCOUNTED, Overtaken, until_settled
 from seamark.store.inspection import scan
 from seamark.store.manifest_scan import ScannedCheckpoint, known_pins
 from seamark.store.owner import standing
-from seamark.store.validator import LONGEST_CHAIN
+from seamark.store.validation import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")
 """Statuses of checkpoints that a start could choose."""

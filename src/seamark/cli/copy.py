@@ -15,7 +15,7 @@ from seamark.cli.parameters import PLACE
 from seamark.cli.store_argument import local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.store import CheckpointStore, open_store
-from seamark.store.copy.plan import Copied, CopyPlan, plan_copy
+from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints, take_over_target
 
 
@@ -102,7 +102,7 @@ def _opened_target(url: str, options: dict[str, str]) -> Iterator[CheckpointStor
         yield store
 
 
-def _require(wanted: int, results: list[Copied], source: CheckpointStore) -> None:
+def _require(wanted: int, results: list[CopyResult], source: CheckpointStore) -> None:
     """With an ID, anything short of having it is an error."""
     for each in results:
         if each.outcome == "damaged":
@@ -119,7 +119,7 @@ def _require(wanted: int, results: list[Copied], source: CheckpointStore) -> Non
 
 
 def _document(
-    source: CheckpointStore, target: CheckpointStore, plan: CopyPlan, results: list[Copied]
+    source: CheckpointStore, target: CheckpointStore, plan: CopyPlan, results: list[CopyResult]
 ) -> Document:
     copied = [each for each in results if each.outcome == "copied"]
     return {
@@ -142,7 +142,7 @@ def _document(
     }
 
 
-def _is_verified(plan: CopyPlan, each: Copied) -> bool | None:
+def _is_verified(plan: CopyPlan, each: CopyResult) -> bool | None:
     """Whether its bytes were held against a checksum; None for what was not copied."""
     if each.outcome != "copied":
         return None

@@ -20,8 +20,16 @@ from seamark.progress.ledger import Ledger
 from seamark.progress.opening import open_ledger, rocksdb_path
 from seamark.store import CheckpointStore
 from seamark.store.content_health import check_contents
-from seamark.store.health import Check, exit_code_of, failed, ok, tried, warning
-from seamark.store.place_health import check_disk, check_place
+from seamark.store.health import (
+    HealthCheck,
+    check_disk,
+    check_place,
+    exit_code_of,
+    failed,
+    ok,
+    tried,
+    warning,
+)
 
 _HOUR = 3600.0
 _NO_NAMESPACE = "doctor"
@@ -54,7 +62,7 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
         raise click.exceptions.Exit(code)
 
 
-def _check_store(store: CheckpointStore, *, write: bool) -> list[Check]:
+def _check_store(store: CheckpointStore, *, write: bool) -> list[HealthCheck]:
     checks = check_place(store.backend, write=write)
     if checks[0].verdict == "failed":
         return checks
@@ -64,7 +72,7 @@ def _check_store(store: CheckpointStore, *, write: bool) -> list[Check]:
     return checks
 
 
-def _leftovers(store: CheckpointStore) -> Check:
+def _leftovers(store: CheckpointStore) -> HealthCheck:
     found = plan_gc(store, _HOUR)
     if found["remove"]:
         return warning(
@@ -81,7 +89,7 @@ def _leftovers(store: CheckpointStore) -> Check:
 # progress stores
 
 
-def _check_progress(url: str) -> tuple[str, list[Check]]:
+def _check_progress(url: str) -> tuple[str, list[HealthCheck]]:
     if url.lower().startswith("rocksdb:"):
         path = os.path.realpath(rocksdb_path(url))
         require_path(path, "progress store")
@@ -97,12 +105,12 @@ def _check_progress(url: str) -> tuple[str, list[Check]]:
     return shown, checks
 
 
-def _sources(ledger: Ledger) -> Check:
+def _sources(ledger: Ledger) -> HealthCheck:
     number = len(ledger.checkpoints())
     return ok("read", f"it answers; {number} source{'' if number == 1 else 's'} recorded")
 
 
-def _persistence(ledger: Ledger) -> list[Check]:
+def _persistence(ledger: Ledger) -> list[HealthCheck]:
     from seamark.progress.redis.ledger import RedisLedger
     from seamark.progress.redis.persistence import persistence_warnings
 
@@ -120,7 +128,7 @@ def _persistence(ledger: Ledger) -> list[Check]:
 # showing
 
 
-def _document(url: str, checks: list[Check], code: int) -> Document:
+def _document(url: str, checks: list[HealthCheck], code: int) -> Document:
     return {
         "store": url,
         "checks": [

@@ -23,7 +23,7 @@ from seamark.cli.source_positions import positions_text, short_positions_text
 from seamark.cli.store_argument import local_path, opened_store
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
-from seamark.store.evidence import Evidence
+from seamark.store.validation import Evidence
 
 HEADINGS = ("ID", "EPOCH", "WHEN", "STATUS", "TOOK", "NEW", "FULL", "SINKS")
 OFFSETS = "OFFSETS"

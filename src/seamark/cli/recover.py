@@ -15,7 +15,7 @@ from seamark.cli.store_argument import load, opened_store
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
-from seamark.store.evidence import Evidence, weakest
+from seamark.store.validation import Evidence, weakest
 
 
 @click.command("recover", cls=Command)

@@ -18,7 +18,7 @@ from seamark.cli.parameters import PLACE
 from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
-from seamark.store.evidence import Evidence
+from seamark.store.validation import Evidence
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
 

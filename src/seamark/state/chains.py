@@ -13,7 +13,7 @@ from seamark.state.layout import CheckpointId, CheckpointManifestV2, PartitionSn
 LONGEST_CHAIN: Final = 10
 """How many deltas may follow a snapshot, and how many parents a checkpoint may have."""
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 """Operator and partition."""
 
 
@@ -79,10 +79,10 @@ def newest_first(manifests: Mapping[CheckpointId, CheckpointManifestV2]) -> list
     return oldest_first[::-1]
 
 
-def resolve(line: Iterable[CheckpointManifestV2]) -> dict[Place, Chain]:
+def resolve(line: Iterable[CheckpointManifestV2]) -> dict[PartitionKey, Chain]:
     """What each partition consists of at the newest checkpoint of a lineage (newest first)."""
-    open_chains: dict[Place, list[Link]] = {}
-    closed: dict[Place, Chain] = {}
+    open_chains: dict[PartitionKey, list[Link]] = {}
+    closed: dict[PartitionKey, Chain] = {}
     for manifest in line:
         for place, links in _links(manifest).items():
             if place in closed:
@@ -101,7 +101,7 @@ def resolve(line: Iterable[CheckpointManifestV2]) -> dict[Place, Chain]:
     return closed
 
 
-def _require_own_blocks(chains: Mapping[Place, Chain]) -> None:
+def _require_own_blocks(chains: Mapping[PartitionKey, Chain]) -> None:
     """:class:`DamageError` when bytes are named twice: few of them could stand for very many."""
     seen: set[tuple[CheckpointId, str, int]] = set()
     for (operator, partition), chain in chains.items():
@@ -118,9 +118,9 @@ def _require_own_blocks(chains: Mapping[Place, Chain]) -> None:
             seen.add(block)
 
 
-def _links(manifest: CheckpointManifestV2) -> dict[Place, list[Link]]:
+def _links(manifest: CheckpointManifestV2) -> dict[PartitionKey, list[Link]]:
     """The objects that one manifest names, by partition, checked to be in order."""
-    found: dict[Place, list[Link]] = {}
+    found: dict[PartitionKey, list[Link]] = {}
     for operator, state in manifest.operators.items():
         for entry in state.partitions:
             origin = manifest.checkpoint_id if entry.origin is msgspec.UNSET else entry.origin

@@ -15,7 +15,7 @@ from seamark.blobs.contract import Blobs, Entry, KeyExists
 from seamark.blobs.leftovers import unfinished
 from seamark.errors import DamageError, RefusedError
 from seamark.state.catalog import Catalog, parsed_id
-from seamark.state.chains import Chain, Link, Place, newest_first, resolve
+from seamark.state.chains import Chain, Link, PartitionKey, newest_first, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
 from seamark.state.reader import key_of, read_link, stream_link, unpack_link
@@ -80,7 +80,7 @@ def _verified(
     place: StatePlace, checkpoint_id: CheckpointId, *, read_data: bool, parallelism: int
 ) -> StateVerification:
     blobs, paths, catalog = place
-    by_key: dict[str, list[tuple[Place, Link]]] = {}
+    by_key: dict[str, list[tuple[PartitionKey, Link]]] = {}
     try:
         for where, chain in sorted(resolve(catalog.lineage(checkpoint_id)).items()):
             for link in chain:
@@ -88,7 +88,7 @@ def _verified(
     except DamageError as error:
         return StateVerification(checkpoint_id, [error.what])
 
-    def problems(item: tuple[str, list[tuple[Place, Link]]]) -> list[str]:
+    def problems(item: tuple[str, list[tuple[PartitionKey, Link]]]) -> list[str]:
         key, links = item
         try:
             if not read_data and blobs.stat(key) is None:
@@ -268,8 +268,8 @@ def copy(
     return written
 
 
-def _own_chains(manifest: CheckpointManifestV2) -> dict[Place, Chain]:
-    found: dict[Place, list[Link]] = {}
+def _own_chains(manifest: CheckpointManifestV2) -> dict[PartitionKey, Chain]:
+    found: dict[PartitionKey, list[Link]] = {}
     for operator, state in manifest.operators.items():
         for entry in state.partitions:
             link = Link(_origin(manifest, entry.origin), entry)

@@ -54,7 +54,7 @@ class PackedEntry(NamedTuple):
     sha256: bytes
 
 
-class Placed(NamedTuple):
+class PackedBatch(NamedTuple):
     """Where several entries are in their pack, as (offset, length, codec), and their hashes."""
 
     blocks: list[tuple[int, int, int]]
@@ -82,7 +82,7 @@ class PackBuilder:
 
     def add_all(
         self, keys: Sequence[str], data: Sequence[bytes], *, compress: bool = True
-    ) -> Placed:
+    ) -> PackedBatch:
         """Compress and hash several entries, column by column: that costs least for each.
 
         ``compress=False`` is for data that is known to be compressed already.
@@ -101,7 +101,7 @@ class PackBuilder:
         places = map(_PLACE.pack, offsets, lengths, sizes, codecs, digests)
         self._index.update(zip(keys, zip(names, places, strict=True), strict=True))
         self._blocks += blocks
-        return Placed(list(zip(offsets, lengths, codecs, strict=True)), digests)
+        return PackedBatch(list(zip(offsets, lengths, codecs, strict=True)), digests)
 
     def _first_twice(self, keys: Sequence[str]) -> str:
         return next(key for key in keys if key in self._index or keys.count(key) > 1)

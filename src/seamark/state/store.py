@@ -26,7 +26,7 @@ from seamark.errors import (
 from seamark.limits import READ_AHEAD
 from seamark.state import cleanup as upkeep
 from seamark.state.catalog import Catalog
-from seamark.state.chains import LONGEST_CHAIN, Chain, Link, Place, resolve
+from seamark.state.chains import LONGEST_CHAIN, Chain, Link, PartitionKey, resolve
 from seamark.state.cleanup import StatePlace, StateVerification
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
@@ -181,7 +181,7 @@ class StateStore:
         """
         return self._place.catalog.latest()
 
-    def partitions(self, checkpoint_id: CheckpointId) -> dict[Place, Chain]:
+    def partitions(self, checkpoint_id: CheckpointId) -> dict[PartitionKey, Chain]:
         """What each partition consists of: its snapshot and the deltas after it."""
         newest = self.load(checkpoint_id)
         with self._being_read(checkpoint_id):
@@ -215,7 +215,7 @@ class StateStore:
             for (operator, partition), chain in chains:
                 yield operator, partition, read_chain(blobs, paths, chain)
             return
-        waiting: deque[tuple[Place, int, Future[PartitionState]]] = deque()
+        waiting: deque[tuple[PartitionKey, int, Future[PartitionState]]] = deque()
         held = 0
         with (
             self._being_read(checkpoint_id),

@@ -14,7 +14,7 @@ from seamark.errors import InvalidInputError, RefusedError
 from seamark.state.chains import (
     LONGEST_CHAIN,
     Chain,
-    Place,
+    PartitionKey,
     as_seen_from,
     is_due_for_rebase,
     needs_snapshot,
@@ -49,14 +49,14 @@ class StateWriter:
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.epoch = epoch
-        self._base: dict[Place, Chain] = resolve(lineage) if lineage else {}
+        self._base: dict[PartitionKey, Chain] = resolve(lineage) if lineage else {}
         self._parent = lineage[0].checkpoint_id if lineage else None
         self._rebase = rebase or (bool(lineage) and is_due_for_rebase(lineage, longest_chain))
         self._longest = longest_chain
         self._task = own_task
         self._publish = publish
         self._receipts: dict[str, TaskReceipt] = {}
-        self._forgotten: set[Place] = set()
+        self._forgotten: set[PartitionKey] = set()
         self._finished = False
 
     def needs_snapshot(self, operator: str, partition: int) -> bool:
@@ -142,9 +142,9 @@ class StateWriter:
         if not self._finished:
             self.abandon()
 
-    def _written(self) -> dict[Place, list[PartitionSnapshotEntry]]:
+    def _written(self) -> dict[PartitionKey, list[PartitionSnapshotEntry]]:
         """What all tasks brought, one entry a partition."""
-        written: dict[Place, list[PartitionSnapshotEntry]] = {}
+        written: dict[PartitionKey, list[PartitionSnapshotEntry]] = {}
         for receipt in self._receipts.values():
             for operator, entry in receipt.entries:
                 place = (operator, entry.partition_id)
@@ -161,7 +161,10 @@ class StateWriter:
         return written
 
     def _carry_over(
-        self, place: Place, chain: Chain, written: dict[Place, list[PartitionSnapshotEntry]]
+        self,
+        place: PartitionKey,
+        chain: Chain,
+        written: dict[PartitionKey, list[PartitionSnapshotEntry]],
     ) -> None:
         """Name what an older checkpoint wrote, instead of writing it again."""
         new = written.get(place, [])
@@ -182,7 +185,7 @@ def _same_state(one: PartitionSnapshotEntry, other: PartitionSnapshotEntry) -> b
 
 
 def _by_operator(
-    written: dict[Place, list[PartitionSnapshotEntry]],
+    written: dict[PartitionKey, list[PartitionSnapshotEntry]],
 ) -> dict[str, OperatorSnapshotEntry]:
     partitions: dict[str, list[PartitionSnapshotEntry]] = {}
     for place in sorted(written):
@@ -193,7 +196,7 @@ def _by_operator(
     }
 
 
-def _new_bytes(written: dict[Place, list[PartitionSnapshotEntry]]) -> int:
+def _new_bytes(written: dict[PartitionKey, list[PartitionSnapshotEntry]]) -> int:
     return sum(
         entry.size_bytes
         for entries in written.values()

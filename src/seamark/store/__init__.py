@@ -12,8 +12,9 @@ from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.opening import open_store
 from seamark.store.owner import Owner, Pin
 from seamark.store.ownership import Claim
+from seamark.store.recovery import RecoveryReport
 from seamark.store.retention import Retention, Verdict
-from seamark.store.validation import RecoveryReport, ValidationIssue, ValidationResult
+from seamark.store.validation import ValidationIssue, ValidationResult
 
 __all__ = [
     "Blobs",

@@ -24,7 +24,7 @@ from seamark.store import cleanup as housekeeping
 from seamark.store import manifest_update as amendments
 from seamark.store import owner_rebuild
 from seamark.store.cleanup import Removed
-from seamark.store.manifests import MANIFEST_LIMIT, Found, Tombstone, parse_manifest
+from seamark.store.manifests import MANIFEST_LIMIT, StoredManifest, Tombstone, parse_manifest
 from seamark.store.owner import (
     Owner,
     Pin,
@@ -38,9 +38,9 @@ from seamark.store.ownership import Claim
 from seamark.store.plans import Plans
 from seamark.store.reader import HOUR, StoreReader
 from seamark.store.retention import Retention
-from seamark.store.sidecars import Written, checksum_prefix
+from seamark.store.sidecars import WrittenSidecar, checksum_prefix
 from seamark.store.store_fields import may_replace, refuse_unsafe, sealed, stamped
-from seamark.store.validator import Kind
+from seamark.store.validation import CheckpointKind
 
 log = logger_named(__name__)
 
@@ -84,7 +84,7 @@ class CheckpointStore(StoreReader):
                 if self._blobs.max_put is None:
                     # a local check is cheap, so nothing slips in between it and the decision
                     owner = self._writable(checkpoint_id)
-                    if written and not self._states.is_still(written):
+                    if written and not self._sidecars.is_still(written):
                         raise self._state_replaced(checkpoint_id)
                 claim = self._ownership.claim_held
                 saved, data = sealed(stamped(manifest, owner, claim, written, self._layout))
@@ -128,7 +128,7 @@ class CheckpointStore(StoreReader):
             for _ in range(_TRIES):
                 if base is None or now is None:
                     raise self._not_found(checkpoint_id)
-                if self._is_outdated(manifest, base):
+                if amendments.is_outdated(manifest, base):
                     break
                 if blind and amendments.takes_back(update, now.manifest):
                     break  # nothing tells that the caller has seen the commit
@@ -148,18 +148,13 @@ class CheckpointStore(StoreReader):
             hint="Nothing was changed here. Load it again and repeat the update.",
         )
 
-    def _known(self, update: CheckpointManifest, owner: Owner) -> Found | None:
+    def _known(self, update: CheckpointManifest, owner: Owner) -> StoredManifest | None:
         """What this handle remembers of a checkpoint, when it still counts and fits the update."""
         known = self._manifests.remembered(update.checkpoint_id)
-        if known is None or self._is_outdated(update, known):
+        if known is None or amendments.is_outdated(update, known):
             return None
         gone = standing(owner, update.checkpoint_id) in (Standing.PRUNED, Standing.VOID)
         return None if gone or arrived_too_late(owner, known.manifest) else known
-
-    def _is_outdated(self, update: CheckpointManifest, base: Found) -> bool:
-        """Whether the update was made from another version than the one that is known here."""
-        version = amendments.version_of(update)
-        return version not in (None, amendments.version_of(base.manifest))
 
     @property
     def plans(self) -> Plans:
@@ -204,8 +199,8 @@ class CheckpointStore(StoreReader):
         """Keep a checkpoint and all it needs, under a name, until unpinned or expired."""
         check_name(name, "pin")
         owner = self._reading().read()
-        seen = self._inspector.examine(check_id(checkpoint_id), owner, read_state="never")
-        if seen.kind not in (Kind.CHECKPOINT, Kind.DAMAGED):
+        seen = self._validator.examine(check_id(checkpoint_id), owner, read_state="never")
+        if seen.kind not in (CheckpointKind.CHECKPOINT, CheckpointKind.DAMAGED):
             raise self._not_found(checkpoint_id)
         now_ms = time.time_ns() // 1_000_000
         expires_at = None
@@ -304,7 +299,7 @@ class CheckpointStore(StoreReader):
 
     def _write_state(
         self, manifest: CheckpointManifest, chunks: Iterable[Buffer], owner: Owner
-    ) -> Written:
+    ) -> WrittenSidecar:
         if isinstance(chunks, bytes | bytearray | memoryview | str) or not isinstance(
             chunks, Iterable
         ):
@@ -312,7 +307,7 @@ class CheckpointStore(StoreReader):
         mine = self._ownership.claim_held
         if mine and self._blobs.max_put is None:
             self._remove_unfinished(manifest.checkpoint_id)
-        return self._states.write(
+        return self._sidecars.write(
             manifest.checkpoint_id,
             chunks,
             prefix=checksum_prefix(manifest),
@@ -333,17 +328,17 @@ class CheckpointStore(StoreReader):
             if found is None or isinstance(found, Tombstone):
                 self._blobs.delete([key])
 
-    def _existing_state(self, manifest: CheckpointManifest) -> Written:
+    def _existing_state(self, manifest: CheckpointManifest) -> WrittenSidecar:
         """The sidecar that ``save_state_data`` has written for this manifest."""
         checkpoint_id = manifest.checkpoint_id
         own = self._own_states.get(checkpoint_id)
-        if own and not self._states.is_still(own):
+        if own and not self._sidecars.is_still(own):
             del self._own_states[checkpoint_id]
             raise self._state_replaced(checkpoint_id)
         key = own.key if own else self._layout.state(checkpoint_id)
         if own and not manifest.has_inline_state:
             return own
-        written = self._states.describe(key, prefix=checksum_prefix(manifest))
+        written = self._sidecars.describe(key, prefix=checksum_prefix(manifest))
         if written is None:
             raise RefusedError(
                 f"checkpoint {checkpoint_id} refers to a sidecar, and there is none",

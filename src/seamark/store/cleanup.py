@@ -16,13 +16,13 @@ from seamark.blobs.contract import Entry
 from seamark.blobs.leftovers import unfinished
 from seamark.errors import DamageError, FencedError, StoreUnavailableError
 from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
-from seamark.store.manifests import Found
+from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner, Standing, covers_any, live_pins, standing
-from seamark.store.parts import Parts
+from seamark.store.parts import StoreParts
 from seamark.store.plans import is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
 from seamark.store.sidecars import has_sidecar, unvouched
-from seamark.store.validator import Kind, Known, ReadState
+from seamark.store.validation import CheckpointKind, KnownCheckpoints, ReadState
 
 log = logger_named(__name__)
 
@@ -55,7 +55,7 @@ class Orphans(list[Entry]):
     """Why some partitioned state was not looked at; empty when all was."""
 
 
-def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
+def plan_prune(parts: StoreParts, rule: Retention) -> list[Verdict]:
     """What :func:`prune` would keep and remove, newest first, with a reason for each.
 
     What a prune that was killed has left behind its boundary is among it.
@@ -72,7 +72,7 @@ def plan_prune(parts: Parts, rule: Retention) -> list[Verdict]:
     return sorted(verdicts, key=lambda verdict: verdict.checkpoint_id, reverse=True)
 
 
-def prune(parts: Parts, rule: Retention) -> Removed:
+def prune(parts: StoreParts, rule: Retention) -> Removed:
     """Remove what the rule does not keep; how many checkpoints that were.
 
     What a prune that was killed has left goes too, and was counted by that one.
@@ -122,7 +122,7 @@ def prune(parts: Parts, rule: Retention) -> Removed:
     return Removed(len(doomed), states=states, left_alone=(why,) if why else ())
 
 
-def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -> Owner:
+def _amended(parts: StoreParts, moved: Callable[[Owner], Owner], doomed: list[int]) -> Owner:
     """Move the boundary; on a full disk, make room for that first.
 
     Then some of what is to go is removed before ``owner.json`` says so, under the lock, so that
@@ -140,7 +140,7 @@ def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -
         for checkpoint_id in sorted(doomed, reverse=True):
             log.warning("the disk is full: checkpoint %d is removed to make room", checkpoint_id)
             _delete_manifests(parts, [checkpoint_id])
-            states = parts.states.entries().values()
+            states = parts.sidecars.entries().values()
             _delete_sidecars(parts, [entry.key for i, entry in states if i == checkpoint_id])
             try:
                 return parts.ownership.amend(moved)
@@ -150,26 +150,26 @@ def _amended(parts: Parts, moved: Callable[[Owner], Owner], doomed: list[int]) -
     raise full
 
 
-def _survey(parts: Parts, listed: list[int], owner: Owner, rule: Retention) -> list[Candidate]:
+def _survey(parts: StoreParts, listed: list[int], owner: Owner, rule: Retention) -> list[Candidate]:
     """What is known of each checkpoint; state is read only as far as the rule counts.
 
     :class:`Overtaken` when one is gone or damaged and another prune is the reason.
     """
     ids = [i for i in listed if standing(owner, i) not in UNCOUNTED]
     found: list[Candidate] = []
-    known: Known = {}
+    known: KnownCheckpoints = {}
     valid = 0
     for checkpoint_id in reversed(ids):
         depth: ReadState = "once" if valid < (rule.last or 1) else "never"
-        seen = parts.inspector.examine(checkpoint_id, owner, read_state=depth, known=known)
-        if seen.kind is Kind.TOMBSTONE:
+        seen = parts.validator.examine(checkpoint_id, owner, read_state=depth, known=known)
+        if seen.kind is CheckpointKind.TOMBSTONE:
             continue
-        if seen.kind is not Kind.CHECKPOINT:
+        if seen.kind is not CheckpointKind.CHECKPOINT:
             raise_if_overtaken(parts.ownership, owner)
-        if seen.kind is Kind.NOTHING:
+        if seen.kind is CheckpointKind.NOTHING:
             continue
         superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
-        ok = seen.kind is Kind.CHECKPOINT
+        ok = seen.kind is CheckpointKind.CHECKPOINT
         valid += ok and not superseded
         m = seen.manifest
         found.append(
@@ -198,14 +198,14 @@ def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> lis
     return plan_retention(current, rule, pins=pins, now_ms=now_ms)
 
 
-def _sweep(parts: Parts, owner: Owner) -> None:
+def _sweep(parts: StoreParts, owner: Owner) -> None:
     """Remove what lies behind the boundary: manifests first, so none is left without its state."""
     _delete_manifests(parts, _pruned_manifests(parts, owner))
     _delete_sidecars(parts, [entry.key for _, entry in _pruned_sidecars(parts, owner)])
     parts.blobs.delete([entry.key for entry in _stale_plans(parts)])
 
 
-def _stale_plans(parts: Parts) -> list[Entry]:
+def _stale_plans(parts: StoreParts) -> list[Entry]:
     """Plans that no start can need any more.
 
     They are listed before the owner is read: the timeline of a plan that is seen is then never
@@ -219,7 +219,7 @@ def _stale_plans(parts: Parts) -> list[Entry]:
     return [plan.entry for plan in plans if is_stale(plan, owner.timeline, oldest)]
 
 
-def _oldest_epoch(parts: Parts, owner: Owner) -> int:
+def _oldest_epoch(parts: StoreParts, owner: Owner) -> int:
     """The epoch of the oldest checkpoint that a start may go on from, pinned ones aside.
 
     A pin can keep one for years, and going back to it by a rollback begins another timeline.
@@ -233,36 +233,36 @@ def _oldest_epoch(parts: Parts, owner: Owner) -> int:
             found = parts.manifests.read(checkpoint_id)
         except DamageError:
             continue  # nothing goes on from it
-        if isinstance(found, Found):
+        if isinstance(found, StoredManifest):
             return found.manifest.epoch
     return 0
 
 
-def _pruned_manifests(parts: Parts, owner: Owner) -> list[int]:
+def _pruned_manifests(parts: StoreParts, owner: Owner) -> list[int]:
     if owner.prune_boundary == 0:
         return []
     return [i for i in parts.manifests.ids() if standing(owner, i) is Standing.PRUNED]
 
 
-def _pruned_sidecars(parts: Parts, owner: Owner) -> list[tuple[int, Entry]]:
+def _pruned_sidecars(parts: StoreParts, owner: Owner) -> list[tuple[int, Entry]]:
     if owner.prune_boundary == 0:
         return []
-    found = parts.states.entries().values()
+    found = parts.sidecars.entries().values()
     return [(i, entry) for i, entry in found if standing(owner, i) is Standing.PRUNED]
 
 
-def _delete_manifests(parts: Parts, ids: Collection[int]) -> None:
+def _delete_manifests(parts: StoreParts, ids: Collection[int]) -> None:
     parts.blobs.delete([parts.layout.manifest(i) for i in ids])
     for i in ids:
         parts.manifests.forget(i)
 
 
-def _delete_sidecars(parts: Parts, keys: list[str]) -> None:
+def _delete_sidecars(parts: StoreParts, keys: list[str]) -> None:
     parts.blobs.delete(keys)
-    parts.states.forget(keys)
+    parts.sidecars.forget(keys)
 
 
-def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> Removed:
+def cleanup_orphans(parts: StoreParts, min_age: float, own: Collection[str]) -> Removed:
     """Remove what :func:`plan_cleanup` finds; how many."""
     with parts.blobs.exclusive():
         owner = parts.ownership.require_writable()
@@ -276,7 +276,7 @@ def cleanup_orphans(parts: Parts, min_age: float, own: Collection[str]) -> Remov
     return Removed(len(keys) + removed, left_alone=left_alone)
 
 
-def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> Orphans:
+def plan_cleanup(parts: StoreParts, min_age: float, own: Collection[str]) -> Orphans:
     """Sidecars without a manifest, what was pruned and is still there, plans that no start needs,
     unfinished files and probes, and partitioned state that no checkpoint points at, when they are
     old enough to be removed. Nothing of a place that is no store.
@@ -294,17 +294,17 @@ def plan_cleanup(parts: Parts, min_age: float, own: Collection[str]) -> Orphans:
 
 
 def _old_orphans(
-    parts: Parts, min_age: float, own: Collection[str], now: float | None = None
+    parts: StoreParts, min_age: float, own: Collection[str], now: float | None = None
 ) -> list[Entry]:
     """``now`` is the time by the store's clock, where it has one; otherwise this machine's."""
     oldest = (time.time() if now is None else now) - min_age
     return until_settled(lambda: _orphans(parts, oldest, own), parts.blobs.url)
 
 
-def _orphans(parts: Parts, oldest: float, own: Collection[str]) -> list[Entry]:
+def _orphans(parts: StoreParts, oldest: float, own: Collection[str]) -> list[Entry]:
     owner = parts.ownership.read()
     # sidecars before manifests: one that is decided in between is then seen as decided
-    sidecars = [(i, e) for i, e in parts.states.entries().values() if e.modified <= oldest]
+    sidecars = [(i, e) for i, e in parts.sidecars.entries().values() if e.modified <= oldest]
     leftovers = unfinished(parts.blobs, oldest)
     pruned = _pruned_manifests(parts, owner)
     entries = [parts.blobs.stat(parts.layout.manifest(i)) for i in pruned]
@@ -320,15 +320,15 @@ def _orphans(parts: Parts, oldest: float, own: Collection[str]) -> list[Entry]:
     return [e for e in entries if e and e.modified <= oldest] + orphans + plans + leftovers
 
 
-def _sidecars_in_use(parts: Parts, ids: list[int]) -> dict[int, str | None]:
+def _sidecars_in_use(parts: StoreParts, ids: list[int]) -> dict[int, str | None]:
     """The sidecar's key of each decided id; None where it cannot be told."""
     present = set(parts.manifests.ids())
     used: dict[int, str | None] = {}
     for i, found in parts.manifests.read_many([i for i in ids if i in present]):
-        if isinstance(found, Found):
+        if isinstance(found, StoredManifest):
             m = found.manifest
             odd = not m.is_ours or parts.layout.foreign_state(m) or unvouched(m)
-            used[i] = None if odd else parts.states.key_of(m) if has_sidecar(m) else ""
+            used[i] = None if odd else parts.sidecars.key_of(m) if has_sidecar(m) else ""
         elif isinstance(found, Exception):
             used[i] = None
     return used

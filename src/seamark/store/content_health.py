@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from seamark.errors import DamageError
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.evidence import Evidence, weakest
-from seamark.store.health import Check, failed, ok, tried, warning
+from seamark.store.health import HealthCheck, failed, ok, tried, warning
 from seamark.store.owner import Standing, standing
 from seamark.store.ownership import claim_age, claim_mark
-from seamark.store.validation import RecoveryReport
+from seamark.store.recovery import RecoveryReport
+from seamark.store.validation import Evidence, weakest
 
 
-def check_contents(store: CheckpointStore) -> list[Check]:
+def check_contents(store: CheckpointStore) -> list[HealthCheck]:
     """What the store says of itself, and whether its newest checkpoint is whole. Writes nothing."""
     checks = [tried("format", lambda: _format(store))]
     if checks[0].verdict == "failed":
@@ -22,7 +22,7 @@ def check_contents(store: CheckpointStore) -> list[Check]:
     return checks
 
 
-def _format(store: CheckpointStore) -> Check:
+def _format(store: CheckpointStore) -> HealthCheck:
     owner = store.owner()
     if owner.generation == 0:
         return ok("format", "nobody has claimed this store yet")
@@ -30,7 +30,7 @@ def _format(store: CheckpointStore) -> Check:
     return ok("format", f"store format {owner.format_version}{pipeline}")
 
 
-def _owner(store: CheckpointStore) -> Check:
+def _owner(store: CheckpointStore) -> HealthCheck:
     owner = store.owner()
     if owner.generation == 0:
         return ok("owner", "none")
@@ -50,7 +50,7 @@ def _owner(store: CheckpointStore) -> Check:
     )
 
 
-def _pointer(store: CheckpointStore) -> Check:
+def _pointer(store: CheckpointStore) -> HealthCheck:
     owner = store.owner()
     named = store._parts.manifests.read_pointer()
     ids = [i for i in store.list_ids() if standing(owner, i) is not Standing.PRUNED]
@@ -81,7 +81,7 @@ def _pointer(store: CheckpointStore) -> Check:
     return warning("pointer", f"names {named}; the newest checkpoint is {newest}", advice)
 
 
-def _newest(store: CheckpointStore) -> Check:
+def _newest(store: CheckpointStore) -> HealthCheck:
     walk = store.recover_latest_validated()
     name = "newest checkpoint"
     if walk.fresh_start:

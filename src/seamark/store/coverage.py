@@ -8,7 +8,7 @@ proof that nobody has claimed the store since, and only that manifest is damaged
 from __future__ import annotations
 
 from seamark.errors import DamageError
-from seamark.store.manifests import Found, Manifests
+from seamark.store.manifests import Manifests, StoredManifest
 from seamark.store.owner import REBUILD, Owner
 
 
@@ -46,7 +46,7 @@ def _wrote_newest(owner: Owner, manifests: Manifests, checkpoint_id: int) -> boo
         found = manifests.read(newest)
     except DamageError:
         return False
-    if not isinstance(found, Found):
+    if not isinstance(found, StoredManifest):
         return found is not None and found.generation == owner.generation
     said = found.manifest
     return said.generation == owner.generation and said.extra.get("writer") == owner.writer

@@ -12,7 +12,7 @@ from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
 from seamark.store.reader import StoreReader
 from seamark.store.sidecars import has_sidecar
-from seamark.store.validator import Examined, ReadState
+from seamark.store.validation import ExaminedCheckpoint, ReadState
 
 
 def is_store(store: StoreReader) -> bool:
@@ -33,15 +33,17 @@ def scan(
     return scan_manifests(store._parts, unreadable=unreadable, measure=measure)
 
 
-def examine(store: StoreReader, checkpoint_id: int, *, read_data: bool = True) -> Examined:
+def examine(
+    store: StoreReader, checkpoint_id: int, *, read_data: bool = True
+) -> ExaminedCheckpoint:
     """Check one checkpoint by itself, without its parents and without what was seen before.
 
     Without ``read_data`` only the manifest is read; its state must be there.
     """
     depth: ReadState = "always" if read_data else "size"
-    inspector = store._parts.inspector
+    validator = store._parts.validator
     return store._examined(
-        check_id(checkpoint_id), lambda owner: inspector.examine_one(checkpoint_id, owner, depth)
+        check_id(checkpoint_id), lambda owner: validator.examine_one(checkpoint_id, owner, depth)
     )
 
 
@@ -55,7 +57,7 @@ def stored_bytes(store: StoreReader, manifest: CheckpointManifest) -> int:
     """What manifest and sidecar of a checkpoint take in the store, as the store says."""
     parts = store._parts
     keys = [parts.layout.manifest(manifest.checkpoint_id)]
-    keys += [parts.states.key_of(manifest)] if has_sidecar(manifest) else []
+    keys += [parts.sidecars.key_of(manifest)] if has_sidecar(manifest) else []
     entries = [parts.blobs.stat(key) for key in keys]
     return sum(entry.size for entry in entries if entry is not None)
 
@@ -65,7 +67,7 @@ def read_sidecar_range(
 ) -> bytes | None:
     """Some bytes of a checkpoint's sidecar, not verified; None when it is not there."""
     store._reading()
-    return store.backend.read_range(store._parts.states.key_of(manifest), offset, length)
+    return store.backend.read_range(store._parts.sidecars.key_of(manifest), offset, length)
 
 
 def pruned_or(store: StoreReader, checkpoint_id: int, error: DamageError) -> SeamarkError:

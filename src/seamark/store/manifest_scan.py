@@ -20,10 +20,10 @@ from seamark.store.consistent_read import (
 )
 from seamark.store.coverage import OddGeneration
 from seamark.store.layout import Layout
-from seamark.store.manifests import Found, Tombstone
+from seamark.store.manifests import StoredManifest, Tombstone
 from seamark.store.owner import Owner, Standing, arrived_too_late, live_pins, standing
 from seamark.store.ownership import Ownership
-from seamark.store.parts import Parts
+from seamark.store.parts import StoreParts
 from seamark.store.sidecars import has_sidecar, unvouched
 
 _AT_ONCE: Final = 128
@@ -44,7 +44,7 @@ class ScannedCheckpoint(NamedTuple):
 
 
 def scan_manifests(
-    parts: Parts, *, unreadable: bool = False, measure: bool = False
+    parts: StoreParts, *, unreadable: bool = False, measure: bool = False
 ) -> Iterator[ScannedCheckpoint]:
     """Every checkpoint, newest first, damaged ones too. I/O errors pass through.
 
@@ -59,7 +59,7 @@ def scan_manifests(
     raise too_fast(parts.manifests.url)
 
 
-def _scan(parts: Parts, *, unreadable: bool) -> Iterator[list[ScannedCheckpoint]]:
+def _scan(parts: StoreParts, *, unreadable: bool) -> Iterator[list[ScannedCheckpoint]]:
     """:class:`Overtaken` when the newest ones are pruned before they could be read."""
     manifests, ownership = parts.manifests, parts.ownership
     listed, owner = listing(manifests, ownership)
@@ -78,7 +78,7 @@ def _scan(parts: Parts, *, unreadable: bool) -> Iterator[list[ScannedCheckpoint]
                 elif is_pruned(ownership, checkpoint_id):
                     continue  # the newer ones were scanned, and they are enough
             problem: OddGeneration | None = None
-            if isinstance(found, Found):
+            if isinstance(found, StoredManifest):
                 owner, problem = _covering(ownership, owner, found)
                 if problem is None and arrived_too_late(owner, found.manifest):
                     continue
@@ -91,7 +91,7 @@ def _scan(parts: Parts, *, unreadable: bool) -> Iterator[list[ScannedCheckpoint]
 
 
 def _measured(
-    parts: Parts, batches: Iterator[list[ScannedCheckpoint]]
+    parts: StoreParts, batches: Iterator[list[ScannedCheckpoint]]
 ) -> Iterator[ScannedCheckpoint]:
     """The same with the size of state, and state that is missing as damage."""
     sidecars = _SidecarSizes(parts)
@@ -105,8 +105,8 @@ def _measured(
 class _SidecarSizes:
     """The sizes of sidecars; those of other systems' checkpoints by one listing, if any."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._states = parts.states
+    def __init__(self, parts: StoreParts) -> None:
+        self._sidecars = parts.sidecars
         self._by_key: dict[str, int] | None = None
 
     def measured(self, one: ScannedCheckpoint) -> ScannedCheckpoint:
@@ -119,9 +119,9 @@ class _SidecarSizes:
         if not has_sidecar(m):
             return one
         if self._by_key is None:
-            entries = self._states.entries().items()
+            entries = self._sidecars.entries().items()
             self._by_key = {key: entry.size for key, (_, entry) in entries}
-        key = self._states.key_of(m)
+        key = self._sidecars.key_of(m)
         lost = f"{key.rsplit('/', 1)[-1]} not found" if key not in self._by_key else None
         return _with_state(one, self._by_key.get(key, 0), lost)
 
@@ -131,7 +131,7 @@ def _with_state(one: ScannedCheckpoint, size: int, damage: str | None) -> Scanne
 
 
 def _covering(
-    ownership: Ownership, owner: Owner, found: Found
+    ownership: Ownership, owner: Owner, found: StoredManifest
 ) -> tuple[Owner, OddGeneration | None]:
     """An owner that is not older than a manifest, or what is wrong with the manifest."""
     manifest = found.manifest
@@ -143,12 +143,12 @@ def _covering(
 
 def _scanned(
     checkpoint_id: int,
-    found: Found | DamageError | StoreUnavailableError | None,
+    found: StoredManifest | DamageError | StoreUnavailableError | None,
     superseded: bool,
     named: int,
     layout: Layout,
 ) -> ScannedCheckpoint:
-    if isinstance(found, Found):
+    if isinstance(found, StoredManifest):
         damage = damage_in(found.manifest, layout)
         size = len(found.data)
         return ScannedCheckpoint(

@@ -9,7 +9,7 @@ import msgspec
 from seamark.blobs.checksummed_json import is_sealed, seal, unseal
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, SELF_CHECKSUM, CheckpointManifest
-from seamark.store.manifests import Found
+from seamark.store.manifests import StoredManifest
 
 _V = TypeVar("_V")
 
@@ -20,7 +20,7 @@ _FIXED_EXTRA: Final = frozenset(
 )
 
 
-def amended(found: Found, update: CheckpointManifest) -> tuple[CheckpointManifest, bytes]:
+def amended(found: StoredManifest, update: CheckpointManifest) -> tuple[CheckpointManifest, bytes]:
     """The stored manifest with the update's statuses, epochs and extra fields, and its bytes.
 
     Members are carried over as raw JSON, so that fields inside of fields which this version does
@@ -42,6 +42,11 @@ def amended(found: Found, update: CheckpointManifest) -> tuple[CheckpointManifes
     # another system's manifest stays its own: a checksum would make it look like one of ours
     data = seal(document) if stored.is_ours else document
     return CheckpointManifest.from_json(data), data
+
+
+def is_outdated(update: CheckpointManifest, base: StoredManifest) -> bool:
+    """Whether an update was made from another version of the manifest than ``base``."""
+    return version_of(update) not in (None, version_of(base.manifest))
 
 
 def rebased(

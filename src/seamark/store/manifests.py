@@ -29,7 +29,7 @@ _REMEMBERED: Final = 16
 _PLAUSIBLE_GAP: Final = 1_000_000
 
 
-class Found(NamedTuple):
+class StoredManifest(NamedTuple):
     """A manifest as it is stored."""
 
     manifest: CheckpointManifest
@@ -55,7 +55,7 @@ def tombstone_bytes(generation: int, writer: str) -> bytes:
     return seal(msgspec.json.encode(_TombstoneDocument(True, generation, writer)))
 
 
-def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
+def parse_manifest(blob: Blob, checkpoint_id: int) -> StoredManifest | Tombstone:
     """Read what a manifest's key holds; :class:`DamageError` when it cannot be trusted."""
     data, tag = blob
     sealed = is_sealed(data)
@@ -79,7 +79,7 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> Found | Tombstone:
             f"this Seamark knows up to {MANIFEST_VERSION}",
             hint="Use the Seamark that wrote it, or a newer one.",
         )
-    return Found(manifest, data, tag)
+    return StoredManifest(manifest, data, tag)
 
 
 def _parse_tombstone(document: bytes, tag: Tag) -> Tombstone:
@@ -95,7 +95,7 @@ class Manifests:
     def __init__(self, blobs: Blobs, layout: Layout) -> None:
         self._blobs = blobs
         self.layout = self._layout = layout
-        self._recent: OrderedDict[int, Found] = OrderedDict()
+        self._recent: OrderedDict[int, StoredManifest] = OrderedDict()
         self._pointer: tuple[int, Tag] | None = None
         self._lock = threading.Lock()
 
@@ -108,19 +108,19 @@ class Manifests:
         """Ids that have anything under their manifest's key, ascending; nothing is read."""
         return self._layout.manifest_ids(self._blobs)
 
-    def read(self, checkpoint_id: int) -> Found | Tombstone | None:
+    def read(self, checkpoint_id: int) -> StoredManifest | Tombstone | None:
         """What is stored under that id; None when nothing is."""
         blob = self._blobs.read(self._layout.manifest(checkpoint_id), MANIFEST_LIMIT)
         if blob is None:
             return None
         found = parse_manifest(blob, checkpoint_id)
-        if isinstance(found, Found):
+        if isinstance(found, StoredManifest):
             self._remember(found)
         return found
 
     def read_many(
         self, ids: Sequence[int]
-    ) -> Iterator[tuple[int, Found | Tombstone | DamageError | None]]:
+    ) -> Iterator[tuple[int, StoredManifest | Tombstone | DamageError | None]]:
         """Several at once, in the order given; damage is a value here, not an exception."""
         for checkpoint_id, found in self.read_each(ids):
             if isinstance(found, StoreUnavailableError):
@@ -129,12 +129,14 @@ class Manifests:
 
     def read_each(
         self, ids: Sequence[int]
-    ) -> Iterator[tuple[int, Found | Tombstone | DamageError | StoreUnavailableError | None]]:
+    ) -> Iterator[
+        tuple[int, StoredManifest | Tombstone | DamageError | StoreUnavailableError | None]
+    ]:
         """The same, and an I/O error of one is a value too, so that the others are told."""
 
         def one(
             checkpoint_id: int,
-        ) -> Found | Tombstone | DamageError | StoreUnavailableError | None:
+        ) -> StoredManifest | Tombstone | DamageError | StoreUnavailableError | None:
             try:
                 return self.read(checkpoint_id)
             except (DamageError, StoreUnavailableError) as error:
@@ -146,7 +148,7 @@ class Manifests:
         with ThreadPoolExecutor(self._blobs.parallel_reads, "seamark-read") as pool:
             yield from zip(ids, pool.map(one, ids), strict=True)
 
-    def remembered(self, checkpoint_id: int) -> Found | None:
+    def remembered(self, checkpoint_id: int) -> StoredManifest | None:
         """What this handle last read or wrote under that id, without asking the store."""
         with self._lock:
             return self._recent.get(checkpoint_id)
@@ -156,7 +158,7 @@ class Manifests:
         tag = create_once(
             self._blobs, self._layout.manifest(manifest.checkpoint_id), data, MANIFEST_LIMIT
         )
-        self._remember(Found(manifest, data, tag))
+        self._remember(StoredManifest(manifest, data, tag))
 
     def create_tombstone(self, checkpoint_id: int, data: bytes) -> Tag:
         """Make a free id unusable for others; :class:`Taken` when it is not free."""
@@ -171,7 +173,7 @@ class Manifests:
         """Replace exactly the version ``tag``; never brings back what is gone."""
         key = self._layout.manifest(manifest.checkpoint_id)
         new = replace_once(self._blobs, key, data, tag, MANIFEST_LIMIT)
-        self._remember(Found(manifest, data, new))
+        self._remember(StoredManifest(manifest, data, new))
 
     def make_durable(self, checkpoint_id: int) -> None:
         """Be sure that a manifest which another process has left survives a power cut.
@@ -230,7 +232,7 @@ class Manifests:
                 self._pointer = None
                 self.read_pointer()
 
-    def _remember(self, found: Found) -> None:
+    def _remember(self, found: StoredManifest) -> None:
         with self._lock:
             self._recent[found.manifest.checkpoint_id] = found
             self._recent.move_to_end(found.manifest.checkpoint_id)

@@ -16,11 +16,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark.blobs.checksummed_json import seal, unseal
+from seamark.blobs.checksummed_json import decode_sealed, seal
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
-    FormatTooNewError,
     RefusedError,
 )
 from seamark.limits import MOST_SUPERSEDED_RANGES, MOST_TOMBSTONES
@@ -112,21 +111,16 @@ def encode_owner(owner: Owner) -> bytes:
 def decode_owner(data: bytes) -> Owner:
     """Read ``owner.json``; damage and too new a format are told apart."""
     try:
-        document = unseal(data)
-        version = msgspec.json.decode(document, type=_Format).format_version
-        if version > FORMAT_VERSION:
-            raise FormatTooNewError(
-                f"this store has format {version}; this Seamark knows up to {FORMAT_VERSION}",
-                hint="Use the Seamark that wrote it, or a newer one.",
-            )
-        owner = msgspec.json.decode(document, type=Owner)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DamageError(f"owner.json is damaged: {error}", hint=REBUILD) from None
+        owner = decode_sealed(
+            data,
+            Owner,
+            version_field="format_version",
+            newest=FORMAT_VERSION,
+            name="owner.json",
+            too_new="this store has format",
+        )
     except DamageError as error:
-        raise DamageError(
-            f"owner.json is damaged: {error.what}",
-            hint=REBUILD,
-        ) from None
+        raise DamageError(error.what, hint=REBUILD) from None
     for what, count, most in (
         ("tombstones", len(owner.tombstones), MOST_TOMBSTONES),
         ("superseded ranges", len(owner.superseded), MOST_SUPERSEDED_RANGES),
@@ -136,10 +130,6 @@ def decode_owner(data: bytes) -> Owner:
                 f"owner.json is damaged: it names {count} {what}, more than {most}", hint=REBUILD
             )
     return owner
-
-
-class _Format(msgspec.Struct):
-    format_version: int
 
 
 def standing(owner: Owner, checkpoint_id: int) -> Standing:

@@ -17,10 +17,10 @@ from seamark.errors import DamageError, FencedError, RefusedError
 from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.store.layout import OWNER_KEY
-from seamark.store.manifests import Found, Tombstone
+from seamark.store.manifests import StoredManifest, Tombstone
 from seamark.store.owner import Owner, decode_owner, encode_owner, superseded_by
 from seamark.store.ownership import claim_mark
-from seamark.store.parts import Parts
+from seamark.store.parts import StoreParts
 
 log = logger_named(__name__)
 
@@ -40,7 +40,7 @@ class OwnerRebuild:
     """Whether the last writer is alive; None where that is unknown."""
 
 
-def plan_rebuild(parts: Parts) -> OwnerRebuild:
+def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
     """What would be written, taken from the manifests. Changes nothing.
 
     :class:`RefusedError` when the owner that is there is whole, or none is needed.
@@ -80,12 +80,12 @@ def plan_rebuild(parts: Parts) -> OwnerRebuild:
         why,
         owner,
         blob,
-        sum(isinstance(found, Found) for _, found in contents),
+        sum(isinstance(found, StoredManifest) for _, found in contents),
         blobs.is_held(claim_mark(owner.generation - 1)),
     )
 
 
-def rebuild_owner(parts: Parts) -> OwnerRebuild:
+def rebuild_owner(parts: StoreParts) -> OwnerRebuild:
     """Write a new ``owner.json`` in place of one that is damaged, lost or too old."""
     blobs = parts.blobs
     ensure_conditional_writes(blobs)
@@ -109,20 +109,22 @@ def rebuild_owner(parts: Parts) -> OwnerRebuild:
 
 
 def _newest_generation(contents: Sequence[object]) -> int:
-    manifests = [found.manifest.generation for found in contents if isinstance(found, Found)]
+    manifests = [
+        found.manifest.generation for found in contents if isinstance(found, StoredManifest)
+    ]
     claims = [found.generation for found in contents if isinstance(found, Tombstone)]
     return max([0, *manifests, *claims])
 
 
 def rebuilt_owner(
-    contents: Sequence[tuple[int, Found | Tombstone | Exception | None]], remains: bytes
+    contents: Sequence[tuple[int, StoredManifest | Tombstone | Exception | None]], remains: bytes
 ) -> Owner:
     """The best owner that can be told from the manifests and from the remains of the old one.
 
     What only ``owner.json`` knew is gone: pins, and which late writes of a fenced writer do not
     count. Rolled-back ranges are told by the manifests that superseded them.
     """
-    manifests = [found.manifest for _, found in contents if isinstance(found, Found)]
+    manifests = [found.manifest for _, found in contents if isinstance(found, StoredManifest)]
     generations = [m.generation for m in manifests]
     generations += [found.generation for _, found in contents if isinstance(found, Tombstone)]
     old = _readable_part(remains)

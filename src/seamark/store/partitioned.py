@@ -11,7 +11,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.state import CheckpointId, StateStore
 from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
-from seamark.store.manifests import Found, Manifests
+from seamark.store.manifests import Manifests, StoredManifest
 from seamark.store.owner import arrived_too_late, standing
 from seamark.store.ownership import Ownership
 
@@ -33,7 +33,7 @@ def named_state(manifest: CheckpointManifest) -> CheckpointId | None:
         ) from None
 
 
-class Orphans(NamedTuple):
+class PartitionedOrphans(NamedTuple):
     """Partitioned state that can be removed."""
 
     unnamed: list[Entry]
@@ -138,7 +138,7 @@ class PartitionedStates:
         self._may_be_left |= state is not None
         return state
 
-    def orphans(self, min_age: float) -> Orphans:
+    def orphans(self, min_age: float) -> PartitionedOrphans:
         """What can be removed of that age in seconds. Changes nothing."""
         left_alone = []
         unnamed: list[CheckpointId] = []
@@ -153,7 +153,7 @@ class PartitionedStates:
             left_alone.append(_unknown(error))
         sizes = self.states.sizes(unnamed) if unnamed else {}
         entries = [self._entry(state, sizes.get(state)) for state in unnamed]
-        return Orphans(entries, objects, tuple(left_alone))
+        return PartitionedOrphans(entries, objects, tuple(left_alone))
 
     def _entry(self, state: CheckpointId, size: int | None) -> Entry:
         folder = f"{STATE_PREFIX}{state}/"
@@ -215,7 +215,7 @@ class PartitionedStates:
                 raise_if_overtaken(self._ownership, owner)
             if isinstance(found, DamageError):
                 raise DamageError(f"checkpoint {checkpoint_id}: {found.what}", where=found.where)
-            if isinstance(found, Found):
+            if isinstance(found, StoredManifest):
                 manifest = found.manifest
                 owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
                 state = named_state(manifest)

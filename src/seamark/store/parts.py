@@ -10,37 +10,37 @@ from seamark.store.manifests import Manifests
 from seamark.store.ownership import Ownership
 from seamark.store.partitioned import PartitionedStates
 from seamark.store.plans import Plans
-from seamark.store.sidecars import States
-from seamark.store.validator import Inspector
+from seamark.store.sidecars import Sidecars
+from seamark.store.validation import Validator
 
 
-class Parts(NamedTuple):
+class StoreParts(NamedTuple):
     """One object kind each, over one backend."""
 
     blobs: Blobs
     layout: Layout
     manifests: Manifests
-    states: States
+    sidecars: Sidecars
     partitioned: PartitionedStates
     ownership: Ownership
-    inspector: Inspector
+    validator: Validator
     plans: Plans
 
     @classmethod
-    def of(cls, blobs: Blobs, layout: Layout, vnode_count: int | None) -> Parts:
+    def of(cls, blobs: Blobs, layout: Layout, vnode_count: int | None) -> StoreParts:
         """The parts of the store that a backend holds. Reads nothing."""
         manifests = Manifests(blobs, layout)
-        states = States(blobs, layout)
+        sidecars = Sidecars(blobs, layout)
         ownership = Ownership(blobs, manifests)
         partitioned = PartitionedStates(blobs, manifests, ownership)
-        inspector = Inspector(manifests, states, partitioned, ownership, vnode_count)
+        validator = Validator(manifests, sidecars, partitioned, ownership, vnode_count)
         plans = Plans(blobs, ownership)
-        return cls(blobs, layout, manifests, states, partitioned, ownership, inspector, plans)
+        return cls(blobs, layout, manifests, sidecars, partitioned, ownership, validator, plans)
 
     def is_store(self) -> bool:
         """Whether anything shows that this is a store, and not a folder of somebody else's."""
         return (
             self.blobs.stat(OWNER_KEY) is not None
             or bool(self.manifests.ids())
-            or bool(self.states.entries())
+            or bool(self.sidecars.entries())
         )

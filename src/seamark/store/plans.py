@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from seamark._common.checks import check_id
-from seamark.blobs.checksummed_json import seal, unseal
+from seamark.blobs.checksummed_json import decode_sealed, seal
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, Entry
-from seamark.errors import DamageError, FormatTooNewError, InvalidInputError, RefusedError
+from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.store.ownership import Ownership
 
 PLANS_PREFIX: Final = "plans/"
@@ -136,26 +136,17 @@ class Plans:
 def decode_plan(data: bytes, timeline: str, epoch: int) -> StoredPlan:
     """Read a stored plan; :class:`DamageError` when it is not whole or of another epoch."""
     what = f"the plan of epoch {epoch}"
-    try:
-        document = unseal(data)
-        version = msgspec.json.decode(document, type=_Version).version
-        if version > PLAN_VERSION:
-            raise FormatTooNewError(
-                f"{what} has version {version}; this Seamark knows up to {PLAN_VERSION}",
-                hint="Use the Seamark that wrote it, or a newer one.",
-            )
-        plan = msgspec.json.decode(document, type=StoredPlan)
-    except DamageError as error:
-        raise DamageError(f"{what} is damaged: {error.what}") from None
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DamageError(f"{what} is damaged: {error}") from None
+    plan = decode_sealed(
+        data,
+        StoredPlan,
+        version_field="version",
+        newest=PLAN_VERSION,
+        name=what,
+        too_new=f"{what} has version",
+    )
     if (plan.timeline, plan.epoch) != (timeline, epoch):
         raise DamageError(f"{what} is damaged: it says epoch {plan.epoch} of {plan.timeline!r}")
     return plan
-
-
-class _Version(msgspec.Struct):
-    version: int
 
 
 def plan_key(timeline: str, epoch: int) -> str:

@@ -30,14 +30,14 @@ from seamark.store.consistent_read import (
     until_settled,
 )
 from seamark.store.layout import Layout
-from seamark.store.manifests import Found
+from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
-from seamark.store.parts import Parts
+from seamark.store.parts import StoreParts
+from seamark.store.recovery import RecoveryReport
 from seamark.store.retention import Retention, Verdict
-from seamark.store.sidecars import Written
-from seamark.store.validation import RecoveryReport, ValidationResult
-from seamark.store.validator import Examined, Kind
+from seamark.store.sidecars import WrittenSidecar
+from seamark.store.validation import CheckpointKind, ExaminedCheckpoint, ValidationResult
 
 log = logger_named(__name__)
 
@@ -61,12 +61,12 @@ class StoreReader:
         self._vnode_count = vnode_count
         self._blobs = blobs
         self._layout = layout
-        self._parts = parts = Parts.of(blobs, layout, vnode_count)
+        self._parts = parts = StoreParts.of(blobs, layout, vnode_count)
         self._manifests = parts.manifests
-        self._states = parts.states
+        self._sidecars = parts.sidecars
         self._ownership = parts.ownership
-        self._inspector = parts.inspector
-        self._own_states: dict[int, Written] = {}
+        self._validator = parts.validator
+        self._own_states: dict[int, WrittenSidecar] = {}
         self._last_decided: int | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -112,11 +112,11 @@ class StoreReader:
         found, _ = self._found(checkpoint_id)
         return found.manifest if found else None
 
-    def _found(self, checkpoint_id: int) -> tuple[Found | None, Owner]:
+    def _found(self, checkpoint_id: int) -> tuple[StoredManifest | None, Owner]:
         """A checkpoint that counts, and the owner by which it does."""
         check_id(checkpoint_id)
 
-        def look() -> tuple[Found | None, Owner]:
+        def look() -> tuple[StoredManifest | None, Owner]:
             owner = self._reading().read()
             return self._read(checkpoint_id, owner), owner
 
@@ -134,7 +134,7 @@ class StoreReader:
             if found is None:
                 gone = checkpoint_id
                 continue
-            if isinstance(found, Found):
+            if isinstance(found, StoredManifest):
                 if arrived_too_late(owner, found.manifest):
                     continue
                 epochs.append((checkpoint_id, found.manifest.epoch))
@@ -158,7 +158,7 @@ class StoreReader:
             if found is None and is_pruned(self._ownership, checkpoint_id):
                 return None
             try:
-                return self._states.load(checkpoint_id, found.manifest if found else None)
+                return self._sidecars.load(checkpoint_id, found.manifest if found else None)
             except DamageError:
                 raise_if_overtaken(self._ownership, owner)
                 raise
@@ -176,24 +176,26 @@ class StoreReader:
         if found is None:
             raise self._not_found(checkpoint_id)
         try:
-            if self._states.holds_sidecar(found.manifest):
-                yield from self._states.verified_stream(found.manifest)
+            if self._sidecars.holds_sidecar(found.manifest):
+                yield from self._sidecars.verified_stream(found.manifest)
         except DamageError as error:
             raise pruned_or(self._reading(), self.url, checkpoint_id, error) from None
 
     def validate_checkpoint(self, checkpoint_id: int) -> ValidationResult:
         """Check manifest, state and every parent of a checkpoint, byte by byte."""
         return self._examined(
-            checkpoint_id, lambda owner: self._inspector.examine(checkpoint_id, owner)
+            checkpoint_id, lambda owner: self._validator.examine(checkpoint_id, owner)
         ).result
 
-    def _examined(self, checkpoint_id: int, examine: Callable[[Owner], Examined]) -> Examined:
+    def _examined(
+        self, checkpoint_id: int, examine: Callable[[Owner], ExaminedCheckpoint]
+    ) -> ExaminedCheckpoint:
         check_id(checkpoint_id)
 
-        def look() -> Examined:
+        def look() -> ExaminedCheckpoint:
             owner = self._reading().read()
             seen = examine(owner)
-            if seen.kind is not Kind.CHECKPOINT:
+            if seen.kind is not CheckpointKind.CHECKPOINT:
                 raise_if_overtaken(self._ownership, owner)
             return seen
 
@@ -205,7 +207,7 @@ class StoreReader:
         When everything is damaged, ``chosen_id`` is None and ``fresh_start`` False: whoever starts
         a pipeline must refuse that. An I/O error that proves nothing is raised.
         """
-        return recovery.recover(self._manifests, self._reading(), self._inspector)
+        return recovery.recover(self._manifests, self._reading(), self._validator)
 
     def owner(self) -> Owner:
         """What the store says about its owner, pins, boundary and superseded ranges."""
@@ -220,7 +222,7 @@ class StoreReader:
         newest = self._manifests.newest_id()
         if newest and self._ownership.tombstone_tag(newest) is not None:
             newest -= 1  # held for this writer: the next save takes its place
-        sidecars = [found for found, _ in self._states.entries().values()]
+        sidecars = [found for found, _ in self._sidecars.entries().values()]
         used = max([owner.prune_boundary, owner.next_id - 1, newest, *sidecars])
         if used >= U64_MAX:
             raise RefusedError("all ids of this store are used up", where=self.url)
@@ -262,7 +264,7 @@ class StoreReader:
         void = {i for i in maybe if self._ownership.is_tombstone(i)}
         return owner, [i for i in ids if i not in void]
 
-    def _read(self, checkpoint_id: int, owner: Owner) -> Found | None:
+    def _read(self, checkpoint_id: int, owner: Owner) -> StoredManifest | None:
         """A checkpoint that counts. Damage is told with the place and the way on.
 
         :class:`Overtaken` when it is gone or damaged, and the owner has changed since.
@@ -280,7 +282,7 @@ class StoreReader:
                 where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
                 hint="recover_latest_validated() finds the newest checkpoint that is whole.",
             ) from None
-        if not isinstance(found, Found):
+        if not isinstance(found, StoredManifest):
             return None
         owner = self._ownership.covering(owner, found.manifest.generation, checkpoint_id)
         return None if arrived_too_late(owner, found.manifest) else found

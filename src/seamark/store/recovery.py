@@ -7,27 +7,54 @@ because a store was slow would rewind a pipeline, and finding nothing because of
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 
 from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.manifests import Manifests
 from seamark.store.owner import Owner, Standing, standing
 from seamark.store.ownership import Ownership
-from seamark.store.validation import RecoveryReport
-from seamark.store.validator import Inspector, Kind, Known
+from seamark.store.validation import CheckpointKind, KnownCheckpoints, Validator
 
 
-def recover(manifests: Manifests, ownership: Ownership, inspector: Inspector) -> RecoveryReport:
+@dataclass(frozen=True)
+class RecoveryReport:
+    """The walk from the newest checkpoint down: what was chosen, what was not, and why."""
+
+    chosen_id: int | None
+    skipped: list[tuple[int, str]]
+    examined: int
+    elapsed: float
+    fresh_start: bool
+    """True only for a store that has never held a checkpoint."""
+    warnings: list[str] = field(default_factory=list)
+    superseded: frozenset[int] = frozenset()
+    """Those of ``skipped`` that a rollback took out of use. All others are damaged or missing."""
+
+    @property
+    def broken(self) -> list[tuple[int, str]]:
+        """Those of ``skipped`` that should have counted, newest first."""
+        return [(number, why) for number, why in self.skipped if number not in self.superseded]
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether there is nothing to go on from, and no damage is the reason for that."""
+        if self.chosen_id is not None:
+            return False
+        return self.fresh_start or (bool(self.skipped) and not self.broken)
+
+
+def recover(manifests: Manifests, ownership: Ownership, validator: Validator) -> RecoveryReport:
     """Choose the newest checkpoint that is valid, of the current timeline, and not superseded."""
     started = time.perf_counter()
 
     def walk() -> RecoveryReport:
-        return _walk(manifests, ownership, inspector, started)
+        return _walk(manifests, ownership, validator, started)
 
     return until_settled(walk, manifests.url)
 
 
 def _walk(
-    manifests: Manifests, ownership: Ownership, inspector: Inspector, started: float
+    manifests: Manifests, ownership: Ownership, validator: Validator, started: float
 ) -> RecoveryReport:
     listed, owner = listing(manifests, ownership)
     named = manifests.read_pointer()
@@ -35,7 +62,7 @@ def _walk(
     given_up: set[int] = set()
     examined = 0
     decided = False
-    known: Known = {}  # many may build on one that is damaged: it is read once
+    known: KnownCheckpoints = {}  # many may build on one that is damaged: it is read once
     for checkpoint_id in _candidates(listed, named, owner):
         if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
             skipped.append((checkpoint_id, "superseded by a rollback"))
@@ -43,11 +70,11 @@ def _walk(
             decided = True
             continue
         examined += 1
-        seen = inspector.examine(checkpoint_id, owner, known=known)
-        if seen.kind is Kind.TOMBSTONE:
+        seen = validator.examine(checkpoint_id, owner, known=known)
+        if seen.kind is CheckpointKind.TOMBSTONE:
             continue
         decided = True
-        if seen.kind is not Kind.CHECKPOINT:
+        if seen.kind is not CheckpointKind.CHECKPOINT:
             raise_if_overtaken(ownership, owner)  # before anything is called gone or damaged
         else:
             warnings = [str(issue) for issue in seen.result.issues]
@@ -56,7 +83,7 @@ def _walk(
                 checkpoint_id, skipped, examined, elapsed, False, warnings, frozenset(given_up)
             )
         why = "; ".join(seen.result.damage)
-        if seen.kind is Kind.NOTHING and checkpoint_id == named:
+        if seen.kind is CheckpointKind.NOTHING and checkpoint_id == named:
             why += ", although the pointer names it"
         skipped.append((checkpoint_id, why))
     fresh = not decided and named is None and owner.prune_boundary == 0

@@ -25,7 +25,7 @@ from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sid
 from seamark.store.layout import Layout
 
 
-class Written(NamedTuple):
+class WrittenSidecar(NamedTuple):
     """A sidecar that is durable: what the manifest has to say of it."""
 
     key: str
@@ -37,7 +37,7 @@ class Written(NamedTuple):
     """Which version of the file it is, so that another one is not taken for it."""
 
 
-class States:
+class Sidecars:
     """The sidecars of one store."""
 
     def __init__(self, blobs: Blobs, layout: Layout) -> None:
@@ -47,7 +47,7 @@ class States:
 
     def write(
         self, checkpoint_id: int, chunks: Iterable[Buffer], *, prefix: bytes, generation: int
-    ) -> Written:
+    ) -> WrittenSidecar:
         """Write a sidecar, create-only and durable.
 
         ``prefix`` is hashed before the bytes, for the checksum of mixed state.
@@ -72,9 +72,9 @@ class States:
         plain = hashlib.sha256(data).hexdigest()
         checksum = hashlib.sha256(prefix + data).hexdigest() if prefix else plain
         version = self._trust(key, tag, checksum)
-        return Written(key, len(data), plain, checksum, version)
+        return WrittenSidecar(key, len(data), plain, checksum, version)
 
-    def _write_stream(self, key: str, pieces: Iterable[Buffer], prefix: bytes) -> Written:
+    def _write_stream(self, key: str, pieces: Iterable[Buffer], prefix: bytes) -> WrittenSidecar:
         plain = Hashing(pieces)
         mixed = Hashing(plain, hashlib.sha256(prefix)) if prefix else plain
         try:
@@ -91,7 +91,7 @@ class States:
                 ) from None
             tag = None
         version = self._trust(key, tag, mixed.hexdigest())
-        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest(), version)
+        return WrittenSidecar(key, plain.length, plain.hexdigest(), mixed.hexdigest(), version)
 
     def _trust(self, key: str, tag: Tag | None, checksum: str) -> Hashable:
         """What was just written and hashed need not be read again to be believed."""
@@ -101,12 +101,12 @@ class States:
         self._verified[key] = (version, checksum)
         return version
 
-    def is_still(self, written: Written) -> bool:
+    def is_still(self, written: WrittenSidecar) -> bool:
         """Whether what was written is there and nobody has put anything else in its place."""
         entry = self._blobs.stat(written.key)
         return entry is not None and entry.version == written.version
 
-    def describe(self, key: str, *, prefix: bytes) -> Written | None:
+    def describe(self, key: str, *, prefix: bytes) -> WrittenSidecar | None:
         """What a manifest would have to say of a sidecar that is there already."""
         stream = self._blobs.stream(key, PIECE)
         if stream is None:
@@ -115,7 +115,9 @@ class States:
         mixed = Hashing(plain, hashlib.sha256(prefix)) if prefix else plain
         for _ in mixed:
             pass
-        return Written(key, plain.length, plain.hexdigest(), mixed.hexdigest(), stream.version)
+        return WrittenSidecar(
+            key, plain.length, plain.hexdigest(), mixed.hexdigest(), stream.version
+        )
 
     def key_of(self, manifest: CheckpointManifest) -> str:
         """Where the sidecar of that manifest is, if it has one.

@@ -12,10 +12,10 @@ from seamark.manifest import SELF_CHECKSUM, CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for
 from seamark.store.layout import Layout
-from seamark.store.manifests import MANIFEST_VERSION, Found, Tombstone
+from seamark.store.manifests import MANIFEST_VERSION, StoredManifest, Tombstone
 from seamark.store.owner import Owner, arrived_too_late
 from seamark.store.ownership import Claim
-from seamark.store.sidecars import Written
+from seamark.store.sidecars import WrittenSidecar
 
 
 def refuse_unsafe(manifest: CheckpointManifest) -> None:
@@ -50,7 +50,7 @@ def stamped(
     manifest: CheckpointManifest,
     owner: Owner,
     claim: Claim | None,
-    written: Written | None,
+    written: WrittenSidecar | None,
     layout: Layout,
 ) -> CheckpointManifest:
     """The manifest as it will be stored: checksum, sizes, writer, generation and timeline."""
@@ -84,7 +84,7 @@ def stamped(
     return sized(manifest.replace(state_checksum=checksum, extra=extra))
 
 
-def may_replace(found: Found | Tombstone, owner: Owner, *, is_claimed: bool) -> bool:
+def may_replace(found: StoredManifest | Tombstone, owner: Owner, *, is_claimed: bool) -> bool:
     """Whether a save may put its manifest in place of what is under its id.
 
     It may when that is a tombstone that no later claim has put there: its own, one that was given

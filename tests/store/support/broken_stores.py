@@ -279,7 +279,7 @@ class DamagedOwnerIsNobody(CheckpointStore):
 class StateIsNotRead(CheckpointStore):
     def validate_checkpoint(self, checkpoint_id: int) -> ValidationResult:
         owner = self._ownership.read()
-        return self._inspector.examine(checkpoint_id, owner, read_state="never").result
+        return self._validator.examine(checkpoint_id, owner, read_state="never").result
 
 
 @breaks("harmed_state_is_not_handed_out")

@@ -13,7 +13,7 @@ from seamark.errors import (
 )
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.layout import OWNER_KEY
-from seamark.store.manifests import Found, Tombstone, parse_manifest
+from seamark.store.manifests import StoredManifest, Tombstone, parse_manifest
 from seamark.store.owner import Owner, Standing, decode_owner, standing
 from tests.store.support.interleaving import Place, Seat
 from tests.store.support.model import Model
@@ -100,7 +100,7 @@ class WorldBase:
     def _manifest_at(self, checkpoint_id: int) -> CheckpointManifest | None:
         data = self.place.value(self.place.layout.manifest(checkpoint_id))
         found = parse_manifest(Blob(data, None), checkpoint_id) if data is not None else None
-        return found.manifest if isinstance(found, Found) else None
+        return found.manifest if isinstance(found, StoredManifest) else None
 
     def _has_unknown(self) -> bool:
         unknown = set(self.observer.list_ids()) - self.model.records.keys()

@@ -12,7 +12,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.native.snapshot.manifests import planned
 from seamark.store import CheckpointStore
 from seamark.store.inspection import examine
-from seamark.store.validator import Kind
+from seamark.store.validation import CheckpointKind
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _is_whole(store: CheckpointStore, chain: list[CheckpointManifest], *, verify
     if verify:
         return store.validate_checkpoint(chain[-1].checkpoint_id).valid
     examined = (examine(store, manifest.checkpoint_id, read_data=False) for manifest in chain)
-    return all(one.kind is Kind.CHECKPOINT for one in examined)
+    return all(one.kind is CheckpointKind.CHECKPOINT for one in examined)
 
 
 def _is_of_one_history(batch: int, logs: dict[str, bytes], at: BatchAt) -> bool:

@@ -49,7 +49,7 @@ from seamark.pipeline.telemetry.recovery_report import RecoveryReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.store import CheckpointStore
-from seamark.store.validation import RecoveryReport as Walk
+from seamark.store.recovery import RecoveryReport as Walk
 
 log = logger_named("seamark.pipeline")
 

@@ -12,7 +12,6 @@ import msgspec
 
 from seamark.errors import RefusedError
 from seamark.manifest import NAMED_FIELDS, CheckpointManifest
-from seamark.store.evidence import Evidence, state_evidence
 from seamark.store.owner import (
     Owner,
     Pin,
@@ -22,6 +21,7 @@ from seamark.store.owner import (
     standing,
     superseded_by,
 )
+from seamark.store.validation import Evidence, state_evidence
 
 NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
 _DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
@@ -36,7 +36,7 @@ def identity(manifest: CheckpointManifest) -> bytes:
 
 
 @dataclass(frozen=True)
-class Item:
+class CopyItem:
     """What a plan has to know of one checkpoint of the source."""
 
     checkpoint_id: int
@@ -56,7 +56,7 @@ class Item:
     """Whether there is something to verify its state by, if it has any."""
 
     @classmethod
-    def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> Item:
+    def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> CopyItem:
         """From a manifest, the bytes that it takes, and its digest.
 
         :class:`DamageError` when it builds on one that is not older.
@@ -77,16 +77,16 @@ class Item:
 
 
 @dataclass(frozen=True)
-class There:
+class TargetCheckpoint:
     """What a target holds under one id."""
 
-    item: Item | None
+    item: CopyItem | None
     """None when it is damaged."""
     too_late: bool = False
     """Written by a fenced writer, so it does not count."""
 
 
-def must_write(item: Item, there: There | None) -> bool:
+def must_write(item: CopyItem, there: TargetCheckpoint | None) -> bool:
     """Whether the target lacks a checkpoint, or knows less of its sinks than the source."""
     if there is None or there.item is None or there.too_late:
         return True
@@ -94,7 +94,7 @@ def must_write(item: Item, there: There | None) -> bool:
     return there.item.content != item.content and there.item.committed <= item.committed
 
 
-def with_chains(chosen: Iterable[int], items: Mapping[int, Item]) -> list[int]:
+def with_chains(chosen: Iterable[int], items: Mapping[int, CopyItem]) -> list[int]:
     """The chosen ids and those that they build on, as far as these can be read; ascending."""
     found: set[int] = set()
     for checkpoint_id in chosen:
@@ -114,7 +114,10 @@ def first_own_id(owner: Owner) -> int | None:
 
 
 def refuse_other_history(
-    source: Owner, target: Owner, items: Mapping[int, Item], there: Mapping[int, There]
+    source: Owner,
+    target: Owner,
+    items: Mapping[int, CopyItem],
+    there: Mapping[int, TargetCheckpoint],
 ) -> None:
     """:class:`RefusedError` when the target is not empty and not an earlier copy of the source."""
     if source.pipeline and target.pipeline and source.pipeline != target.pipeline:
@@ -148,7 +151,10 @@ def refuse_other_history(
 
 
 def left_behind(
-    source: Owner, target: Owner, items: Mapping[int, Item], there: Mapping[int, There]
+    source: Owner,
+    target: Owner,
+    items: Mapping[int, CopyItem],
+    there: Mapping[int, TargetCheckpoint],
 ) -> tuple[tuple[int, int], ...]:
     """What the target holds of timelines that the source has left and pruned, as ranges.
 
@@ -172,11 +178,11 @@ def left_behind(
 
 
 @dataclass(frozen=True)
-class Copying:
+class CopyScope:
     """What the target's ``owner.json`` has to know before the first manifest arrives."""
 
     source: Owner
-    wanted: Sequence[Item]
+    wanted: Sequence[CopyItem]
     """All that the target shall hold, ascending."""
     arriving: Collection[int]
     """Ids whose manifests are to be written."""
@@ -190,7 +196,7 @@ class Copying:
     """Whether the source has only begun: its timeline is where its plans belong."""
 
 
-def owner_for(now: Owner, copying: Copying, writer: str) -> Owner:
+def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
     """The target's owner, made to cover what arrives; unchanged when it does already.
 
     The generation is raised, so that a writer from before cannot decide anything meanwhile. The

@@ -19,9 +19,9 @@ from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.copy.decisions import (
     NEW_STORE,
-    Copying,
-    Item,
-    There,
+    CopyItem,
+    CopyScope,
+    TargetCheckpoint,
     left_behind,
     must_write,
     pins_to_copy,
@@ -30,7 +30,7 @@ from seamark.store.copy.decisions import (
 )
 from seamark.store.copy.transfer import translated
 from seamark.store.layout import OWNER_KEY
-from seamark.store.manifests import Found
+from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import claim_mark
 
@@ -38,7 +38,7 @@ Outcome = Literal["copied", "there already", "pruned there", "damaged", "gone"]
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyResult:
     """What became of one checkpoint."""
 
     checkpoint_id: int
@@ -53,13 +53,13 @@ class CopyPlan:
 
     source: Owner
     target: Owner
-    items: dict[int, Item]
+    items: dict[int, CopyItem]
     """All that the target shall hold, by id, ascending."""
     arriving: list[int]
     """Those whose manifest is to be written or brought up to date."""
-    unusable: list[Copied]
+    unusable: list[CopyResult]
     """Those that are damaged or gone in the source, or pruned in the target."""
-    copying: Copying
+    copying: CopyScope
     replaceable: frozenset[int] = frozenset()
     """Ids of the target that hold what a fenced writer has left."""
     pins: dict[str, int] = field(default_factory=dict)
@@ -104,13 +104,13 @@ def plan_copy(
     arriving = [i for i in items if must_write(items[i], there.get(i))]
     if checkpoint_id is None:
         unusable += [
-            Copied(i, "pruned there", why="pruned in the target, and not brought back")
+            CopyResult(i, "pruned there", why="pruned in the target, and not brought back")
             for i in known
             if i not in items and standing(owner, i) is Standing.CURRENT
         ]
     counting = [i for i in known if standing(owner, i) is Standing.CURRENT]
     late = [i for i, found in there.items() if found.too_late and i not in items]
-    copying = Copying(
+    copying = CopyScope(
         owner,
         list(items.values()),
         arriving,
@@ -191,15 +191,15 @@ def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
 
 def _readable(
     source: CheckpointStore, wanted: int | None
-) -> tuple[Owner, dict[int, Item], list[Copied]]:
+) -> tuple[Owner, dict[int, CopyItem], list[CopyResult]]:
     """The owner of the source, its checkpoints by id, and those that cannot be read.
 
     :class:`Overtaken` when what matters was pruned meanwhile: the newest, or what is wanted.
     """
     parts = source._parts
     listed, owner = listing(parts.manifests, parts.ownership)
-    items: dict[int, Item] = {}
-    unusable: list[Copied] = []
+    items: dict[int, CopyItem] = {}
+    unusable: list[CopyResult] = []
     gone: set[int] = set()
     for checkpoint_id, found in parts.manifests.read_many(
         [i for i in listed if standing(owner, i) not in UNCOUNTED]
@@ -208,8 +208,8 @@ def _readable(
             gone.add(checkpoint_id)
         elif isinstance(found, DamageError):
             if standing(owner, checkpoint_id) is Standing.CURRENT:
-                unusable.append(Copied(checkpoint_id, "damaged", why=found.what))
-        elif isinstance(found, Found):
+                unusable.append(CopyResult(checkpoint_id, "damaged", why=found.what))
+        elif isinstance(found, StoredManifest):
             try:
                 covering = parts.ownership.covering(owner, found.manifest.generation, checkpoint_id)
                 if arrived_too_late(covering, found.manifest):
@@ -217,14 +217,14 @@ def _readable(
                 items[checkpoint_id] = _item(found)
             except DamageError as error:
                 if standing(owner, checkpoint_id) is Standing.CURRENT:
-                    unusable.append(Copied(checkpoint_id, "damaged", why=error.what))
+                    unusable.append(CopyResult(checkpoint_id, "damaged", why=error.what))
     newest_gone = max(gone, default=0) > max(items, default=0)
     if newest_gone or unusable or (wanted is not None and not _is_whole(wanted, items)):
         raise_if_overtaken(parts.ownership, owner)
     return owner, items, unusable
 
 
-def _is_whole(wanted: int, items: dict[int, Item]) -> bool:
+def _is_whole(wanted: int, items: dict[int, CopyItem]) -> bool:
     """Whether a checkpoint and all that it builds on could be read."""
     at = wanted
     while at in items:
@@ -239,8 +239,8 @@ def _required(
     source: CheckpointStore,
     owner: Owner,
     checkpoint_id: int,
-    known: dict[int, Item],
-    unusable: list[Copied],
+    known: dict[int, CopyItem],
+    unusable: list[CopyResult],
 ) -> int:
     """The id that was asked for, when it and all that it builds on can be read."""
     at: int | None = checkpoint_id
@@ -266,28 +266,28 @@ def _required(
     return checkpoint_id
 
 
-def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, There]:
+def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, TargetCheckpoint]:
     """What the target holds, by id."""
-    there: dict[int, There] = {}
+    there: dict[int, TargetCheckpoint] = {}
     for checkpoint_id, found in target._parts.manifests.read_many(target.list_ids()):
-        if isinstance(found, Found):
+        if isinstance(found, StoredManifest):
             too_late = arrived_too_late(owner, found.manifest)
             try:
-                there[checkpoint_id] = There(_item(found), too_late)
+                there[checkpoint_id] = TargetCheckpoint(_item(found), too_late)
             except DamageError:
-                there[checkpoint_id] = There(None)
+                there[checkpoint_id] = TargetCheckpoint(None)
         elif isinstance(found, DamageError):
-            there[checkpoint_id] = There(None)
+            there[checkpoint_id] = TargetCheckpoint(None)
     return there
 
 
-def _item(found: Found) -> Item:
+def _item(found: StoredManifest) -> CopyItem:
     content = hashlib.sha256(translated(found, None)).digest()
-    return Item.of(found.manifest, len(found.data), content)
+    return CopyItem.of(found.manifest, len(found.data), content)
 
 
 def _refuse_damaged(
-    target: CheckpointStore, items: Collection[int], there: dict[int, There]
+    target: CheckpointStore, items: Collection[int], there: dict[int, TargetCheckpoint]
 ) -> None:
     for checkpoint_id, found in there.items():
         if found.item is None and checkpoint_id in items:

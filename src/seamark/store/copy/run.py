@@ -16,18 +16,18 @@ from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.copy.decisions import identity, owner_for
-from seamark.store.copy.plan import Copied, CopyPlan, plan_copy
+from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.copy.transfer import (
-    Advance,
-    Told,
+    CopyCallback,
+    CopyProgress,
     decide,
     translated,
     write_sidecar,
     written_meanwhile,
 )
-from seamark.store.manifests import Found
+from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner, Pin, Standing, standing, with_pin
-from seamark.store.validator import Kind
+from seamark.store.validation import CheckpointKind
 
 
 def copy_checkpoints(
@@ -35,8 +35,8 @@ def copy_checkpoints(
     target: CheckpointStore,
     plan: CopyPlan | None = None,
     *,
-    advance: Advance | None = None,
-) -> list[Copied]:
+    advance: CopyCallback | None = None,
+) -> list[CopyResult]:
     """Copy what a plan says, by default all checkpoints that count; what became of each.
 
     Every byte is verified on its way and once more in the target. A pipeline that is started on
@@ -59,10 +59,10 @@ def copy_checkpoints(
     target._parts.ownership.probe()
     mine = _prepare_target(target, plan, token)
     total = float(plan.size)
-    done: dict[int, Copied] = {}
+    done: dict[int, CopyResult] = {}
     for checkpoint_id, item in plan.items.items():
         if checkpoint_id not in plan.arriving:
-            done[checkpoint_id] = Copied(checkpoint_id, "there already", item.size)
+            done[checkpoint_id] = CopyResult(checkpoint_id, "there already", item.size)
             continue
         broken = item.parent_id is not None and _is_missing(done.get(item.parent_id))
         if broken:
@@ -70,7 +70,7 @@ def copy_checkpoints(
             done[checkpoint_id] = _not_copied(source, checkpoint_id, why)
             advance(item.size)
             continue
-        told = Told(advance)
+        told = CopyProgress(advance)
         replaceable = checkpoint_id in plan.replaceable
         result = _copy_one(source, target, checkpoint_id, mine, told, replaceable=replaceable)
         total += max(result.size - item.size, 0)
@@ -106,7 +106,7 @@ def _pin(target: CheckpointStore, name: str, pin: Pin) -> None:
     target._parts.ownership.amend(lambda now: with_pin(now, name, pin))
 
 
-def _is_missing(result: Copied | None) -> bool:
+def _is_missing(result: CopyResult | None) -> bool:
     return result is None or result.outcome in ("damaged", "gone")
 
 
@@ -138,20 +138,20 @@ def _copy_one(
     target: CheckpointStore,
     checkpoint_id: int,
     mine: Owner,
-    told: Told,
+    told: CopyProgress,
     *,
     replaceable: bool,
-) -> Copied:
+) -> CopyResult:
     try:
         found = source._parts.manifests.read(checkpoint_id)
-        if not isinstance(found, Found):
+        if not isinstance(found, StoredManifest):
             raise DamageError("its manifest is gone")
         _refuse_unusable(found.manifest)
         there = target._parts.manifests.read(checkpoint_id)
-        if isinstance(there, Found) and _same(there, found):
+        if isinstance(there, StoredManifest) and _same(there, found):
             named = there.manifest.extra.get("state_object")  # only its sinks have changed
             size = 0
-        elif isinstance(there, Found) and not replaceable:
+        elif isinstance(there, StoredManifest) and not replaceable:
             raise written_meanwhile(target._parts, checkpoint_id)
         else:
             _guard(target, mine)
@@ -164,14 +164,14 @@ def _copy_one(
             target._parts.manifests.advance_pointer(checkpoint_id)
     except (DamageError, CheckpointNotFoundError) as error:
         return _not_copied(source, checkpoint_id, error.what)
-    return Copied(checkpoint_id, "copied", size + len(data))
+    return CopyResult(checkpoint_id, "copied", size + len(data))
 
 
-def _not_copied(source: CheckpointStore, checkpoint_id: int, why: str) -> Copied:
+def _not_copied(source: CheckpointStore, checkpoint_id: int, why: str) -> CopyResult:
     """Damaged, unless it was pruned in the source while it was being copied."""
     if standing(source.owner(), checkpoint_id) is Standing.PRUNED:
-        return Copied(checkpoint_id, "gone", why="pruned while it was being copied")
-    return Copied(checkpoint_id, "damaged", why=why)
+        return CopyResult(checkpoint_id, "gone", why="pruned while it was being copied")
+    return CopyResult(checkpoint_id, "damaged", why=why)
 
 
 def _refuse_unusable(manifest: CheckpointManifest) -> None:
@@ -181,7 +181,7 @@ def _refuse_unusable(manifest: CheckpointManifest) -> None:
         raise DamageError("; ".join(problems))
 
 
-def _same(there: Found, found: Found) -> bool:
+def _same(there: StoredManifest, found: StoredManifest) -> bool:
     return identity(there.manifest) == identity(found.manifest)
 
 
@@ -189,8 +189,8 @@ def _verify(target: CheckpointStore, written: list[int]) -> None:
     """Read back all that was written, each byte once."""
     owner = target.owner()
     for checkpoint_id in written:
-        seen = target._parts.inspector.examine(checkpoint_id, owner, read_state="once")
-        if seen.kind is not Kind.CHECKPOINT:
+        seen = target._parts.validator.examine(checkpoint_id, owner, read_state="once")
+        if seen.kind is not CheckpointKind.CHECKPOINT:
             raise DamageError(
                 f"checkpoint {checkpoint_id} was copied and does not read back",
                 where=f"{target.url}: {'; '.join(seen.result.damage)}",

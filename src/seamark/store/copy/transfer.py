@@ -14,42 +14,42 @@ from seamark.blobs.streams import PIECE, small_or_stream
 from seamark.errors import DamageError, FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.store.copy.decisions import identity
-from seamark.store.manifests import MANIFEST_LIMIT, Found, Tombstone
-from seamark.store.parts import Parts
+from seamark.store.manifests import MANIFEST_LIMIT, StoredManifest, Tombstone
+from seamark.store.parts import StoreParts
 
 _NAMED = "state_object"
 
 
-class Advance(Protocol):
-    """Told of bytes that are done; ``total`` when more turn out to be needed."""
+class CopyCallback(Protocol):
+    """Called with the bytes that are done, and with ``total`` when more turn out to be needed."""
 
     def __call__(self, by: float, *, total: float | None = None) -> None: ...
 
 
-class Told:
-    """Tells of the bytes of one checkpoint as they pass, and knows how many that were."""
+class CopyProgress:
+    """Counts the bytes of one checkpoint as they pass, and reports them."""
 
-    def __init__(self, advance: Advance) -> None:
+    def __init__(self, advance: CopyCallback) -> None:
         self._advance = advance
         self.bytes = 0
 
     def more(self, count: int) -> None:
-        """So many bytes have passed."""
+        """That many more bytes have passed."""
         self.bytes += count
         self._advance(count)
 
 
 def write_sidecar(
-    source: Parts, target: Parts, manifest: CheckpointManifest, told: Told
+    source: StoreParts, target: StoreParts, manifest: CheckpointManifest, told: CopyProgress
 ) -> tuple[str | None, int]:
     """Copy a sidecar, verified before it appears; the name that its manifest must give, and bytes.
 
     The name is None when the sidecar is where every reader looks first. What an earlier try has
     left is written again.
     """
-    if not source.states.holds_sidecar(manifest):
+    if not source.sidecars.holds_sidecar(manifest):
         return None, 0
-    counted = Counted(_verified(source, manifest), told)
+    counted = CountedPieces(_verified(source, manifest), told)
     usual = target.layout.state(manifest.checkpoint_id)
     limit = target.blobs.max_put
     if limit is None:
@@ -76,10 +76,10 @@ def write_sidecar(
     return key, counted.length
 
 
-class Counted:
+class CountedPieces:
     """Pieces on their way, and how many bytes have passed."""
 
-    def __init__(self, pieces: Iterator[Buffer], told: Told) -> None:
+    def __init__(self, pieces: Iterator[Buffer], told: CopyProgress) -> None:
         self._pieces = pieces
         self._told = told
         self.length = 0
@@ -91,21 +91,21 @@ class Counted:
             self._told.more(len(piece))
 
 
-def _verified(source: Parts, manifest: CheckpointManifest) -> Iterator[Buffer]:
+def _verified(source: StoreParts, manifest: CheckpointManifest) -> Iterator[Buffer]:
     """The bytes of a sidecar; :class:`DamageError` at the latest after the last one."""
     if manifest.is_ours:
-        yield from source.states.verified_stream(manifest)
+        yield from source.sidecars.verified_stream(manifest)
         return
     # another system may have hashed in more than one way, which only a whole look can tell
-    if problem := source.states.problem(manifest):
+    if problem := source.sidecars.problem(manifest):
         raise DamageError(problem)
-    stream = source.blobs.stream(source.states.key_of(manifest), PIECE)
+    stream = source.blobs.stream(source.sidecars.key_of(manifest), PIECE)
     if stream is None:
         raise DamageError("its state is gone")
     yield from stream
 
 
-def translated(found: Found, named: object) -> bytes:
+def translated(found: StoredManifest, named: object) -> bytes:
     """The manifest's bytes, but for the name of its sidecar. All else stays as it is stored."""
     if found.manifest.extra.get(_NAMED) == named or not is_sealed(found.data):
         return found.data
@@ -116,7 +116,9 @@ def translated(found: Found, named: object) -> bytes:
     return seal(msgspec.json.encode(members))
 
 
-def decide(target: Parts, checkpoint_id: int, data: bytes, there: Found | Tombstone | None) -> None:
+def decide(
+    target: StoreParts, checkpoint_id: int, data: bytes, there: StoredManifest | Tombstone | None
+) -> None:
     """Show the manifest, in place of exactly what was there before."""
     key = target.layout.manifest(checkpoint_id)
     try:
@@ -129,7 +131,7 @@ def decide(target: Parts, checkpoint_id: int, data: bytes, there: Found | Tombst
     target.manifests.forget(checkpoint_id)
 
 
-def written_meanwhile(target: Parts, checkpoint_id: int) -> FencedError:
+def written_meanwhile(target: StoreParts, checkpoint_id: int) -> FencedError:
     """Somebody else has decided that id since it was looked at."""
     return FencedError(
         f"checkpoint {checkpoint_id} was written by another writer while it was being copied",
