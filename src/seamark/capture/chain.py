@@ -38,12 +38,12 @@ class Chain:
     @property
     def leaves(self) -> list[str]:
         """The source of each line of the offset log, when the newest of them was saved."""
-        return [str(name) for name in self.manifests[-1].extra.get("leaves", ())]
+        return self.manifests[-1].leaves or []
 
     @property
     def batch(self) -> int:
         """The batch that the newest checkpoint of the chain is of."""
-        return self.manifests[-1].wal_position
+        return self.manifests[-1].batch
 
     def read(self, store: CheckpointStore) -> Iterator[Contents]:
         """Every file, verified; what they are is noted on the way."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from seamark.cli.checkpoint_summary import text_of, timings_of, took_seconds
+from seamark.cli.checkpoint_summary import took_seconds
 from seamark.cli.output import Document
 from seamark.cli.source_positions import positions
 from seamark.errors import DamageError, SeamarkError
@@ -17,7 +17,7 @@ from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
 from seamark.store.inspection import pruned_or, read_sidecar_range, stored_bytes
 from seamark.store.manifest_scan import known_pins
-from seamark.store.owner import Owner, Standing, standing, superseded_by
+from seamark.store.owner import Owner, Standing, standing
 from seamark.store.partitioned import named_state
 from seamark.store.validation import LONGEST_CHAIN
 
@@ -157,7 +157,6 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
     owner = store.owner()
     chain, broken = chain_of(store, manifest)
     operators = operators_of(store, chain)
-    extra = manifest.extra
     return {
         "store": store.url,
         "id": manifest.checkpoint_id,
@@ -166,21 +165,21 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "standing": _standing(owner, manifest),
         "pins": known_pins(owner).get(manifest.checkpoint_id, []),
         "written_by_seamark": manifest.is_ours,
-        "writer": text_of(extra.get("writer")),
+        "writer": manifest.writer,
         "generation": manifest.generation or None,
-        "timeline": text_of(extra.get("timeline")),
-        "attempt": text_of(extra.get("attempt")),
-        "fingerprint": text_of(extra.get("fingerprint")),
+        "timeline": manifest.timeline,
+        "attempt": manifest.attempt,
+        "fingerprint": manifest.fingerprint,
         "full": not manifest.is_incremental,
         "parents": [m.checkpoint_id for m in chain[1:]],
         "broken_chain": broken,
-        "supersedes": merged(superseded_by(manifest)),
+        "supersedes": merged(manifest.supersedes),
         "new_bytes": sum(o.new_bytes for o in operators.values()),
         "stored_bytes": sum(o.stored_bytes for o in operators.values()),
         "size_bytes": stored_size(store, manifest, operators),
         "state_checksum": manifest.state_checksum,
-        "state_partitions": manifest.vnode_count or None,
-        "batch": manifest.wal_position if is_of_spark(manifest) else None,
+        "state_partitions": manifest.state_partitions or None,
+        "batch": manifest.batch if is_of_spark(manifest) else None,
         "wal_position": manifest.wal_position,
         "sources": positions(manifest.source_offsets),
         "tables": positions(manifest.table_offsets),
@@ -188,11 +187,11 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "operators": {name: about.document() for name, about in sorted(operators.items())},
         "sinks": sinks(manifest),
         "took_seconds": took_seconds(manifest),
-        "timings": timings_of(manifest),
+        "timings": manifest.timings or {},
         "pipeline_hash": manifest.pipeline_hash,
-        "configuration": object_of(extra.get("structure")),
-        "may_lose": recorded_losses(object_of(extra.get("structure"))),
-        "native": object_of(extra.get("native")) or None,
+        "configuration": manifest.structure or {},
+        "may_lose": recorded_losses(manifest.structure or {}),
+        "native": manifest.native or None,
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),
     }
@@ -200,12 +199,7 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
 
 def is_of_spark(manifest: CheckpointManifest) -> bool:
     """Whether a pipeline of ours or a snapshot wrote it, so that it knows of Spark's batches."""
-    return manifest.is_ours and not {"attempt", "native"}.isdisjoint(manifest.extra)
-
-
-def object_of(value: object) -> Document:
-    """An extra field that should be an object; what else it is, a warning tells."""
-    return {str(name): each for name, each in value.items()} if isinstance(value, Mapping) else {}
+    return manifest.attempt is not None or manifest.native is not None
 
 
 def stored_size(
@@ -236,10 +230,9 @@ def _standing(owner: Owner, manifest: CheckpointManifest) -> str:
 
 def watermarks(manifest: CheckpointManifest) -> Document:
     """What the epoch ran with, what the next one will, and how far each source is."""
-    following = manifest.extra.get("next_watermark")
     return {
         "epoch": manifest.watermark,
-        "next": following if isinstance(following, int) and abs(following) < 2**63 else None,
+        "next": manifest.next_watermark,
         "sources": dict(manifest.source_watermarks),
     }
 
@@ -247,15 +240,14 @@ def watermarks(manifest: CheckpointManifest) -> Document:
 def sinks(manifest: CheckpointManifest) -> Document:
     """Status, last committed epoch and guarantee of each sink."""
     statuses, epochs = manifest.sink_commit_statuses, manifest.sink_epochs
-    guarantees = manifest.extra.get("sink_guarantees")
-    told = guarantees if isinstance(guarantees, dict) else {}
+    guarantees = manifest.sink_guarantees or {}
     names = dict.fromkeys([*manifest.sink_names, *statuses, *epochs])
     return {
         name: {
             "status": statuses[name].kind if name in statuses else None,
             "message": statuses[name].message if name in statuses else None,
             "committed_epoch": epochs.get(name),
-            "guarantee": text_of(told.get(name)),
+            "guarantee": guarantees.get(name),
         }
         for name in names
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from seamark.cli.output import Document
 from seamark.cli.source_positions import positions
@@ -118,7 +118,7 @@ def _summary(seen: ScannedCheckpoint) -> CheckpointSummary:
         offsets=positions(m.source_offsets),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
-        timeline=text_of(m.extra.get("timeline")),
+        timeline=m.timeline,
         damage=seen.damage,
         superseded=seen.superseded,
     )
@@ -126,18 +126,8 @@ def _summary(seen: ScannedCheckpoint) -> CheckpointSummary:
 
 def took_seconds(manifest: CheckpointManifest) -> float | None:
     """How long the epoch took, by its phases; None when nobody wrote that down."""
-    phases = timings_of(manifest)
+    phases = manifest.timings
     return round(math.fsum(phases.values()), 6) if phases else None
-
-
-def timings_of(manifest: CheckpointManifest) -> dict[str, float]:
-    """Seconds per phase; nothing when they make no sense."""
-    return manifest.timings or {}
-
-
-def text_of(value: Any) -> str | None:
-    """An extra field that should be a text."""
-    return value if isinstance(value, str) else None
 
 
 def chain_ids(checkpoint_id: int, found: Mapping[int, CheckpointSummary]) -> list[int]:

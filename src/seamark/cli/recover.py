@@ -93,7 +93,7 @@ def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
         "state_bytes": sum(about.stored_bytes for about in operators.values()),
         "evidence": weakest(chain).value,
         "manifest_sealed": manifest.is_ours,
-        "of_pipeline": manifest.is_ours and "attempt" in manifest.extra,
+        "of_pipeline": manifest.attempt is not None,
         "offsets": positions(manifest.source_offsets),
         "sinks": {name: about["status"] for name, about in found.items()},
         "commits_again": [n for n, about in found.items() if about["status"] not in _FINISHED],

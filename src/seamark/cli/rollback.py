@@ -15,7 +15,7 @@ from seamark.cli.removal import force_option, options_needed, refuse_foreign
 from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.recovery.rollback import roll_back
-from seamark.pipeline.recovery.rollback_plan import NATIVE, RollbackPlan, plan_rollback
+from seamark.pipeline.recovery.rollback_plan import RollbackPlan, plan_rollback
 
 
 @click.command("rollback", cls=Command)
@@ -70,7 +70,7 @@ def _document(url: str, plan: RollbackPlan, again: CheckpointManifest | None) ->
             }
             for sink in plan.sinks
         ],
-        "native": NATIVE in chosen.extra,
+        "native": chosen.native is not None,
         "done": again is not None,
         "new_id": again.checkpoint_id if again is not None else None,
     }

@@ -168,8 +168,7 @@ def _latest(store: CheckpointStore) -> int:
 def uuids_of(manifest: CheckpointManifest) -> list[str]:
     """The UUIDs by which a checkpoint can be named."""
     found = []
-    attempt = manifest.extra.get("attempt")
-    if isinstance(attempt, str) and attempt:
+    if attempt := manifest.attempt:
         found.append(attempt.partition("-")[2] or attempt)  # after the generation
     try:
         state = named_state(manifest)

@@ -109,10 +109,10 @@ class SeamarkFacts:
     """Length of the sidecar, 0 for none."""
     state_object = Fact[str | None](_text)
     """Key of a sidecar that was streamed in parts."""
-    supersedes = Fact[list[tuple[int, int]] | None](
-        _of_type(list[tuple[_Id, _Id]]), "a list of ranges"
+    supersedes = Fact[tuple[tuple[int, int], ...]](
+        _of_type(tuple[tuple[_Id, _Id], ...]), "a list of ranges", absent=()
     )
-    """Ranges of ids, first and last, that rollbacks took out of use."""
+    """Ranges of ids, first and last, that rollbacks took out of use; empty for none."""
     sink_committables = Fact[dict[str, Any] | None](_object, "an object")
     """What each sink needs to finish or undo the epoch."""
     timings = Fact[dict[str, float] | None](

@@ -86,9 +86,7 @@ def restore_directory(
             _upload(copy, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return RestoredDirectory(
-        checkpoint_id, manifest.wal_position, written.files, written.size, replays
-    )
+    return RestoredDirectory(checkpoint_id, manifest.batch, written.files, written.size, replays)
 
 
 def require_empty(target: Directory) -> None:
@@ -132,14 +130,14 @@ def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: Wishes) ->
     if wishes.without_plan and plan is not None:
         if not copy.batches("commits"):
             raise RefusedError(
-                f"batch {manifest.wal_position} was done only because the next one was planned, so "
+                f"batch {manifest.batch} was done only because the next one was planned, so "
                 "that cannot be left out",
                 where=f"checkpoint {manifest.checkpoint_id}",
                 hint="The directory has no commit log, as those of Spark 2.1.",
             )
         plan = None
     if plan is not None:
-        install_plan(copy, manifest.wal_position + 1, plan)
+        install_plan(copy, manifest.batch + 1, plan)
     if wishes.moved_inputs:
         for path in copy.source_entries():
             text = copy.read_text(path) or ""
@@ -147,7 +145,7 @@ def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: Wishes) ->
                 copy.write(path, there.encode())
     if wishes.new_query_id:
         copy.write("metadata", new_metadata())
-    return manifest.wal_position + 1 if plan is not None else None
+    return manifest.batch + 1 if plan is not None else None
 
 
 def new_metadata() -> bytes:

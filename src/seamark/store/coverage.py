@@ -49,4 +49,4 @@ def _wrote_newest(owner: Owner, manifests: Manifests, checkpoint_id: int) -> boo
     if not isinstance(found, StoredManifest):
         return found is not None and found.generation == owner.generation
     said = found.manifest
-    return said.generation == owner.generation and said.extra.get("writer") == owner.writer
+    return said.generation == owner.generation and said.writer == owner.writer

@@ -169,6 +169,6 @@ def _readable_part(data: bytes) -> _Remains:
 
 
 def _newest_timeline(manifests: Sequence[CheckpointManifest]) -> str | None:
-    named = [m for m in manifests if isinstance(m.extra.get("timeline"), str)]
+    named = [m for m in manifests if m.timeline is not None]
     newest = max(named, key=lambda m: m.checkpoint_id, default=None)
-    return str(newest.extra["timeline"]) if newest else None
+    return newest.timeline if newest else None

@@ -22,7 +22,7 @@ _SETTLED: Final = 3600.0
 
 def named_state(manifest: CheckpointManifest) -> CheckpointId | None:
     """The partitioned state checkpoint that a manifest points at."""
-    path = manifest.table_store_checkpoint_path
+    path = manifest.state_checkpoint
     if path is None:
         return None
     try:
@@ -65,7 +65,7 @@ class PartitionedStates:
 
         ``believe`` accepts what was verified before. Without ``read_data`` it only has to be there.
         """
-        path = manifest.table_store_checkpoint_path
+        path = manifest.state_checkpoint
         if path is None or not manifest.is_ours or (believe and path in self._verified):
             return None
         state = named_state(manifest)

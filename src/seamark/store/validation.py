@@ -68,7 +68,7 @@ class Evidence(Enum):
 def state_evidence(manifest: CheckpointManifest) -> Evidence:
     """What reading the state of a checkpoint proves, when nothing is found to be wrong."""
     holds_state = bool(manifest.operator_states) or has_sidecar(manifest)
-    partitioned = manifest.table_store_checkpoint_path is not None
+    partitioned = manifest.state_checkpoint is not None
     if not holds_state and not partitioned:
         return Evidence.NO_STATE
     if holds_state and manifest.state_checksum is None:

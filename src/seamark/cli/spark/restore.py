@@ -81,7 +81,7 @@ def command(
         manifest = load(source, resolve_id(source, checkpoint))
         moved = _pairs(move_input)
         require_empty(target)
-        batch = manifest.wal_position
+        batch = manifest.batch
         seen = _looked_up(table, manifest) if table is not None else None
         sink = _Sink("new" if new_query_id else query_id, file_sink, seen)
         decided = _decided(sink, batch, target.url)
@@ -110,14 +110,13 @@ def command(
 
 
 def _looked_up(table: str, manifest: CheckpointManifest) -> TableAt:
-    native = manifest.extra.get("native")
-    query_id = native.get("query_id") if isinstance(native, dict) else None
+    query_id = (manifest.native or {}).get("query_id")
     if not isinstance(query_id, str):
         raise InvalidInputError(
             f"checkpoint {manifest.checkpoint_id} does not tell the id of its query",
             hint="--table is for snapshots of directories that Spark keeps by itself.",
         )
-    return table_at(opened_directory, table, query_id, manifest.wal_position)
+    return table_at(opened_directory, table, query_id, manifest.batch)
 
 
 def _decided(sink: _Sink, batch: int, where: str) -> str:

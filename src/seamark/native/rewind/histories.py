@@ -43,8 +43,8 @@ def shared_history(tree: Tree, store: CheckpointStore) -> SharedHistory:
     doubts: dict[int, str] = {}
     parents: set[int] = set()
     # whatever can prove a checkpoint is of a later batch
-    for each in sorted(own, key=lambda m: (m.wal_position, m.checkpoint_id), reverse=True):
-        batch = each.wal_position
+    for each in sorted(own, key=lambda m: (m.batch, m.checkpoint_id), reverse=True):
+        batch = each.batch
         held = _compared(store, each, known, is_parent=each.checkpoint_id in parents)
         if isinstance(held, str):
             doubts.setdefault(batch, held)
@@ -59,16 +59,14 @@ def _compared_with(manifest: CheckpointManifest) -> Iterator[int]:
     """Earlier checkpoints that were held against the directory when this one was taken."""
     if manifest.is_incremental and manifest.parent_id is not None:
         yield manifest.parent_id
-    native = manifest.extra.get("native")
-    follows = native.get("follows") if isinstance(native, dict) else None
+    follows = (manifest.native or {}).get("follows")
     if isinstance(follows, int):
         yield follows
 
 
 def query_of(manifest: CheckpointManifest) -> str | None:
     """The id of the query that a checkpoint was taken of."""
-    native = manifest.extra.get("native")
-    return str(native.get("query_id")) if isinstance(native, dict) else None
+    return None if manifest.native is None else str(manifest.native.get("query_id"))
 
 
 class _Entries:
@@ -94,7 +92,7 @@ def _compared(
     store: CheckpointStore, manifest: CheckpointManifest, known: _Entries, *, is_parent: bool
 ) -> dict[str, bytes] | str:
     """The entries of a checkpoint that is of the history, or why it is not known to be."""
-    batch = manifest.wal_position
+    batch = manifest.batch
     here, following = f"offsets/{batch}", known.get(f"offsets/{batch + 1}")
     name = f"checkpoint {manifest.checkpoint_id} of {store.url} holds it"
     unproven = (

@@ -43,7 +43,7 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
     """
     try:
         newest = store.load_latest()
-        if newest is None or "native" not in newest.extra or newest.wal_position > at.batch:
+        if newest is None or newest.native is None or newest.batch > at.batch:
             return nothing_held()
         chain = chain_of(store, newest)
         if not _is_whole(store, chain, verify=verify):
@@ -60,9 +60,9 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
         plan = planned(newest)
     except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
         return nothing_held()
-    if not _is_of_one_history(newest.wal_position, logs, at):
+    if not _is_of_one_history(newest.batch, logs, at):
         return nothing_held()
-    is_same = newest.wal_position == at.batch and at.plan in (None, plan)
+    is_same = newest.batch == at.batch and at.plan in (None, plan)
     return Held(newest, tuple(chain), versions, is_same)
 
 

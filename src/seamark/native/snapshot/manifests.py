@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -41,19 +41,6 @@ def native_manifest(
     epoch = at.batch + 1
     names = at.source_names
     partitions = max((need.folder.partition + 1 for need in at.needs), default=0)
-    extra: dict[str, Any] = {
-        "attempt": attempt,
-        "leaves": names,
-        "next_watermark": at.next_watermark,
-        "timings": {"capture": round(seconds, 6)},
-        "native": {
-            "query_id": at.query_id,
-            "directory": tree.directory.url,
-            "follows": follows.checkpoint_id if follows is not None else None,
-            "offset_log": at.entry.version,
-            "provider": str(at.entry.conf.get(_PROVIDER, "")).rsplit(".", 1)[-1],
-        },
-    }
     return CheckpointManifest.new(
         checkpoint_id,
         epoch=epoch,
@@ -63,16 +50,26 @@ def native_manifest(
         },
         source_names=sorted(set(names)),
         operator_states=placed.operator_states,
-        table_store_checkpoint_path=placed.state_checkpoint,
-        wal_position=at.batch,
-        per_core_wal_positions=[epoch] * partitions,
+        state_checkpoint=placed.state_checkpoint,
+        batch=at.batch,
+        state_versions=[epoch] * partitions,
         watermark=at.entry.watermark_ms or None,
         inflight_data=_in_flight(at),
         size_bytes=placed.size,
         is_incremental=parent is not None,
         parent_id=parent.checkpoint_id if parent is not None else None,
-        vnode_count=min(max(at.entry.state_partitions, 1), U16_MAX),
-        extra=extra,
+        state_partitions=min(max(at.entry.state_partitions, 1), U16_MAX),
+        attempt=attempt,
+        leaves=names,
+        next_watermark=at.next_watermark,
+        timings={"capture": round(seconds, 6)},
+        native={
+            "query_id": at.query_id,
+            "directory": tree.directory.url,
+            "follows": follows.checkpoint_id if follows is not None else None,
+            "offset_log": at.entry.version,
+            "provider": str(at.entry.conf.get(_PROVIDER, "")).rsplit(".", 1)[-1],
+        },
     )
 
 
@@ -86,7 +83,7 @@ def _in_flight(at: BatchAt) -> dict[str, list[InFlightRecord]]:
 def planned(manifest: CheckpointManifest) -> Plan | None:
     """The batch that was planned and not finished; :class:`DamageError` when it cannot be read."""
     for record in manifest.inflight_data.get(PLAN, ()):
-        if record.input_id != manifest.wal_position + 1:
+        if record.input_id != manifest.batch + 1:
             continue
         try:
             return msgspec.json.decode(base64.b64decode(record.data_b64, validate=True), type=Plan)

@@ -198,7 +198,7 @@ class _Taking:
     ) -> Snapshot:
         return Snapshot(
             manifest.checkpoint_id,
-            manifest.wal_position,
+            manifest.batch,
             is_new=is_new,
             is_full=not manifest.is_incremental,
             files=files,

@@ -63,11 +63,11 @@ def verdict_on(
     """Compare a pipeline with the checkpoint that it is to go on from."""
     if checkpoint is None:
         return compare(None, identity.structure, policy)
-    made_by = str(checkpoint.extra.get("spark_version") or "")
+    made_by = checkpoint.spark_version or ""
     same_spark = made_by.split(".")[:2] == identity.spark_version.split(".")[:2]
-    old = checkpoint.extra.get("structure")
+    old = checkpoint.structure
     verdict = compare(old, identity.structure, policy, same_spark=same_spark)
-    replaced = other_topics(checkpoint.extra.get("source_ids"), identity.source_ids)
+    replaced = other_topics(checkpoint.source_ids or {}, identity.source_ids)
     if not replaced or verdict.fit in (Fit.REFUSED, Fit.RESET):
         return verdict
     changes = [*verdict.changes, *replaced]
@@ -84,9 +84,8 @@ def verdict_on(
     )
 
 
-def other_topics(old: Any, new: Mapping[str, Mapping[str, str]]) -> list[str]:
+def other_topics(before: Mapping[str, Any], new: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Topics that have the name of one that was read, and are not it. Pure."""
-    before = old if isinstance(old, dict) else {}
     return [
         f"source {source!r}: the topic {topic!r} was deleted and made again, and the position in "
         "the checkpoint is one of the old topic"

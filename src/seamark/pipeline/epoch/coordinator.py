@@ -182,7 +182,7 @@ class Coordinator:
     def _replay(self, batch: DataFrame, epoch: EpochRun) -> None:
         """Spark runs a decided epoch again: its rows are read and dropped, its state must agree."""
         newest = self.lineage.newest
-        if newest is None or newest.extra.get("fingerprint") != epoch.fingerprint:
+        if newest is None or newest.fingerprint != epoch.fingerprint:
             raise LineageError(
                 f"Spark runs epoch {epoch.number} again, on other rows than before",
                 where=self._copy.root,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from seamark.capture.placement import Placed
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
@@ -71,19 +70,7 @@ def draft(
         for sink in identity.sinks
     }
     before = parent.sink_epochs if parent is not None else {}
-    extra: dict[str, Any] = {
-        "attempt": epoch.attempt,
-        "fingerprint": epoch.fingerprint,
-        "sink_committables": dict(committables),
-        "timings": _rounded(epoch.phases),
-        "next_watermark": next_watermark,
-        "structure": json.loads(canonical_json(identity.structure)),
-        "leaves": list(identity.leaves),
-        "sink_guarantees": dict(identity.guarantees),
-        "spark_version": identity.spark_version,
-    }
-    if identity.source_ids:
-        extra["source_ids"] = {name: dict(ids) for name, ids in identity.source_ids.items()}
+    source_ids = {name: dict(ids) for name, ids in identity.source_ids.items()}
     return CheckpointManifest.new(
         checkpoint_id,
         epoch=epoch.number,
@@ -95,9 +82,9 @@ def draft(
         sink_commit_statuses=statuses,
         table_offsets=dict(identity.tables),
         operator_states=placed.operator_states,
-        table_store_checkpoint_path=placed.state_checkpoint,
-        wal_position=epoch.batch,
-        per_core_wal_positions=versions,
+        state_checkpoint=placed.state_checkpoint,
+        batch=epoch.batch,
+        state_versions=versions,
         watermark=epoch.entry.watermark_ms if identity.watermarks else None,
         source_watermarks=source_watermarks(identity.watermarks, reached),
         source_names=sorted(set(identity.leaves)),
@@ -106,8 +93,17 @@ def draft(
         size_bytes=placed.size,
         is_incremental=not is_full,
         parent_id=parent.checkpoint_id if parent is not None else None,
-        vnode_count=max(epoch.entry.state_partitions, 1),
-        extra=extra,
+        state_partitions=max(epoch.entry.state_partitions, 1),
+        attempt=epoch.attempt,
+        fingerprint=epoch.fingerprint,
+        sink_committables=dict(committables),
+        timings=_rounded(epoch.phases),
+        next_watermark=next_watermark,
+        structure=json.loads(canonical_json(identity.structure)),
+        leaves=list(identity.leaves),
+        sink_guarantees=dict(identity.guarantees),
+        spark_version=identity.spark_version,
+        source_ids=source_ids or None,
     )
 
 

@@ -64,7 +64,7 @@ def _read_back(
         except StoreUnavailableError as error:
             _wait(pauses, error, True)
             continue
-        ours = found is not None and found.extra.get("attempt") == manifest.extra.get("attempt")
+        ours = found is not None and found.attempt == manifest.attempt
         return found if ours else None
 
 

@@ -120,7 +120,7 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
 
 
 def _fingerprint_of(newest: CheckpointManifest | None) -> str:
-    return "" if newest is None else str(newest.extra.get("fingerprint", ""))
+    return "" if newest is None else newest.fingerprint or ""
 
 
 def _usable(kept: StoredPlan, follows: str, leaves: tuple[str, ...], where: str) -> Plan:

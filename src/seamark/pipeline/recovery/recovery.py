@@ -263,8 +263,8 @@ class Recovery:
         if not finished.statuses:
             return chosen
         try:
-            timings = chosen.extra.get("timings", {})
-            return self._store.update_manifest(committed(chosen, finished.statuses, timings))
+            done = committed(chosen, finished.statuses, chosen.timings or {})
+            return self._store.update_manifest(done)
         except FencedError:
             raise
         except SeamarkError as error:
@@ -273,7 +273,7 @@ class Recovery:
 
     def _moved(self, chosen: CheckpointManifest) -> set[str]:
         """Sinks that write to another place than before; a policy has let that pass."""
-        before = chosen.extra.get("structure", {}).get("sinks", {})
+        before = (chosen.structure or {}).get("sinks", {})
         now = self._identity.structure["sinks"]
         return {
             name

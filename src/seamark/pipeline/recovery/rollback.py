@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from seamark._common.checks import check_id
 from seamark._common.logs import logger_named
 from seamark.errors import FencedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.recovery.rollback_plan import ABANDONED, require_usable
+from seamark.pipeline.recovery.rollback_plan import require_usable
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -18,20 +18,16 @@ if TYPE_CHECKING:
 
 log = logger_named("seamark.pipeline")
 
-SHOWN_AS: Final = "shown_as"
-"""The timeline under which sinks show the epoch that a rollback went back to."""
-
 
 def shown_timeline(manifest: CheckpointManifest) -> str:
     """The timeline that sinks have noted for the manifest's own epoch."""
-    return str(manifest.extra.get(SHOWN_AS) or manifest.extra.get("timeline", ""))
+    return manifest.shown_as or manifest.timeline or ""
 
 
 def abandoned_timelines(manifest: CheckpointManifest) -> set[str]:
     """The histories that were given up when the manifest's epoch was rolled back to."""
-    listed = manifest.extra.get(ABANDONED, [])
-    own = {shown_timeline(manifest), str(manifest.extra.get("timeline", ""))}
-    return own.union(map(str, listed) if isinstance(listed, list) else ())
+    own = {shown_timeline(manifest), manifest.timeline or ""}
+    return own.union(manifest.abandoned or ())
 
 
 def require_sinks_can_follow(
@@ -74,10 +70,10 @@ def roll_back(
         checkpoint_id=store.next_id(),
         timestamp_ms=time.time_ns() // 1_000_000,
         operator_states={},
-        table_store_checkpoint_path=None,
+        state_checkpoint=None,
         is_incremental=True,
         parent_id=chosen.checkpoint_id,
         state_checksum=None,
     )
     given_up = sorted({before, *abandoned_timelines(chosen)})
-    return store.save(again.with_extra(**{SHOWN_AS: shown_timeline(chosen), ABANDONED: given_up}))
+    return store.save(again.with_extra(shown_as=shown_timeline(chosen), abandoned=given_up))

@@ -16,12 +16,6 @@ from seamark.store.ownership import claim_mark
 
 Action = Literal["nothing", "unpublish", "unpublish if undo", "beside", "asked"]
 
-NATIVE: Final = "native"
-"""Marks a checkpoint of a directory that Spark keeps by itself."""
-
-ABANDONED: Final = "abandoned"
-"""Timelines whose later epochs sinks have to take back."""
-
 _WAYS: Final[Mapping[str, tuple[Action, str]]] = {
     "files": ("unpublish", "the next start takes these epochs back and keeps them aside"),
     "key-value": (
@@ -72,8 +66,7 @@ def sink_prospects(
 
 
 def _sinks_in(manifest: CheckpointManifest) -> dict[str, dict[str, Any]]:
-    structure = manifest.extra.get("structure")
-    sinks = structure.get("sinks") if isinstance(structure, dict) else None
+    sinks = (manifest.structure or {}).get("sinks")
     found = sinks.items() if isinstance(sinks, dict) else ()
     return {str(name): dict(sink) for name, sink in found if isinstance(sink, dict)}
 
@@ -166,7 +159,7 @@ def _given_up_before(
 
     Then the newest checkpoint is the one that the rollback has saved.
     """
-    if newest is None or ABANDONED not in newest.extra:
+    if newest is None or newest.abandoned is None:
         return []
     found = []
     for checkpoint_id in store.list_ids():

@@ -43,7 +43,7 @@ def finish_sinks(
                 done.words[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
                 continue
             _finish(output, crew, chosen, done)
-    own = chosen.extra.get("attempt") if chosen is not None else None
+    own = chosen.attempt if chosen is not None else None
     for output in crew.outputs:
         for attempt in output.sink.leftovers():
             if attempt != own and is_of_earlier(attempt, generation):
@@ -101,12 +101,11 @@ def _commit(
 
 
 def _committables(chosen: CheckpointManifest) -> dict[str, dict[str, object]]:
-    found = chosen.extra.get("sink_committables")
-    return found if isinstance(found, dict) else {}
+    return chosen.sink_committables or {}
 
 
 def _require_same(name: str, receipt: Receipt, chosen: CheckpointManifest) -> None:
-    theirs, ours = receipt.fingerprint, chosen.extra.get("fingerprint")
+    theirs, ours = receipt.fingerprint, chosen.fingerprint
     if theirs != ours or receipt.timeline != shown_timeline(chosen):
         raise LineageError(
             f"sink {name!r} shows another epoch {chosen.epoch} than checkpoint "

@@ -20,7 +20,7 @@ def remap_sources(
     The offset log has one line for each leaf of the plan; ``sources/`` one folder for each source,
     numbered by its first appearance.
     """
-    old = [str(name) for name in chosen.extra.get("leaves", identity.leaves)]
+    old = list(identity.leaves if chosen.leaves is None else chosen.leaves)
     new = list(identity.leaves)
     if old == new:
         return

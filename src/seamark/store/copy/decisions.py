@@ -67,7 +67,7 @@ class CopyItem:
             identity(manifest),
             manifest.builds_on,
             manifest.generation,
-            str(manifest.extra.get("timeline") or ""),
+            manifest.timeline or "",
             stored + (manifest.state_bytes or 0),
             content,
             frozenset(sink for sink, status in statuses if status.is_committed),
