@@ -40,8 +40,8 @@ INTERRUPTED: Final = 130
 _PIPE_CLOSED: Final = 141
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
+def _print_version(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
         click.echo(f"seamark {__version__}")
         ctx.exit()
 

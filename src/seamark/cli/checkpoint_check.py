@@ -57,21 +57,21 @@ def check_checkpoints(
 
 def _check(store: CheckpointStore, checkpoint_id: int, read: bool) -> CheckpointCheck:
     try:
-        seen = examine(store, checkpoint_id, read_data=read)
-        if seen.kind is not CheckpointKind.CHECKPOINT and _is_gone(store, checkpoint_id):
+        examined = examine(store, checkpoint_id, read_data=read)
+        if examined.kind is not CheckpointKind.CHECKPOINT and _is_gone(store, checkpoint_id):
             return CheckpointCheck(checkpoint_id, "gone")
     except StoreUnavailableError as error:
         return CheckpointCheck(checkpoint_id, "unreadable", error=error)
-    warnings = [str(issue) for issue in seen.result.issues if issue.severity == "warning"]
-    m = seen.manifest
-    if seen.kind in (CheckpointKind.TOMBSTONE, CheckpointKind.TOO_LATE):
-        return CheckpointCheck(checkpoint_id, "gone", warnings=seen.result.damage)
-    is_ok = seen.kind is CheckpointKind.CHECKPOINT
+    warnings = [str(issue) for issue in examined.result.issues if issue.severity == "warning"]
+    m = examined.manifest
+    if examined.kind in (CheckpointKind.TOMBSTONE, CheckpointKind.TOO_LATE):
+        return CheckpointCheck(checkpoint_id, "gone", warnings=examined.result.damage)
+    is_ok = examined.kind is CheckpointKind.CHECKPOINT
     evidence = state_evidence(m) if read and is_ok and m is not None else None
     return CheckpointCheck(
         checkpoint_id,
         "ok" if is_ok else "damaged",
-        damage=seen.result.damage,
+        damage=examined.result.damage,
         warnings=warnings,
         parent_id=m.parent_id if m is not None and m.is_incremental else None,
         bytes_read=data_bytes(store, m) if evidence is Evidence.SHA256 and m is not None else 0,
@@ -114,10 +114,10 @@ def _look_at_parent(
 def data_bytes(store: CheckpointStore, manifest: CheckpointManifest) -> int:
     """How many bytes of state a checkpoint has, inside and outside of its manifest."""
     try:
-        found = named_state(manifest) if manifest.is_ours else None
+        state = named_state(manifest) if manifest.is_ours else None
     except DamageError:
-        found = None
-    beside = sum(store.partitioned_state.sizes([found]).values()) if found is not None else 0
+        state = None
+    beside = sum(store.partitioned_state.sizes([state]).values()) if state is not None else 0
     inline = sum(len(op.decode_inline() or b"") for op in manifest.operator_states.values())
     sidecar = manifest.state_bytes
     if sidecar is None:

@@ -56,8 +56,8 @@ class OperatorFiles:
 def _partition_sizes(files: dict[str, int]) -> dict[int, int]:
     sizes: dict[int, int] = {}
     for path, size in files.items():
-        if found := _PARTITION.match(path):
-            sizes[int(found[1])] = sizes.get(int(found[1]), 0) + size
+        if match := _PARTITION.match(path):
+            sizes[int(match[1])] = sizes.get(int(match[1]), 0) + size
     return sizes
 
 
@@ -86,18 +86,18 @@ def operators_of(
     store: CheckpointStore, chain: list[CheckpointManifest]
 ) -> dict[str, OperatorFiles]:
     """The state of each operator; packs are only asked for their index."""
-    found: dict[str, OperatorFiles] = {}
+    operators: dict[str, OperatorFiles] = {}
     for manifest in reversed(chain):  # newer files in place of older ones
         is_newest = manifest is chain[0]
         for name, operator in manifest.operator_states.items():
-            about = found.setdefault(name, OperatorFiles())
+            about = operators.setdefault(name, OperatorFiles())
             size, entries = _packed(store, manifest, operator)
             about.places.add("sidecar" if operator.external else "inline")
             about.stored_bytes += size
             about.new_bytes += size if is_newest else 0
             about.files |= {entry.key: entry.size for entry in entries}
-        _add_partitioned(store, manifest, found, is_newest=is_newest)
-    return found
+        _add_partitioned(store, manifest, operators, is_newest=is_newest)
+    return operators
 
 
 def _packed(
@@ -108,11 +108,11 @@ def _packed(
         size = operator.external_length
         start = max(0, size - _TAIL)
         tail = read_sidecar_range(store, manifest, operator.external_offset + start, size - start)
-        found = _entries(tail or b"", size)
-        if found is None and start:  # the index is longer than that, or it is no pack
+        entries = _entries(tail or b"", size)
+        if entries is None and start:  # the index is longer than that, or it is no pack
             whole = read_sidecar_range(store, manifest, operator.external_offset, size)
-            found = _entries(whole or b"", size)
-        return size, found or []
+            entries = _entries(whole or b"", size)
+        return size, entries or []
     try:
         data = operator.decode_inline() or b""
     except DamageError:
@@ -131,7 +131,7 @@ def _entries(tail: bytes, size: int) -> list[PackedEntry] | None:
 def _add_partitioned(
     store: CheckpointStore,
     manifest: CheckpointManifest,
-    found: dict[str, OperatorFiles],
+    operators: dict[str, OperatorFiles],
     *,
     is_newest: bool,
 ) -> None:
@@ -142,8 +142,8 @@ def _add_partitioned(
         chains = store.partitioned_state.partitions(partitioned)
     except SeamarkError:
         return  # verify tells what is wrong with it
-    for (operator, partition), chain in chains.items():
-        about = found.setdefault(operator, OperatorFiles())
+    for (name, partition), chain in chains.items():
+        about = operators.setdefault(name, OperatorFiles())
         size = sum(link.entry.size_bytes for link in chain)
         about.places.add("partitioned")
         about.stored_bytes += size
@@ -212,13 +212,13 @@ def stored_size(
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Ranges of ids in their order, those that overlap or touch as one."""
-    found: list[list[int]] = []
+    joined: list[list[int]] = []
     for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1][1] = max(found[-1][1], last)
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1][1] = max(joined[-1][1], last)
         else:
-            found.append([first, last])
-    return found
+            joined.append([first, last])
+    return joined
 
 
 def _standing(owner: Owner, manifest: CheckpointManifest) -> str:

@@ -64,63 +64,69 @@ def summarize_checkpoints(store: CheckpointStore) -> dict[int, CheckpointSummary
 def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
     scanned = scan(store, unreadable=True, measure=True)
-    found = {seen.checkpoint_id: _summary(seen) for seen in scanned}
+    summaries = {entry.checkpoint_id: _summary(entry) for entry in scanned}
     # parents before children, so that damage reaches all that build on it
-    for one in sorted(found.values(), key=lambda s: s.id):
-        one.damage = one.damage or broken_link(one, found)
-        one.error = one.error or unread_link(one, found)
-    if any(one.damage for one in found.values()):
+    for summary in sorted(summaries.values(), key=lambda s: s.id):
+        summary.damage = summary.damage or broken_link(summary, summaries)
+        summary.error = summary.error or unread_link(summary, summaries)
+    if any(summary.damage for summary in summaries.values()):
         owner = store.owner()  # pruned since it was read, with what it builds on?
-        left = {i: one for i, one in found.items() if standing(owner, i) not in UNCOUNTED}
-        if max(left, default=0) < max(found):
+        left = {
+            i: summary for i, summary in summaries.items() if standing(owner, i) not in UNCOUNTED
+        }
+        if max(left, default=0) < max(summaries):
             raise Overtaken
         return left
-    return found
+    return summaries
 
 
-def broken_link(one: CheckpointSummary, found: Mapping[int, CheckpointSummary]) -> str | None:
+def broken_link(
+    summary: CheckpointSummary, summaries: Mapping[int, CheckpointSummary]
+) -> str | None:
     """Why a checkpoint cannot be restored although it is whole itself, or None when it can."""
-    if one.parent_id is None:
+    if summary.parent_id is None:
         return None
-    parent = found.get(one.parent_id)
+    parent = summaries.get(summary.parent_id)
     if parent is None:
-        return f"its parent {one.parent_id} is gone"
+        return f"its parent {summary.parent_id} is gone"
     if parent.damage is not None:
         return f"it builds on {parent.id}, which is damaged"
     return None
 
 
-def unread_link(one: CheckpointSummary, found: Mapping[int, CheckpointSummary]) -> str | None:
+def unread_link(
+    summary: CheckpointSummary, summaries: Mapping[int, CheckpointSummary]
+) -> str | None:
     """Why nothing can be said about a checkpoint that could be read itself."""
-    parent = found.get(one.parent_id) if one.parent_id is not None else None
+    parent = summaries.get(summary.parent_id) if summary.parent_id is not None else None
     if parent is None or parent.error is None:
         return None
     return f"it builds on {parent.id}, which could not be read"
 
 
-def _summary(seen: ScannedCheckpoint) -> CheckpointSummary:
-    m = seen.manifest
+def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
+    m = scanned.manifest
     if m is None:
-        error = seen.error.what if seen.error is not None else None
+        error = scanned.error.what if scanned.error is not None else None
         return CheckpointSummary(
-            seen.checkpoint_id, damage=seen.damage, superseded=seen.superseded, error=error
+            scanned.checkpoint_id, damage=scanned.damage, superseded=scanned.superseded, error=error
         )
     statuses = m.sink_commit_statuses
     names = [*m.sink_names, *(name for name in statuses if name not in m.sink_names)]
     # another system may name a sink without a status: nothing says that it is unfinished
     return CheckpointSummary(
-        seen.checkpoint_id,
+        scanned.checkpoint_id,
         epoch=m.epoch,
         timestamp_ms=m.timestamp_ms,
         parent_id=(m.parent_id or 0) if m.is_incremental else None,
         took=took_seconds(m),
-        new_bytes=seen.stored_bytes,
+        new_bytes=scanned.stored_bytes,
         offsets=positions(m.source_offsets),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
         timeline=m.timeline,
-        damage=seen.damage,
-        superseded=seen.superseded,
+        damage=scanned.damage,
+        superseded=scanned.superseded,
     )
 
 
@@ -130,59 +136,61 @@ def took_seconds(manifest: CheckpointManifest) -> float | None:
     return round(math.fsum(phases.values()), 6) if phases else None
 
 
-def chain_ids(checkpoint_id: int, found: Mapping[int, CheckpointSummary]) -> list[int]:
+def chain_ids(checkpoint_id: int, summaries: Mapping[int, CheckpointSummary]) -> list[int]:
     """A checkpoint and what it builds on, newest first, as far as it is known."""
     chain: list[int] = []
-    wanted: int | None = checkpoint_id
-    while wanted is not None and wanted in found and len(chain) <= LONGEST_CHAIN:
-        chain.append(wanted)
-        parent = found[wanted].parent_id
-        wanted = parent if parent is not None and parent < wanted else None
+    next_id: int | None = checkpoint_id
+    while next_id is not None and next_id in summaries and len(chain) <= LONGEST_CHAIN:
+        chain.append(next_id)
+        parent = summaries[next_id].parent_id
+        next_id = parent if parent is not None and parent < next_id else None
     return chain
 
 
-def listing_document(store: CheckpointStore, found: dict[int, CheckpointSummary]) -> Document:
+def listing_document(store: CheckpointStore, summaries: dict[int, CheckpointSummary]) -> Document:
     """What ``seamark list --json`` prints."""
     pins = known_pins(store.owner())
-    rows = [_row(one, found, pins.get(one.id, [])) for one in found.values()]
+    rows = [_row(summary, summaries, pins.get(summary.id, [])) for summary in summaries.values()]
     usable = [row["id"] for row in rows if row["status"] in USABLE]
     return {
         "store": store.url,
         "checkpoints": rows,
         "newest_valid": max(usable, default=None),
-        "stored_bytes": sum(one.new_bytes or 0 for one in found.values()),
-        "unreadable": sum(one.error is not None for one in found.values()),
+        "stored_bytes": sum(summary.new_bytes or 0 for summary in summaries.values()),
+        "unreadable": sum(summary.error is not None for summary in summaries.values()),
         "verified": False,
         "without_checksum": [],
     }
 
 
 def _row(
-    one: CheckpointSummary, found: Mapping[int, CheckpointSummary], pins: list[str]
+    summary: CheckpointSummary, summaries: Mapping[int, CheckpointSummary], pins: list[str]
 ) -> Document:
-    sizes = [found[i].new_bytes for i in chain_ids(one.id, found)]
-    whole = one.damage is None and one.error is None and all(size is not None for size in sizes)
+    sizes = [summaries[i].new_bytes for i in chain_ids(summary.id, summaries)]
+    whole = (
+        summary.damage is None and summary.error is None and all(size is not None for size in sizes)
+    )
     return {
-        "id": one.id,
-        "epoch": one.epoch,
-        "timestamp_ms": one.timestamp_ms,
-        "status": one.status,
-        "full": one.new_bytes is not None and one.parent_id is None,
-        "parent_id": one.parent_id,
+        "id": summary.id,
+        "epoch": summary.epoch,
+        "timestamp_ms": summary.timestamp_ms,
+        "status": summary.status,
+        "full": summary.new_bytes is not None and summary.parent_id is None,
+        "parent_id": summary.parent_id,
         "pins": pins,
-        "took_seconds": one.took,
-        "new_bytes": one.new_bytes,
+        "took_seconds": summary.took,
+        "new_bytes": summary.new_bytes,
         "full_bytes": sum(size or 0 for size in sizes) if whole else None,
-        "sinks": one.sinks,
-        "offsets": one.offsets,
-        "timeline": one.timeline,
-        "note": note_of(one, pins),
+        "sinks": summary.sinks,
+        "offsets": summary.offsets,
+        "timeline": summary.timeline,
+        "note": note_of(summary, pins),
     }
 
 
-def note_of(one: CheckpointSummary, pins: list[str]) -> str | None:
+def note_of(summary: CheckpointSummary, pins: list[str]) -> str | None:
     """What is worth saying about a checkpoint beside its status."""
-    told = [text for text in (one.damage, one.error) if text]
-    told += [f"sink {name} failed: {why}" for name, why in one.failures.items()]
-    told += [f"pinned: {', '.join(pins)}"] if pins else []
-    return "; ".join(told) or None
+    notes = [text for text in (summary.damage, summary.error) if text]
+    notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
+    notes += [f"pinned: {', '.join(pins)}"] if pins else []
+    return "; ".join(notes) or None

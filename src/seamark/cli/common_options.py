@@ -27,8 +27,8 @@ class Settings:
 def settings() -> Settings:
     """What was asked for on this command line."""
     context = click.get_current_context(silent=True)
-    found = context.find_root().meta.get(_KEY) if context is not None else None
-    return found if isinstance(found, Settings) else Settings()
+    current = context.find_root().meta.get(_KEY) if context is not None else None
+    return current if isinstance(current, Settings) else Settings()
 
 
 def _change(context: click.Context, **changes: Any) -> None:
@@ -37,18 +37,18 @@ def _change(context: click.Context, **changes: Any) -> None:
 
 
 def _now(context: click.Context) -> Settings:
-    found = context.find_root().meta.get(_KEY, Settings())
-    assert isinstance(found, Settings)
-    return found
+    current = context.find_root().meta.get(_KEY, Settings())
+    assert isinstance(current, Settings)
+    return current
 
 
-def _json(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _json(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
         _change(context, as_json=True)
 
 
-def _quiet(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _quiet(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
         _change(context, quiet=True)
         _log_level(context)
 

@@ -19,12 +19,12 @@ _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 def escape_controls(text: str, *, lines: bool = False) -> str:
     r"""The text with ``\x1b`` for an escape and so on; ``lines`` leaves line ends as they are."""
-    return _SUSPECT.sub(lambda found: _shown(found[0], lines=lines), text)
+    return _SUSPECT.sub(lambda match: _shown(match[0], lines=lines), text)
 
 
 def escape_controls_in_json(document: str) -> str:
     """The same for a JSON document, which stays one and means what it meant."""
-    return _SUSPECT.sub(lambda found: _escaped(found[0]), document)
+    return _SUSPECT.sub(lambda match: _escaped(match[0]), document)
 
 
 def _shown(char: str, *, lines: bool) -> str:

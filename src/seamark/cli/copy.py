@@ -22,14 +22,14 @@ from seamark.store.copy.run import copy_checkpoints, take_over_target
 def _options(
     _: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
-    found = {}
+    options = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not (name and equals):
             # the value may be a secret, so it is not repeated
             raise click.BadParameter("give it as NAME=VALUE", param=parameter)
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
 @click.command("copy", cls=Command)
@@ -64,17 +64,17 @@ def command(
     interrupts it: the same command finishes it. A pipeline started on TARGET goes on from there.
     """
     with _opened_source(source) as here, _opened_target(target, to_options) as there:
-        wanted = resolve_id(here, checkpoint) if checkpoint is not None else None
+        checkpoint_id = resolve_id(here, checkpoint) if checkpoint is not None else None
         if take_over:
-            take_over_target(here, there, wanted)
-        plan = plan_copy(here, there, wanted, pins=pins)
+            take_over_target(here, there, checkpoint_id)
+        plan = plan_copy(here, there, checkpoint_id, pins=pins)
         with progress_bar("copying", plan.size, of_bytes=True) as advance:
             results = copy_checkpoints(here, there, plan, advance=advance)
-        if wanted is not None:
-            _require(wanted, results, here)
+        if checkpoint_id is not None:
+            _require(checkpoint_id, results, here)
         document = _document(here, there, plan, results)
     print_answer(document, lambda clean: _show(clean, source, target))
-    if any(each.outcome == "damaged" for each in results):
+    if any(copied.outcome == "damaged" for copied in results):
         raise click.exceptions.Exit(DamageError.exit_code)
 
 
@@ -102,18 +102,18 @@ def _opened_target(url: str, options: dict[str, str]) -> Iterator[CheckpointStor
         yield store
 
 
-def _require(wanted: int, results: list[CopyResult], source: CheckpointStore) -> None:
+def _require(checkpoint_id: int, results: list[CopyResult], source: CheckpointStore) -> None:
     """With an ID, anything short of having it is an error."""
-    for each in results:
-        if each.outcome == "damaged":
+    for copied in results:
+        if copied.outcome == "damaged":
             raise DamageError(
-                f"checkpoint {each.checkpoint_id} is damaged, so {wanted} was not copied",
-                where=f"{source.url}: {each.why}",
+                f"checkpoint {copied.checkpoint_id} is damaged, so {checkpoint_id} was not copied",
+                where=f"{source.url}: {copied.why}",
                 hint="Nothing of it is visible in the target. Choose another one.",
             )
-        if each.outcome == "gone":
+        if copied.outcome == "gone":
             raise CheckpointNotFoundError(
-                f"checkpoint {each.checkpoint_id} was pruned while it was being copied",
+                f"checkpoint {copied.checkpoint_id} was pruned while it was being copied",
                 where=source.url,
             )
 
@@ -121,32 +121,32 @@ def _require(wanted: int, results: list[CopyResult], source: CheckpointStore) ->
 def _document(
     source: CheckpointStore, target: CheckpointStore, plan: CopyPlan, results: list[CopyResult]
 ) -> Document:
-    copied = [each for each in results if each.outcome == "copied"]
+    done = [result for result in results if result.outcome == "copied"]
     return {
         "source": source.url,
         "target": target.url,
         "checkpoints": [
             {
-                "id": each.checkpoint_id,
-                "outcome": each.outcome,
-                "bytes": each.size,
-                "reason": each.why or None,
-                "verified": _is_verified(plan, each),
+                "id": result.checkpoint_id,
+                "outcome": result.outcome,
+                "bytes": result.size,
+                "reason": result.why or None,
+                "verified": _is_verified(plan, result),
             }
-            for each in results
+            for result in results
         ],
-        "copied": len(copied),
-        "copied_bytes": sum(each.size for each in copied),
+        "copied": len(done),
+        "copied_bytes": sum(result.size for result in done),
         "pins": sorted(plan.pins),
         "begun_epochs": plan.begun,
     }
 
 
-def _is_verified(plan: CopyPlan, each: CopyResult) -> bool | None:
+def _is_verified(plan: CopyPlan, copied: CopyResult) -> bool | None:
     """Whether its bytes were held against a checksum; None for what was not copied."""
-    if each.outcome != "copied":
+    if copied.outcome != "copied":
         return None
-    return plan.items[each.checkpoint_id].has_checksum
+    return plan.items[copied.checkpoint_id].has_checksum
 
 
 def _proven(rows: list[Document]) -> str:
@@ -159,8 +159,8 @@ def _proven(rows: list[Document]) -> str:
 def _show(document: Document, source: str, target: str) -> None:
     rows = document["checkpoints"]
     # what was there before is only counted, so that a nightly copy stays readable
-    told = [row for row in rows if row["outcome"] not in ("there already", "pruned there")]
-    if told:
+    shown = [row for row in rows if row["outcome"] not in ("there already", "pruned there")]
+    if shown:
         print_rows(
             ["ID", "OUTCOME", "BYTES"],
             [
@@ -169,10 +169,10 @@ def _show(document: Document, source: str, target: str) -> None:
                     styled(row["outcome"]),
                     size_text(row["bytes"]) if row["bytes"] else "–",
                 )
-                for row in told
+                for row in shown
             ],
             right="ID BYTES",
-            notes=[row["reason"] or "" for row in told],
+            notes=[row["reason"] or "" for row in shown],
         )
     counts = [f"{document['copied']} copied ({size_text(document['copied_bytes'])}){_proven(rows)}"]
     for outcome in ("there already", "pruned there", "gone", "damaged"):

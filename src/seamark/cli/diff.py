@@ -30,8 +30,8 @@ def command(store: str, a: str, b: str) -> None:
 
     A and B are named as for 'seamark show'. What is told is the way from A to B.
     """
-    with opened_store(store) as found:
-        before, after = (describe(found, load(found, resolve_id(found, i))) for i in (a, b))
+    with opened_store(store) as opened:
+        before, after = (describe(opened, load(opened, resolve_id(opened, i))) for i in (a, b))
     document = difference(before, after)
     print_answer(document, show)
 
@@ -59,10 +59,10 @@ def difference(before: Document, after: Document) -> Document:
 def _offsets(
     before: Mapping[str, dict[str, str]], after: Mapping[str, dict[str, str]]
 ) -> dict[str, dict[str, Document]]:
-    found: dict[str, dict[str, Document]] = {}
+    changes: dict[str, dict[str, Document]] = {}
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name, {}), after.get(name, {})
-        found[name] = {
+        changes[name] = {
             part: {
                 "a": _shown(part, old.get(part)),
                 "b": _shown(part, new.get(part)),
@@ -71,7 +71,7 @@ def _offsets(
             }
             for part in dict.fromkeys([*old, *new])
         }
-    return found
+    return changes
 
 
 def _shown(name: str, value: Any) -> Any:
@@ -99,12 +99,12 @@ def _watermark(old: int | None, new: int | None) -> Document:
 
 
 def _growth(before: Document, after: Document) -> dict[str, Document]:
-    found = {}
+    growth = {}
     for name in dict.fromkeys([*before, *after]):
         old = before.get(name, {}).get("bytes", 0)
         new = after.get(name, {}).get("bytes", 0)
-        found[name] = {"a": old, "b": new, "growth": new - old}
-    return found
+        growth[name] = {"a": old, "b": new, "growth": new - old}
+    return growth
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Document]:

@@ -53,8 +53,8 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
     if urlsplit(store).scheme.lower() in _PROGRESS:
         url, checks = _check_progress(store)
     else:
-        with opened_store(store) as found:
-            url, checks = found.url, _check_store(found, write=not read_only)
+        with opened_store(store) as opened:
+            url, checks = opened.url, _check_store(opened, write=not read_only)
     code = exit_code_of(checks)
     document = _document(url, checks, code) | {"read_only": read_only}
     print_answer(document, _show)
@@ -73,16 +73,16 @@ def _check_store(store: CheckpointStore, *, write: bool) -> list[HealthCheck]:
 
 
 def _leftovers(store: CheckpointStore) -> HealthCheck:
-    found = plan_gc(store, _HOUR)
-    if found["remove"]:
+    plan = plan_gc(store, _HOUR)
+    if plan["remove"]:
         return warning(
             "leftovers",
-            f"{len(found['remove'])} of unfinished writes, {size_text(found['freed_bytes'])}, "
+            f"{len(plan['remove'])} of unfinished writes, {size_text(plan['freed_bytes'])}, "
             "older than an hour",
             "They do no harm and take space: 'seamark gc STORE' shows and removes them.",
         )
-    if found["warnings"]:
-        return warning("leftovers", found["warnings"][0], "See 'seamark gc STORE'.")
+    if plan["warnings"]:
+        return warning("leftovers", plan["warnings"][0], "See 'seamark gc STORE'.")
     return ok("leftovers", "nothing of unfinished writes is older than an hour")
 
 
@@ -117,11 +117,11 @@ def _persistence(ledger: Ledger) -> list[HealthCheck]:
     if not isinstance(ledger, RedisLedger):
         return []
     try:
-        found = persistence_warnings(ledger)
+        warnings = persistence_warnings(ledger)
     except SeamarkError as error:
         return [failed("persistence", error)]
     advice = "What a pipeline has recorded there may be lost; its checkpoints are not touched."
-    checks = [warning("persistence", each, advice) for each in found]
+    checks = [warning("persistence", text, advice) for text in warnings]
     return checks or [ok("persistence", "every acknowledged write is on its disk")]
 
 
@@ -150,8 +150,8 @@ def _show(document: Document) -> None:
     checks = document["checks"]
     print_rows(
         ["CHECK", "RESULT", "FOUND"],
-        [(each["name"], styled(each["verdict"]), each["found"]) for each in checks],
-        notes=[each["advice"] or "" for each in checks],
+        [(check["name"], styled(check["verdict"]), check["found"]) for check in checks],
+        notes=[check["advice"] or "" for check in checks],
     )
     if document["failed"]:
         print_paragraph(f"{document['failed']} failed, {document['warnings']} warnings.")

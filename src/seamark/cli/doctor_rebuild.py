@@ -23,25 +23,25 @@ def run_rebuild(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) ->
     if read_only and yes:
         raise click.UsageError("--read-only and --yes exclude each other")
     with opened_store(url) as store:
-        found = planned_rebuild(store)
+        plan = planned_rebuild(store)
         if yes:
-            found = replace(found, owner=store.rebuild_owner())
-        document = _document(store.url, found, done=yes)
+            plan = replace(plan, owner=store.rebuild_owner())
+        document = _document(store.url, plan, done=yes)
     print_answer(document, lambda clean: _show(clean, url))
 
 
-def _document(url: str, found: OwnerRebuild, *, done: bool) -> Document:
-    owner = found.owner
+def _document(url: str, plan: OwnerRebuild, *, done: bool) -> Document:
+    owner = plan.owner
     return {
         "store": url,
-        "why": found.why,
-        "checkpoints": found.checkpoints,
+        "why": plan.why,
+        "checkpoints": plan.checkpoints,
         "generation": owner.generation,
         "next_id": owner.next_id,
         "prune_boundary": owner.prune_boundary,
         "superseded": [list(ids) for ids in owner.superseded],
         "pins": sorted(owner.pins),
-        "writer_alive": found.is_alive,
+        "writer_alive": plan.is_alive,
         "done": done,
     }
 

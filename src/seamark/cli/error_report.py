@@ -33,18 +33,20 @@ def report_error(error: Exception, asked: Settings) -> int:
     if isinstance(error, OSError) and is_lost:
         error = _output_lost(error)
     redact = storage_option_redactor(asked.storage_options)
-    told = error if isinstance(error, SeamarkError) else _other(error)
-    parts = [redact(part) if part else None for part in (told.what, told.where, told.hint)]
-    shown = type(told)(parts[0] or "", where=parts[1], hint=parts[2])
+    reported = error if isinstance(error, SeamarkError) else _other(error)
+    parts = [
+        redact(part) if part else None for part in (reported.what, reported.where, reported.hint)
+    ]
+    redacted = type(reported)(parts[0] or "", where=parts[1], hint=parts[2])
     with suppress(OSError):
         if asked.verbosity > 1:
             trace = redact("".join(traceback.format_exception(error)))
             sys.stderr.write(escape_controls(trace, lines=True))
         if asked.as_json:
-            sys.stderr.write(json.dumps({"error": _document(shown)}) + "\n")
+            sys.stderr.write(json.dumps({"error": _document(redacted)}) + "\n")
         else:
-            print_error(shown)
-    return told.exit_code
+            print_error(redacted)
+    return reported.exit_code
 
 
 def report_usage_error(error: click.ClickException, asked: Settings) -> int:
@@ -61,9 +63,9 @@ def report_usage_error(error: click.ClickException, asked: Settings) -> int:
             }
             sys.stderr.write(json.dumps({"error": document}) + "\n")
         else:
-            said = io.StringIO()
-            error.show(said)
-            sys.stderr.write(escape_controls(redact(said.getvalue()), lines=True))
+            message = io.StringIO()
+            error.show(message)
+            sys.stderr.write(escape_controls(redact(message.getvalue()), lines=True))
     return error.exit_code
 
 

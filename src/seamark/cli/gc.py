@@ -45,14 +45,14 @@ def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool)
     Shows what it would remove, and why; --yes does it. A store that a pipeline is using is left
     alone.
     """
-    with opened_store(store) as found:
-        require_store(found, or_empty=True)
-        document = plan(found, min_age)
+    with opened_store(store) as opened:
+        require_store(opened, or_empty=True)
+        document = plan(opened, min_age)
         if not yes:
-            document["needs"] = options_needed(found, take_over=take_over, force=force)
+            document["needs"] = options_needed(opened, take_over=take_over, force=force)
         if yes and (document["remove"] or take_over):
-            claim_to_remove(found, "gc", take_over=take_over, force=force)
-            _do(found, document, min_age)
+            claim_to_remove(opened, "gc", take_over=take_over, force=force)
+            _do(opened, document, min_age)
     print_answer(document, lambda clean: show(clean, yes=yes))
 
 

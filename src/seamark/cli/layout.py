@@ -33,14 +33,14 @@ def print_rows(
     """
     coloured = stdout().is_terminal
     table = [[_shown(cell, coloured=coloured) for cell in row] for row in rows]
-    told = [*notes]
-    told += [""] * (len(table) - len(told))
+    row_notes = [*notes]
+    row_notes += [""] * (len(table) - len(row_notes))
     width = screen_width()
     widths = _fitted([list(headings), *table], width)
     rightward = [heading in right.split() for heading in headings]
     bold: list[Cell] = [Text(h, "bold") if coloured else h for h in headings]
     lines = _row_lines(bold, widths, rightward)
-    for row, note in zip(table, told, strict=True):
+    for row, note in zip(table, row_notes, strict=True):
         lines += _row_lines(row, widths, rightward)
         lines += _paragraph(note, width, _NOTE_INDENT) if note else []
     print_text(lines)
@@ -58,12 +58,12 @@ def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
 
     A label that would leave too little room has a line of its own.
     """
-    told = [(printable(label), value) for label, value in facts]
+    labelled = [(printable(label), value) for label, value in facts]
     width = screen_width()
     widest = width // 2 - indent - len(_GAP)
-    label_width = max((n for label, _ in told if (n := cell_len(label)) <= widest), default=0)
+    label_width = max((n for label, _ in labelled if (n := cell_len(label)) <= widest), default=0)
     lines: list[Text | str] = []
-    for label, value in told:
+    for label, value in labelled:
         start = " " * indent
         if cell_len(label) > widest:
             lines += wrapped(label, width, first=start, more=start, cut=True)
@@ -186,12 +186,12 @@ def wrapped(
 
 def _words(text: str, width: int, *, cut: bool) -> list[str]:
     """Words with the spaces after them, those that no line can hold in pieces."""
-    found: list[str] = []
+    pieces: list[str] = []
     for word in re.findall(r"[^ ]+ *|^ +", text):
         bare = word.rstrip(" ")
         if cut and cell_len(bare) > width:
-            pieces = chop_cells(bare, max(width, 2))
-            found += [*pieces[:-1], pieces[-1] + word[len(bare) :]]
+            chopped = chop_cells(bare, max(width, 2))
+            pieces += [*chopped[:-1], chopped[-1] + word[len(bare) :]]
         else:
-            found.append(word)
-    return found
+            pieces.append(word)
+    return pieces

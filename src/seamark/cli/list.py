@@ -39,10 +39,10 @@ def command(store: str, verify: bool) -> None:
     reads all state, and exits with 3 when something is damaged. Exit code 7 when a manifest could
     not be read; the others are listed all the same.
     """
-    with opened_store(store) as found:
-        known = summarize_checkpoints(found)
-        unproven = _verify(found, known) if verify else []
-        document = listing_document(found, known)
+    with opened_store(store) as opened:
+        known = summarize_checkpoints(opened)
+        unproven = _verify(opened, known) if verify else []
+        document = listing_document(opened, known)
         document |= {"verified": verify, "without_checksum": unproven}
     print_answer(document, lambda clean: show(clean, store))
     if verify and _damaged(document):
@@ -86,12 +86,12 @@ def show(document: Document, url: str) -> None:
     )
     newest = document["newest_valid"]
     count = f"{len(rows)} checkpoint{'s' if len(rows) != 1 else ''}"
-    told = f"newest valid {newest}" if newest is not None else "none is valid"
+    newest_text = f"newest valid {newest}" if newest is not None else "none is valid"
     at = next((positions_text(row["offsets"]) for row in rows if row["id"] == newest), "")
-    told += f" at {at}" if at else ""
+    newest_text += f" at {at}" if at else ""
     unreadable = f" · {document['unreadable']} unreadable" if document["unreadable"] else ""
     stored = size_text(document["stored_bytes"])
-    print_paragraph(f"{count} · {told} · {stored} stored{unreadable}{_proven(document)}")
+    print_paragraph(f"{count} · {newest_text} · {stored} stored{unreadable}{_proven(document)}")
     _say_next(document, url)
 
 
@@ -100,14 +100,16 @@ def _proven(document: Document) -> str:
     if not document["verified"]:
         return ""
     damaged, unproven = _damaged(document), len(document["without_checksum"])
-    told = []
+    parts = []
     if damaged:
-        told.append(f"all was read, {damaged} damaged")
+        parts.append(f"all was read, {damaged} damaged")
     elif unproven < len(document["checkpoints"]) and not document["unreadable"]:
-        told.append("all bytes verified" if not unproven else "all bytes with a checksum verified")
+        parts.append("all bytes verified" if not unproven else "all bytes with a checksum verified")
     if unproven:
-        told.append(f"{unproven} without a checksum of {'its' if unproven == 1 else 'their'} state")
-    return "".join(f" · {text}" for text in told)
+        parts.append(
+            f"{unproven} without a checksum of {'its' if unproven == 1 else 'their'} state"
+        )
+    return "".join(f" · {text}" for text in parts)
 
 
 def _with_offsets(rows: list[Document]) -> tuple[list[str], list[list[str | Text]]]:
@@ -126,15 +128,15 @@ def _damaged(document: Document) -> int:
 
 def _cells(row: Document) -> list[str | Text]:
     status = row["status"]
-    words = [status]
-    words += ["full"] if row["full"] and status in USABLE else []
-    words += ["pinned"] if row["pins"] else []
+    labels = [status]
+    labels += ["full"] if row["full"] and status in USABLE else []
+    labels += ["pinned"] if row["pins"] else []
     took, new, full = row["took_seconds"], row["new_bytes"], row["full_bytes"]
     return [
         str(row["id"]),
         str(row["epoch"] if row["epoch"] is not None else "–"),
         age_text(row["timestamp_ms"]) if row["timestamp_ms"] is not None else "–",
-        styled(", ".join(words)),
+        styled(", ".join(labels)),
         seconds_text(took) if took is not None else "–",
         size_text(new) if new is not None else "–",
         size_text(full) if full is not None else "–",

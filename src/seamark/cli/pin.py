@@ -26,14 +26,14 @@ def command(store: str, checkpoint: str, name: str, expires: float | None) -> No
     that is running is not disturbed.
     """
     _check(name)
-    with opened_store(store) as found:
-        checkpoint_id = resolve_id(found, checkpoint)
+    with opened_store(store) as opened:
+        checkpoint_id = resolve_id(opened, checkpoint)
         try:
-            pin = found.pin(name, checkpoint_id, expires_in=expires)
+            pin = opened.pin(name, checkpoint_id, expires_in=expires)
         except CheckpointNotFoundError as error:
             shows = f"'seamark list {store}' shows which there are."
             raise CheckpointNotFoundError(error.what, where=error.where, hint=shows) from None
-        url = found.url
+        url = opened.url
     if settings().as_json:
         print_json(
             {

@@ -42,15 +42,15 @@ def command(
     """
     if keep is None and keep_within is None:
         raise click.UsageError("Say what to keep: --keep N, --keep-within SPAN, or both.")
-    with opened_store(store) as found:
-        known = summarize_checkpoints(found)
-        verdicts = found.plan_prune(keep, within=keep_within)
-        document = _document(found, verdicts, known)
+    with opened_store(store) as opened:
+        known = summarize_checkpoints(opened)
+        verdicts = opened.plan_prune(keep, within=keep_within)
+        document = _document(opened, verdicts, known)
         if not yes:
-            document["needs"] = options_needed(found, take_over=take_over, force=force)
+            document["needs"] = options_needed(opened, take_over=take_over, force=force)
         if yes and (document["remove"] or take_over):
-            claim_to_remove(found, "prune", take_over=take_over, force=force)
-            _do(found, document, keep, keep_within)
+            claim_to_remove(opened, "prune", take_over=take_over, force=force)
+            _do(opened, document, keep, keep_within)
     print_answer(document, lambda clean: show(clean, yes=yes))
 
 

@@ -32,9 +32,9 @@ def command(store: str, explain: bool) -> None:
             "A pipeline recovers by itself when it starts.\n'seamark recover STORE --explain' "
             "shows which checkpoint it would choose, and\nchanges nothing."
         )
-    with opened_store(store) as found:
+    with opened_store(store) as opened:
         try:
-            document = explain_walk(found)
+            document = explain_walk(opened)
         except StoreUnavailableError as error:
             raise StoreUnavailableError(
                 f"cannot decide: {error.what}",
@@ -83,7 +83,7 @@ def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
     manifest = load(store, checkpoint_id)
     chain, _ = chain_of(store, manifest)
     operators = operators_of(store, chain)
-    found = sinks(manifest)
+    sink_statuses = sinks(manifest)
     return {
         "id": checkpoint_id,
         "epoch": manifest.epoch,
@@ -95,8 +95,10 @@ def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
         "manifest_sealed": manifest.is_ours,
         "of_pipeline": manifest.attempt is not None,
         "offsets": positions(manifest.source_offsets),
-        "sinks": {name: about["status"] for name, about in found.items()},
-        "commits_again": [n for n, about in found.items() if about["status"] not in _FINISHED],
+        "sinks": {name: about["status"] for name, about in sink_statuses.items()},
+        "commits_again": [
+            n for n, about in sink_statuses.items() if about["status"] not in _FINISHED
+        ],
     }
 
 
@@ -134,17 +136,17 @@ def show(document: Document, url: str) -> None:
 
 
 def _why(chosen: Document) -> str:
-    told = [f"epoch {chosen['epoch']}"]
-    told += [f"at {text}"] if (text := positions_text(chosen["offsets"])) else []
-    told.append("manifest valid" if chosen["manifest_sealed"] else "manifest readable")
+    reasons = [f"epoch {chosen['epoch']}"]
+    reasons += [f"at {text}"] if (text := positions_text(chosen["offsets"])) else []
+    reasons.append("manifest valid" if chosen["manifest_sealed"] else "manifest readable")
     files = f"{chosen['files']} files, " if chosen["files"] else ""
     size = f"state {files}{size_text(chosen['state_bytes'])}"
-    told.append(_PROVEN[chosen["evidence"]].format(size=size))
+    reasons.append(_PROVEN[chosen["evidence"]].format(size=size))
     if chosen["builds_on"]:
-        told.append(f"builds on {', '.join(map(str, chosen['builds_on']))}, also checked")
+        reasons.append(f"builds on {', '.join(map(str, chosen['builds_on']))}, also checked")
     if chosen["sinks"]:
-        told.append("sinks: " + ", ".join(map(" ".join, _sink_words(chosen))))
-    return " · ".join(told)
+        reasons.append("sinks: " + ", ".join(map(" ".join, _sink_words(chosen))))
+    return " · ".join(reasons)
 
 
 def _sink_words(chosen: Document) -> list[tuple[str, ...]]:
@@ -161,11 +163,11 @@ def _consequence(document: Document) -> str:
     goes_on = f"A start goes on with epoch {chosen['epoch'] + 1}."
     if not chosen["of_pipeline"]:
         goes_on = "No pipeline of Seamark wrote it."
-    told = f"{goes_on} The walk took {took}."
+    text = f"{goes_on} The walk took {took}."
     damaged = [str(s["id"]) for s in skipped if not s["superseded"]]
     if damaged and chosen["of_pipeline"]:
-        told += (
+        text += (
             f" The epochs of {', '.join(damaged)} run again, from the offsets that were planned "
             "for them where these are still there, so that their rows are the same."
         )
-    return told
+    return text

@@ -29,16 +29,16 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
     Later checkpoints are taken out of use for good and a new timeline begins. A pipeline that
     still runs on the store is fenced. Sinks are brought back when the pipeline starts next.
     """
-    with opened_store(store) as found:
-        chosen = load(found, resolve_id(found, checkpoint))
-        plan = plan_rollback(found, chosen.checkpoint_id)
+    with opened_store(store) as opened:
+        chosen = load(opened, resolve_id(opened, checkpoint))
+        plan = plan_rollback(opened, chosen.checkpoint_id)
         again = None
         if yes and not plan.is_newest:
-            refuse_foreign(found, force=force)
-            again = roll_back(found, plan.chosen.checkpoint_id, plan.owner.pipeline)
-        document = _document(found.url, plan, again)
+            refuse_foreign(opened, force=force)
+            again = roll_back(opened, plan.chosen.checkpoint_id, plan.owner.pipeline)
+        document = _document(opened.url, plan, again)
         # a rollback takes the store over by itself
-        document["needs"] = options_needed(found, take_over=True, force=force) if not yes else []
+        document["needs"] = options_needed(opened, take_over=True, force=force) if not yes else []
     print_answer(document, _show)
 
 

@@ -24,8 +24,8 @@ def command(store: str, checkpoint: str) -> None:
 
     ID is a number, the name of a pin, four or more characters of a UUID, or 'latest'.
     """
-    with opened_store(store) as found:
-        document = describe(found, load(found, resolve_id(found, checkpoint)))
+    with opened_store(store) as opened:
+        document = describe(opened, load(opened, resolve_id(opened, checkpoint)))
     print_answer(document, show)
     if settings().as_json:
         return
@@ -69,8 +69,8 @@ def show(document: Document) -> None:
             (name, f"{count} record{'' if count == 1 else 's'}{after}")
             for name, count in document["inflight"].items()
         )
-    for words in document["may_lose"]:
-        print_paragraph(f"warning: {words}", gap=True)
+    for loss in document["may_lose"]:
+        print_paragraph(f"warning: {loss}", gap=True)
     for warning in document["warnings"]:
         print_paragraph(f"warning: {warning}", gap=True)
 
@@ -116,12 +116,12 @@ def _pairs(values: Mapping[str, str]) -> str:
     return "  ".join(f"{name} = {value}" for name, value in values.items()) or "at its beginning"
 
 
-def _watermarks(found: Document) -> Iterator[tuple[str, Cell]]:
-    if found["epoch"] is not None:
-        yield "this epoch", time_text(found["epoch"])
-    if found["next"] is not None and found["epoch"] is not None:
-        yield "next epoch", time_text(found["next"])
-    for name, mark in found["sources"].items():
+def _watermarks(watermarks: Document) -> Iterator[tuple[str, Cell]]:
+    if watermarks["epoch"] is not None:
+        yield "this epoch", time_text(watermarks["epoch"])
+    if watermarks["next"] is not None and watermarks["epoch"] is not None:
+        yield "next epoch", time_text(watermarks["next"])
+    for name, mark in watermarks["sources"].items():
         yield f"source {name}", time_text(mark)
 
 
@@ -156,13 +156,13 @@ def _partitions(sizes: Mapping[str, int]) -> str:
     return f"{len(sizes)}, largest {largest}: {size_text(sizes[largest])}"
 
 
-def _sinks(found: Document) -> Iterator[tuple[str, Cell]]:
-    for name, about in found.items():
-        told = [about["status"] or "no status"]
-        told += [f"({about['message']})"] if about["message"] else []
-        told += [f"at epoch {about['committed_epoch']}"] if about["committed_epoch"] else []
-        told += [f"· {about['guarantee']}"] if about["guarantee"] else []
-        yield name, " ".join(told)
+def _sinks(sinks: Document) -> Iterator[tuple[str, Cell]]:
+    for name, about in sinks.items():
+        parts = [about["status"] or "no status"]
+        parts += [f"({about['message']})"] if about["message"] else []
+        parts += [f"at epoch {about['committed_epoch']}"] if about["committed_epoch"] else []
+        parts += [f"· {about['guarantee']}"] if about["guarantee"] else []
+        yield name, " ".join(parts)
 
 
 def _value(value: object) -> str:

@@ -14,9 +14,11 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _DIGITS: Final = re.compile(r"([0-9]{1,18})")
 
 
-def positions(found: Mapping[str, ConnectorCheckpoint]) -> dict[str, dict[str, str]]:
+def positions(checkpoints: Mapping[str, ConnectorCheckpoint]) -> dict[str, dict[str, str]]:
     """The offsets of each source or table, readable, in the order of their names."""
-    return {name: dict(sorted(at.offsets.items(), key=_natural)) for name, at in found.items()}
+    return {
+        name: dict(sorted(at.offsets.items(), key=_natural)) for name, at in checkpoints.items()
+    }
 
 
 def _natural(item: tuple[str, Any]) -> list[tuple[bool, int, str]]:
@@ -29,14 +31,14 @@ def _natural(item: tuple[str, Any]) -> list[tuple[bool, int, str]]:
     ]
 
 
-def positions_text(found: Mapping[str, Mapping[str, str]]) -> str:
+def positions_text(sources: Mapping[str, Mapping[str, str]]) -> str:
     """Each source with its lowest and highest position: ``trades 600…602``."""
-    return ", ".join(f"{name} {_span(at)}".rstrip() for name, at in found.items())
+    return ", ".join(f"{name} {_span(at)}".rstrip() for name, at in sources.items())
 
 
-def short_positions_text(found: Mapping[str, Mapping[str, str]]) -> str:
+def short_positions_text(sources: Mapping[str, Mapping[str, str]]) -> str:
     """The same without a name where there is only one source."""
-    return _span(next(iter(found.values()))) if len(found) == 1 else positions_text(found)
+    return _span(next(iter(sources.values()))) if len(sources) == 1 else positions_text(sources)
 
 
 def _span(at: Mapping[str, str]) -> str:

@@ -43,8 +43,8 @@ def command(url: str, namespace: str | None) -> None:
         with opened_store(url) as store:
             document = _of_checkpoint(store)
     else:
-        with open_progress(progress, namespace=namespace, read_only=True) as found:
-            document = _document(found)
+        with open_progress(progress, namespace=namespace, read_only=True) as progress_store:
+            document = _document(progress_store)
     print_answer(document, _show)
 
 
@@ -109,14 +109,14 @@ def _require_rocksdb(folder: str) -> None:
 
 
 def _document(store: SourceCheckpointStore) -> Document:
-    found = store.read_all_checkpoints()
+    checkpoints = store.read_all_checkpoints()
     config_hash = store.read_config_hash()
     return {
         "store": store.url,
         "checkpoint": None,
         # as text: few programs that read JSON keep all 64 bits of a number
         "config_hash": None if config_hash is None else f"{config_hash:016x}",
-        "sources": [_source(name, found[name]) for name in sorted(found)],
+        "sources": [_source(name, checkpoints[name]) for name in sorted(checkpoints)],
     }
 
 

@@ -23,9 +23,9 @@ class _Lines(logging.Handler):
         """Write one record; what cannot be written is given up, as logging does."""
         try:
             line = f"{record.levelname.lower()}: {self.format(record)}"
-            told = escape_controls(storage_option_redactor(self.options)(line), lines=True)
+            text = escape_controls(storage_option_redactor(self.options)(line), lines=True)
             # a second line never looks like one of its own
-            sys.stderr.write(told.replace("\n", "\n  ") + "\n")
+            sys.stderr.write(text.replace("\n", "\n  ") + "\n")
         except Exception:  # noqa: BLE001 - logging's own way of telling
             self.handleError(record)
 

@@ -153,46 +153,46 @@ def load(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
 
 
 def _latest(store: CheckpointStore) -> int:
-    found = store.recover_latest_validated()
-    if found.chosen_id is None:
-        if found.fresh_start:
+    walk = store.recover_latest_validated()
+    if walk.chosen_id is None:
+        if walk.fresh_start:
             raise CheckpointNotFoundError("the store is empty", where=store.url)
         raise DamageError(
             "no checkpoint of this store is whole",
-            where="; ".join(f"{number}: {why}" for number, why in found.skipped[:5]),
+            where="; ".join(f"{number}: {why}" for number, why in walk.skipped[:5]),
             hint=f"'seamark recover {store.url} --explain' shows all.",
         )
-    return found.chosen_id
+    return walk.chosen_id
 
 
 def uuids_of(manifest: CheckpointManifest) -> list[str]:
     """The UUIDs by which a checkpoint can be named."""
-    found = []
+    uuids = []
     if attempt := manifest.attempt:
-        found.append(attempt.partition("-")[2] or attempt)  # after the generation
+        uuids.append(attempt.partition("-")[2] or attempt)  # after the generation
     try:
         state = named_state(manifest)
     except DamageError:
         state = None
-    return [*found, str(state)] if state is not None else found
+    return [*uuids, str(state)] if state is not None else uuids
 
 
 def _by_prefix(store: CheckpointStore, prefix: str) -> int:
     bare = prefix.replace("-", "")
-    found = {
-        seen.checkpoint_id
-        for seen in scan(store)
-        for name in (uuids_of(seen.manifest) if seen.manifest is not None else [])
+    ids = {
+        scanned.checkpoint_id
+        for scanned in scan(store)
+        for name in (uuids_of(scanned.manifest) if scanned.manifest is not None else [])
         if name.lower().replace("-", "").startswith(bare)
     }
-    if len(found) > 1:
+    if len(ids) > 1:
         raise InvalidInputError(
-            f"{prefix!r} is the beginning of {len(found)} UUIDs",
-            where=f"checkpoints {', '.join(map(str, sorted(found)))}",
+            f"{prefix!r} is the beginning of {len(ids)} UUIDs",
+            where=f"checkpoints {', '.join(map(str, sorted(ids)))}",
             hint="Give more of it.",
         )
-    if not found:
+    if not ids:
         raise CheckpointNotFoundError(
             f"no checkpoint has a UUID that begins with {prefix!r}", where=store.url
         )
-    return found.pop()
+    return ids.pop()

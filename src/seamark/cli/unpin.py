@@ -20,16 +20,16 @@ def command(store: str, name: str) -> None:
 
     The checkpoint itself stays until a prune no longer keeps it.
     """
-    with opened_store(store) as found:
-        pins = found.pins()
+    with opened_store(store) as opened:
+        pins = opened.pins()
         if name not in pins:
             names = ", ".join(sorted(pins)) or "none"
             raise CheckpointNotFoundError(
-                f"there is no pin {name!r}", where=found.url, hint=f"There are: {names}."
+                f"there is no pin {name!r}", where=opened.url, hint=f"There are: {names}."
             )
-        found.unpin(name)
+        opened.unpin(name)
         checkpoint_id = pins[name].checkpoint_id
-        url = found.url
+        url = opened.url
     if settings().as_json:
         print_json({"store": url, "name": name, "id": checkpoint_id})
         return

@@ -24,10 +24,10 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
 
 
 def _share(text: str) -> float:
-    found = _SHARE.fullmatch(text.strip())
-    if found is None or not 0 < float(found[1]) <= 100:
+    match = _SHARE.fullmatch(text.strip())
+    if match is None or not 0 < float(match[1]) <= 100:
         raise click.BadParameter(f"{text!r} is not a share like 10%")
-    return float(found[1]) / 100
+    return float(match[1]) / 100
 
 
 @click.command("verify", cls=Command)
@@ -53,17 +53,17 @@ def command(
     """
     if read_data and read_data_subset is not None:
         raise click.UsageError("--read-data and --read-data-subset exclude each other")
-    with opened_store(store) as found:
-        known = summarize_checkpoints(found)
-        ids = _chosen_ids(found, checkpoint, known)
+    with opened_store(store) as opened:
+        known = summarize_checkpoints(opened)
+        ids = _chosen_ids(opened, checkpoint, known)
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         share = 1.0 if read_data else read_data_subset or 0.0
         read = chosen_share(ids, known, share, seed)
         weights = {i: _size(known, i) for i in ids} if read else None
         total = sum(weights.values()) if weights is not None else len(ids)
         with progress_bar("Verifying", total, of_bytes=weights is not None) as advance:
-            checks = check_checkpoints(found, ids, read=read, progress=advance, weights=weights)
-    document = _document(found.url, checks, share)
+            checks = check_checkpoints(opened, ids, read=read, progress=advance, weights=weights)
+    document = _document(opened.url, checks, share)
     document["seed"] = seed if read_data_subset is not None else None
     print_answer(document, lambda clean: show(clean, store))
     if code := document["exit_code"]:
@@ -143,7 +143,7 @@ def show(document: Document, url: str) -> None:
     if not rows:
         print_paragraph("No checkpoints: nothing to verify.")
         return
-    told = [
+    problems = [
         (row["id"], word, finding)
         for row in rows
         for word, finding in [
@@ -153,10 +153,10 @@ def show(document: Document, url: str) -> None:
         ]
     ]
     warned = Counter(text for row in rows for text in row["warnings"] if row["status"] != "gone")
-    if told:
+    if problems:
         print_rows(
             ("ID", "STATUS", "FINDING"),
-            [[str(number), styled(word), finding] for number, word, finding in told],
+            [[str(number), styled(word), finding] for number, word, finding in problems],
             right="ID",
         )
     for text, times in warned.items():

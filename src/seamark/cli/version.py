@@ -20,22 +20,22 @@ PARTS = (
 
 def versions() -> dict[str, str | None]:
     """Return the version of Seamark, of Python and of each part; None where it is not installed."""
-    found: dict[str, str | None] = {"seamark": __version__, "python": platform.python_version()}
+    installed: dict[str, str | None] = {"seamark": __version__, "python": platform.python_version()}
     for part in PARTS:
         try:
-            found[part] = installed_version(part)
+            installed[part] = installed_version(part)
         except PackageNotFoundError:
-            found[part] = None
-    return found
+            installed[part] = None
+    return installed
 
 
 @click.command("version", cls=Command)
 def command() -> None:
     """Show the versions of Seamark and what it works with."""
-    found = versions()
+    installed = versions()
     if settings().as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(installed))
         return
-    width = max(map(len, found))
-    for name, version in found.items():
+    width = max(map(len, installed))
+    for name, version in installed.items():
         click.echo(f"{name:<{width}}  {version or 'not installed'}")

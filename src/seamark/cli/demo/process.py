@@ -53,7 +53,10 @@ class PipelineProcess:
         for event in self._events:
             if event["event"] == "recovery":
                 fields = event["report"]
-                skipped = [(each["checkpoint_id"], each["reason"]) for each in fields["skipped"]]
+                skipped = [
+                    (skipped_one["checkpoint_id"], skipped_one["reason"])
+                    for skipped_one in fields["skipped"]
+                ]
                 return RecoveryReport(**{**fields, "skipped": skipped})
         raise self._failure()
 

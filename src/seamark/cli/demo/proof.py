@@ -59,11 +59,11 @@ class SinkProof:
 
     def findings(self) -> list[str]:
         """The first rows that are wrong, in words."""
-        words = []
+        lines = []
         for what, rows in (("lost", self.lost), ("too many", self.surplus)):
             shown = sorted(rows.elements())[:_EXAMPLES]
-            words += [f"{self.sink}: {what}: {row}" for row in shown]
-        return words
+            lines += [f"{self.sink}: {what}: {row}" for row in shown]
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON values."""

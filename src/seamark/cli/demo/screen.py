@@ -61,11 +61,11 @@ class Screen:
             yield
 
     @contextmanager
-    def waiting(self, words: str) -> Iterator[None]:
+    def waiting(self, text: str) -> Iterator[None]:
         """Say what is being waited for; off a terminal in a line of its own."""
         if not self._console.is_terminal:
-            self.line(words)
-        self._waiting = Spinner("dots", words)
+            self.line(text)
+        self._waiting = Spinner("dots", text)
         try:
             yield
         finally:

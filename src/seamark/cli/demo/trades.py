@@ -57,7 +57,7 @@ def trade(number: int) -> Trade:
 
 def large_trades(count: int) -> Iterator[Trade]:
     """The large ones among the first ``count`` trades."""
-    return (each for each in map(trade, range(count)) if each.qty > LARGE_ABOVE)
+    return (one for one in map(trade, range(count)) if one.qty > LARGE_ABOVE)
 
 
 def latest_trades(count: int) -> Iterator[Trade]:
@@ -68,11 +68,11 @@ def latest_trades(count: int) -> Iterator[Trade]:
 def closed_bars(count: int, watermark_ms: int) -> Iterator[Bar]:
     """The bars of the first ``count`` trades that a batch with this watermark has closed."""
     minutes: dict[tuple[str, int], list[Trade]] = {}
-    for each in map(trade, range(count)):
-        minutes.setdefault((each.symbol, each.time - each.time % BAR_MS), []).append(each)
+    for one in map(trade, range(count)):
+        minutes.setdefault((one.symbol, one.time - one.time % BAR_MS), []).append(one)
     for (symbol, start), trades in minutes.items():
         if start + BAR_MS <= watermark_ms:
-            prices = [each.price for each in trades]
+            prices = [one.price for one in trades]
             yield Bar(
                 symbol=symbol,
                 start=start,
@@ -81,6 +81,6 @@ def closed_bars(count: int, watermark_ms: int) -> Iterator[Bar]:
                 high=max(prices),
                 low=min(prices),
                 close=prices[-1],
-                volume=sum(each.qty for each in trades),
+                volume=sum(one.qty for one in trades),
                 trades=len(trades),
             )

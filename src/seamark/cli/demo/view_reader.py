@@ -123,9 +123,9 @@ def _trade(key: bytes, value: bytes) -> Trade:
     try:
         row = json.loads(value)
         since_1970 = datetime.fromisoformat(row["time"]) - datetime.fromtimestamp(0, UTC)
-        found = Trade(**row | {"time": since_1970 // timedelta(milliseconds=1)})
+        trade = Trade(**row | {"time": since_1970 // timedelta(milliseconds=1)})
     except (ValueError, TypeError, KeyError) as error:
         raise DamageError(f"the view's row {key!r} cannot be read: {error}") from None
-    if found.symbol.encode() != key:
-        raise DamageError(f"the view's row {key!r} is of {found.symbol}")
-    return found
+    if trade.symbol.encode() != key:
+        raise DamageError(f"the view's row {key!r} is of {trade.symbol}")
+    return trade

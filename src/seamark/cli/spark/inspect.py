@@ -63,45 +63,45 @@ def command(context: click.Context, path: str, read_data: bool) -> None:
     """
     with opened_directory(path) as directory:
         with progress_bar("reading", None, of_bytes=True) as advance:
-            found = inspect(directory, read_data=read_data, advance=advance)
+            inspection = inspect(directory, read_data=read_data, advance=advance)
         if settings().as_json:
-            print_json(inspection_document(found))
+            print_json(inspection_document(inspection))
         else:
-            show(found, read_data)
-            _next(found, path, read_data)
-    if found.is_damaged:
+            show(inspection, read_data)
+            _next(inspection, path, read_data)
+    if inspection.is_damaged:
         context.exit(_DAMAGED)
 
 
-def inspection_document(found: Inspection) -> Document:
+def inspection_document(inspection: Inspection) -> Document:
     """What ``--json`` prints."""
     return {
-        "path": found.url,
-        "query_id": found.query_id,
-        "spark": found.spark,
-        "offset_log": found.offset_log,
-        "checkpoint_format": found.checkpoint_format,
+        "path": inspection.url,
+        "query_id": inspection.query_id,
+        "spark": inspection.spark,
+        "offset_log": inspection.offset_log,
+        "checkpoint_format": inspection.checkpoint_format,
         "batches": {
-            "first": found.offsets[0] if found.offsets else None,
-            "last": found.offsets[-1] if found.offsets else None,
-            "kept": len(found.offsets),
+            "first": inspection.offsets[0] if inspection.offsets else None,
+            "last": inspection.offsets[-1] if inspection.offsets else None,
+            "kept": len(inspection.offsets),
         },
-        "committed": found.committed,
-        "planned": found.planned,
-        "watermark_ms": found.watermark_ms,
+        "committed": inspection.committed,
+        "planned": inspection.planned,
+        "watermark_ms": inspection.watermark_ms,
         "sources": [
             {"name": s.name, "kind": s.kind or None, "folder": s.folder, "offset": s.offset}
-            for s in found.sources
+            for s in inspection.sources
         ],
-        "operators": [_operator_document(operator) for operator in found.operators],
-        "settings": found.settings,
-        "files": found.files,
-        "bytes": found.size,
-        "restorable": found.restorable,
+        "operators": [_operator_document(operator) for operator in inspection.operators],
+        "settings": inspection.settings,
+        "files": inspection.files,
+        "bytes": inspection.size,
+        "restorable": inspection.restorable,
         "would_do": {
-            "action": str(found.would_do.action),
-            "batch": found.would_do.batch,
-            "text": found.would_do.text,
+            "action": str(inspection.would_do.action),
+            "batch": inspection.would_do.batch,
+            "text": inspection.would_do.text,
         },
         "findings": [
             {
@@ -111,9 +111,9 @@ def inspection_document(found: Inspection) -> Document:
                 "message": finding.message,
                 "advice": finding.advice,
             }
-            for finding in found.findings
+            for finding in inspection.findings
         ],
-        "unread_files": found.unread,
+        "unread_files": inspection.unread,
     }
 
 
@@ -132,58 +132,68 @@ def _operator_document(operator: OperatorSeen) -> Document:
     }
 
 
-def show(found: Inspection, read_data: bool) -> None:
+def show(inspection: Inspection, read_data: bool) -> None:
     """Lay it out for a person."""
-    print_paragraph(" · ".join(_head(found)))
-    print_facts(_facts(found, read_data))
+    print_paragraph(" · ".join(_head(inspection)))
+    print_facts(_facts(inspection, read_data))
 
 
-def _head(found: Inspection) -> Iterator[str]:
+def _head(inspection: Inspection) -> Iterator[str]:
     yield "Structured Streaming checkpoint"
-    yield f"query {found.query_id or 'unknown'}"
-    if found.spark is not None:
-        yield f"Spark {found.spark}"
-    if found.offset_log is not None:
-        yield f"offset log {found.offset_log}"
-    yield f"checkpoint format {found.checkpoint_format}"
+    yield f"query {inspection.query_id or 'unknown'}"
+    if inspection.spark is not None:
+        yield f"Spark {inspection.spark}"
+    if inspection.offset_log is not None:
+        yield f"offset log {inspection.offset_log}"
+    yield f"checkpoint format {inspection.checkpoint_format}"
 
 
-def _facts(found: Inspection, read_data: bool) -> Iterator[tuple[str, Cell]]:
-    yield "batches", _batches(found)
-    if found.watermark_ms:
-        yield "watermark", time_text(found.watermark_ms)
-    for number, source in enumerate(found.sources):
+def _facts(inspection: Inspection, read_data: bool) -> Iterator[tuple[str, Cell]]:
+    yield "batches", _batches(inspection)
+    if inspection.watermark_ms:
+        yield "watermark", time_text(inspection.watermark_ms)
+    for number, source in enumerate(inspection.sources):
         offset = without_secrets(source.offset)
         at = "  ".join(f"{name} {value}" for name, value in offset.items())
         place = f" files of {source.folder}" if source.folder else ""
         yield "sources" * (not number), f"{source.name}{place}  {at or 'at its beginning'}"
-    for number, operator in enumerate(found.operators):
+    for number, operator in enumerate(inspection.operators):
         for line, text in enumerate(_operator(operator)):
             yield "state" * (not number and not line), text
     pinned = [
-        f"{label} {found.settings[name].rsplit('.', 1)[-1]}"
+        f"{label} {inspection.settings[name].rsplit('.', 1)[-1]}"
         for label, name in _PINNED
-        if name in found.settings
+        if name in inspection.settings
     ]
     if pinned:
         yield "pinned", ", ".join(pinned)
-    yield "size", f"{size_text(found.size)} in {found.files} files"
-    yield "roll back", _way_back(found)
-    yield "would do", found.would_do.text
-    yield from _findings(found)
-    if found.unread and not read_data:
-        yield "not read", f"{found.unread} state files; --read-data reads them too"
+    yield "size", f"{size_text(inspection.size)} in {inspection.files} files"
+    yield "roll back", _way_back(inspection)
+    yield "would do", inspection.would_do.text
+    yield from _findings(inspection)
+    if inspection.unread and not read_data:
+        yield "not read", f"{inspection.unread} state files; --read-data reads them too"
 
 
-def _batches(found: Inspection) -> str:
-    if not found.offsets:
-        told = "none planned"
-    elif found.offsets[0] == 0:
-        told = f"0 … {found.offsets[-1]}"
+def _batches(inspection: Inspection) -> str:
+    if not inspection.offsets:
+        text = "none planned"
+    elif inspection.offsets[0] == 0:
+        text = f"0 … {inspection.offsets[-1]}"
     else:
-        told = f"0 … {found.offsets[-1]} (kept {found.offsets[0]}–{found.offsets[-1]})"
-    told += ", none committed" if found.committed is None else f", committed to {found.committed}"
-    return told if found.planned is None else f"{told}, batch {found.planned} planned, not finished"
+        text = (
+            f"0 … {inspection.offsets[-1]} (kept {inspection.offsets[0]}–{inspection.offsets[-1]})"
+        )
+    text += (
+        ", none committed"
+        if inspection.committed is None
+        else f", committed to {inspection.committed}"
+    )
+    return (
+        text
+        if inspection.planned is None
+        else f"{text}, batch {inspection.planned} planned, not finished"
+    )
 
 
 def _operator(operator: OperatorSeen) -> Iterator[str]:
@@ -199,12 +209,12 @@ def _operator(operator: OperatorSeen) -> Iterator[str]:
     if skew is not None and skew >= _SKEWED:
         sizes = operator.partition_sizes
         largest = sorted(sizes, key=lambda number: -sizes[number])[:_LARGEST]
-        told = ", ".join(f"{number}: {size_text(sizes[number])}" for number in largest)
-        yield f"  skewed: the largest partition has {skew:.1f} × the average ({told})"
+        sizes_text = ", ".join(f"{number}: {size_text(sizes[number])}" for number in largest)
+        yield f"  skewed: the largest partition has {skew:.1f} × the average ({sizes_text})"
 
 
-def _way_back(found: Inspection) -> str:
-    batches = found.restorable
+def _way_back(inspection: Inspection) -> str:
+    batches = inspection.restorable
     if not batches:
         return "to no batch: none is there as a whole"
     if len(batches) == batches[-1] - batches[0] + 1:
@@ -215,10 +225,10 @@ def _way_back(found: Inspection) -> str:
     return f"possible to batch {which}"
 
 
-def _findings(found: Inspection) -> Iterator[tuple[str, Cell]]:
-    if not found.findings:
+def _findings(inspection: Inspection) -> Iterator[tuple[str, Cell]]:
+    if not inspection.findings:
         yield "findings", Text("none", STYLES["ok"])
-    for number, finding in enumerate(found.findings[:_MANY]):
+    for number, finding in enumerate(inspection.findings[:_MANY]):
         style = {"damage": STYLES["damaged"], "warning": STYLES["warning"]}.get(finding.severity)
         text = f"{finding.severity}: {finding.message} [{finding.code}]"
         yield "findings" * (not number), Text(text, style or "")
@@ -226,12 +236,12 @@ def _findings(found: Inspection) -> Iterator[tuple[str, Cell]]:
             yield "", f"  in {finding.path}"
         if finding.advice:
             yield "", f"  {finding.advice}"
-    if len(found.findings) > _MANY:
-        yield "", f"and {len(found.findings) - _MANY} more; --json has all of them"
+    if len(inspection.findings) > _MANY:
+        yield "", f"and {len(inspection.findings) - _MANY} more; --json has all of them"
 
 
-def _next(found: Inspection, path: str, read_data: bool) -> None:
-    if found.is_damaged:
+def _next(inspection: Inspection, path: str, read_data: bool) -> None:
+    if inspection.is_damaged:
         print_hint("Keep a copy of the directory before anything is changed in it.")
-    elif not read_data and found.operators:
+    elif not read_data and inspection.operators:
         print_hint(f"Is every byte right?  seamark spark inspect {shlex.quote(path)} --read-data")

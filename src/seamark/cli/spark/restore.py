@@ -82,8 +82,8 @@ def command(
         moved = _pairs(move_input)
         require_empty(target)
         batch = manifest.batch
-        seen = _looked_up(table, manifest) if table is not None else None
-        sink = _Sink("new" if new_query_id else query_id, file_sink, seen)
+        table_state = _looked_up(table, manifest) if table is not None else None
+        sink = _Sink("new" if new_query_id else query_id, file_sink, table_state)
         decided = _decided(sink, batch, target.url)
         log = stack.enter_context(opened_sink_log(file_sink, batch)) if file_sink else None
         wishes = Wishes(decided == "new", moved, without_plan)
@@ -101,7 +101,7 @@ def command(
             "query_id": decided,
             "file_sink": file_sink,
             "aside": aside,
-            "table": None if seen is None else _table_document(seen),
+            "table": None if table_state is None else _table_document(table_state),
         }
     if settings().as_json:
         print_json(document)
@@ -150,12 +150,12 @@ def _rewound(log: SinkPlan, target: Directory) -> str | None:
     return aside.url
 
 
-def _table_document(seen: TableAt) -> Document:
+def _table_document(table: TableAt) -> Document:
     return {
-        "kind": seen.kind,
-        "path": seen.url,
-        "newest_batch": seen.newest_batch,
-        "version_before": seen.version,
+        "kind": table.kind,
+        "path": table.url,
+        "newest_batch": table.newest_batch,
+        "version_before": table.version,
     }
 
 

@@ -64,8 +64,8 @@ def command(
         if file_sink is not None:
             sink = stack.enter_context(opened_sink_log(file_sink, to_batch))
         safety = _safety_store(stack, path, tree, store, create=yes)
-        wanted = Wanted(to_batch, new_metadata() if query_id == "new" else None, sink)
-        plan = stack.enter_context(planned_rewind(tree, wanted, safety))
+        target = Wanted(to_batch, new_metadata() if query_id == "new" else None, sink)
+        plan = stack.enter_context(planned_rewind(tree, target, safety))
         document = document_of(plan, directory.url, query_id, file_sink)
         document["store"] = safety.url if safety is not None else None
         if plan.is_needed and yes:

@@ -57,13 +57,13 @@ def document_of(
 
 
 def _by_kind(moved: Iterable[Move]) -> list[Document]:
-    found: dict[str, list[int]] = {}
-    for each in moved:
-        found.setdefault(each.kind, []).append(each.size)
+    sizes: dict[str, list[int]] = {}
+    for move in moved:
+        sizes.setdefault(move.kind, []).append(move.size)
     return [
-        {"kind": kind, "files": len(found[kind]), "bytes": sum(found[kind])}
+        {"kind": kind, "files": len(sizes[kind]), "bytes": sum(sizes[kind])}
         for kind in KINDS
-        if kind in found
+        if kind in sizes
     ]
 
 
@@ -79,9 +79,9 @@ def show(document: Document) -> None:
         print_rows(
             ["MOVED AWAY" if document["done"] else "TO MOVE", "FILES", "SIZE", "BECAUSE IT"],
             [
-                (name, str(each["files"]), size_text(each["bytes"]), why)
-                for each in document["moves"]
-                for name, why in [_KINDS[each["kind"]]]
+                (name, str(moved["files"]), size_text(moved["bytes"]), why)
+                for moved in document["moves"]
+                for name, why in [_KINDS[moved["kind"]]]
             ],
             right="FILES SIZE",
         )

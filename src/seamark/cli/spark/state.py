@@ -17,7 +17,7 @@ from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.cli.parameters import PLACE
 from seamark.cli.spark.directory_argument import opened_directory
-from seamark.cli.spark.state_output import FORMATS, Wanted, require_new, write_rows
+from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store, resolve_id
 from seamark.native.restore import restore_directory
 from seamark.native.state.choice import Asked, Side, choose, keepers
@@ -66,18 +66,18 @@ def command(
     asked = Asked(
         batch, operator, store_name, join_side, state_var, partition, _changes(changes)
     )  # fmt: skip
-    wanted = _wanted(form, output, limit)
+    output_options = _row_output(form, output, limit)
     with _directory(path, store, checkpoint) as directory:
         tree = Tree.of(directory)
         if listed:
             _show_list(_listing(tree))
             return
         reading = choose(tree, asked)
-        require_new(wanted)
-        write_rows(directory, tree, reading, wanted)
+        require_new(output_options)
+        write_rows(directory, tree, reading, output_options)
 
 
-def _wanted(form: str | None, output: str | None, limit: int | None) -> Wanted:
+def _row_output(form: str | None, output: str | None, limit: int | None) -> RowOutput:
     if settings().as_json and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} exclude each other.")
     chosen = form or ("json" if settings().as_json else "table")
@@ -86,7 +86,7 @@ def _wanted(form: str | None, output: str | None, limit: int | None) -> Wanted:
     if chosen == "table" and output is not None:
         raise click.UsageError("A table goes onto the screen: say --format parquet, csv or json.")
     default = _ON_SCREEN if output is None else 0
-    return Wanted(chosen, output, default if limit is None else limit)
+    return RowOutput(chosen, output, default if limit is None else limit)
 
 
 def _changes(text: str | None) -> tuple[int, int] | None:
@@ -112,9 +112,9 @@ def _directory(path: str | None, store: str | None, checkpoint: str) -> Iterator
         assert store is not None
         scratch = tempfile.mkdtemp(prefix="seamark-state-")
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        found = stack.enter_context(opened_store(store))
+        opened = stack.enter_context(opened_store(store))
         restored = LocalDirectory(os.path.join(scratch, "directory"))
-        restore_directory(found, resolve_id(found, checkpoint), restored)
+        restore_directory(opened, resolve_id(opened, checkpoint), restored)
         yield restored
 
 

@@ -34,7 +34,7 @@ _MOST_COLUMNS: Final = 5
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowOutput:
     """Where the rows go."""
 
     form: str
@@ -43,35 +43,35 @@ class Wanted:
     """0 is all."""
 
 
-def require_new(wanted: Wanted) -> None:
+def require_new(destination: RowOutput) -> None:
     """:class:`RefusedError` when the file is there already: nothing is overwritten."""
-    if wanted.output is not None and os.path.lexists(wanted.output):
+    if destination.output is not None and os.path.lexists(destination.output):
         raise RefusedError(
             "the file is there already, and nothing is overwritten",
-            where=wanted.output,
+            where=destination.output,
             hint="Choose another name, or remove it first.",
         )
 
 
-def write_rows(directory: Directory, tree: Tree, reading: Reading, wanted: Wanted) -> None:
+def write_rows(directory: Directory, tree: Tree, reading: Reading, destination: RowOutput) -> None:
     """Have Spark read, and put the rows where they are wanted."""
     with _within_reach(directory, tree) as files:
         spark = a_session()
         spark.sparkContext.setLogLevel("OFF")  # what it has to say is told once, as an error
         try:
             with state_frame(spark, files, reading) as frame:
-                _put(frame, reading, wanted)
+                _put(frame, reading, destination)
         finally:
             spark.sparkContext.setLogLevel("ERROR")
 
 
-def _put(frame: DataFrame, reading: Reading, wanted: Wanted) -> None:
-    if wanted.form == "parquet":
-        _write_parquet(frame, wanted)
-    elif wanted.form == "csv":
-        _write_csv(frame, wanted)
+def _put(frame: DataFrame, reading: Reading, destination: RowOutput) -> None:
+    if destination.form == "parquet":
+        _write_parquet(frame, destination)
+    elif destination.form == "csv":
+        _write_csv(frame, destination)
     else:
-        _write_document(_document(frame, reading, wanted.limit), wanted)
+        _write_document(_document(frame, reading, destination.limit), destination)
 
 
 @contextmanager
@@ -107,16 +107,16 @@ def _document(frame: DataFrame, reading: Reading, limit: int) -> Document:
     }
 
 
-def _write_document(document: Document, wanted: Wanted) -> None:
-    if wanted.form == "table":
+def _write_document(document: Document, destination: RowOutput) -> None:
+    if destination.form == "table":
         _show(document)
-    elif wanted.output is None:
+    elif destination.output is None:
         print_json(document, is_data=True)
     else:
-        with _new_file(wanted.output) as file:
+        with _new_file(destination.output) as file:
             json.dump(document, file, ensure_ascii=False)
             file.write("\n")
-        _tell_written(wanted.output, len(document["rows"]))
+        _tell_written(destination.output, len(document["rows"]))
 
 
 # a table
@@ -172,18 +172,18 @@ def _cell(value: Any) -> str:
 # files
 
 
-def _write_csv(frame: DataFrame, wanted: Wanted) -> None:
+def _write_csv(frame: DataFrame, destination: RowOutput) -> None:
     names = [field.name for field in frame.schema.fields]
-    limited = frame.limit(wanted.limit) if wanted.limit else frame
-    found = (plain_row(row, frame.schema) for row in limited.toLocalIterator())
-    first = next(found, None)  # Spark's errors come before anything is written
-    rows = itertools.chain([] if first is None else [first], found)
-    if wanted.output is None:
+    limited = frame.limit(destination.limit) if destination.limit else frame
+    plain_rows = (plain_row(row, frame.schema) for row in limited.toLocalIterator())
+    first = next(plain_rows, None)  # Spark's errors come before anything is written
+    rows = itertools.chain([] if first is None else [first], plain_rows)
+    if destination.output is None:
         _put_csv(sys.stdout, names, rows)
         return
-    with _new_file(wanted.output) as file:
+    with _new_file(destination.output) as file:
         count = _put_csv(file, names, rows)
-    _tell_written(wanted.output, count)
+    _tell_written(destination.output, count)
 
 
 def _put_csv(file: TextIO, names: list[str], rows: Iterator[Document]) -> int:
@@ -199,11 +199,11 @@ def _csv_cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
-def _write_parquet(frame: DataFrame, wanted: Wanted) -> None:
+def _write_parquet(frame: DataFrame, destination: RowOutput) -> None:
     """One file, written by one task of Spark's, so that it need not fit into memory."""
-    assert wanted.output is not None
-    limited = frame.limit(wanted.limit) if wanted.limit else frame
-    near = os.path.dirname(os.path.abspath(wanted.output))
+    assert destination.output is not None
+    limited = frame.limit(destination.limit) if destination.limit else frame
+    near = os.path.dirname(os.path.abspath(destination.output))
     scratch = tempfile.mkdtemp(prefix=".seamark-state-", dir=near)
     try:
         limited.coalesce(1).write.parquet(f"file://{scratch}/rows")
@@ -213,11 +213,11 @@ def _write_parquet(frame: DataFrame, wanted: Wanted) -> None:
                 "Spark has not written the rows on this machine",
                 hint="Its executors are elsewhere. Unset MASTER, so that a local Spark reads.",
             )
-        with _new_file(wanted.output):
-            os.replace(parts[0], wanted.output)
+        with _new_file(destination.output):
+            os.replace(parts[0], destination.output)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _tell_written(wanted.output, None)
+    _tell_written(destination.output, None)
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def _new_file(path: str) -> Iterator[TextIO]:
     try:
         file = open(path, "x", encoding="utf-8", newline="")  # noqa: SIM115 - closed below
     except FileExistsError:
-        require_new(Wanted("", path, 0))
+        require_new(RowOutput("", path, 0))
         raise
     except OSError as error:
         raise RefusedError(f"the file cannot be written: {error.strerror}", where=path) from None

@@ -34,9 +34,9 @@ Show = Callable[[Snapshot], None]
 
 def _every(_: click.Context, __: click.Parameter, text: str) -> float:
     """An int for batches, a float for seconds."""
-    found = _BATCHES.fullmatch(text.strip().lower())
-    if found is not None:
-        return int(found[1])
+    batches = _BATCHES.fullmatch(text.strip().lower())
+    if batches is not None:
+        return int(batches[1])
     try:
         seconds = duration(text)
     except click.BadParameter:
