@@ -32,12 +32,14 @@ def write_readings(folder: Path, second: int, readings: dict[str, float]) -> Non
 
 
 def show(view: SourceCheckpointStore, epoch: int) -> None:
-    """Wait for an epoch, for a minute or two, then print the view."""
-    for _ in range(1000):
+    """Wait until the view shows an epoch, then print it."""
+    for _ in range(2500):
         at = view.read_checkpoint("readings")
         if at is not None and at.sequence >= epoch:
             break
         time.sleep(0.1)
+    else:
+        raise SystemExit(f"epoch {epoch} has not come")
     rows = {key.decode(): json.loads(value)["celsius"] for key, value in view.items("view")}
     print(f"epoch {epoch}: {', '.join(f'{sensor} {rows[sensor]} °C' for sensor in sorted(rows))}")
 
