@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -193,3 +194,10 @@ def test_a_path_that_is_no_partitioned_state_is_damage(url: str) -> None:
         store.save(CheckpointManifest.new(1, 1, table_store_checkpoint_path="tables/ckpt_2"))
         assert not store.validate_checkpoint(1).valid
         assert store.recover_latest_validated().chosen_id is None
+
+
+def test_the_members_of_a_store_are_those_that_the_architecture_lists() -> None:
+    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
+    table = text.split("| members of `CheckpointStore` |")[1].split("\n\n")[0]
+    listed = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == [name for name in dir(CheckpointStore) if not name.startswith("_")]
