@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from seamark.capture.batches import BatchAt
+from seamark.capture.capture import Captured
 from seamark.capture.placement import Placed
 from seamark.manifest import (
     CheckpointManifest,
@@ -22,8 +23,14 @@ from seamark.manifest import (
 )
 from seamark.native.snapshot.manifests import native_manifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.epoch_manifest import committed, draft
-from seamark.pipeline.epoch.running_epoch import EpochRun
+from seamark.pipeline.epoch.epoch_manifest import (
+    PreparedSinks,
+    WatermarksReached,
+    draft_manifest,
+    with_sink_statuses,
+)
+from seamark.pipeline.epoch.history import EpochHistory
+from seamark.pipeline.epoch.running_epoch import RunningEpoch
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.spark.plans.plan import WatermarkInfo
@@ -66,30 +73,25 @@ STATES = {"log": OperatorCheckpoint.in_sidecar(0, 9)}
 
 
 def of_epoch(parent: CheckpointManifest | None = None) -> CheckpointManifest:
-    epoch = EpochRun(
-        pipeline="orders",
+    epoch = RunningEpoch(
+        identity=IDENTITY,
         timeline="t3",
         batch=6,
         entry=parse_offsets(ENTRY),
         plan=PLAN,
         attempt="g0003-abc",
-        leaves=LEAVES,
-        config_hash=0,
-        has_watermark=True,
         phases={"write": 0.25, "save": 0.1234567},
     )
-    return draft(
-        IDENTITY,
+    return draft_manifest(
         epoch,
-        5,
+        EpochHistory("t3", 3, 5, parent),
+        Captured({}, is_full=parent is None, versions=[7, 7, 7, 7]),
         Placed(STATES, [], "state/0190", 9, {}),
-        parent=parent,
-        is_full=parent is None,
-        versions=[7, 7, 7, 7],
-        next_watermark=1_700_000_000_400,
-        reached={"node": 1_700_000_000_400},
-        committables={"bars": {"epoch": 7, "files": ["a", "b"]}, "alerts": {}},
-        already={"alerts"},
+        PreparedSinks(
+            committables={"bars": {"epoch": 7, "files": ["a", "b"]}, "alerts": {}},
+            already={"alerts"},
+        ),
+        WatermarksReached(next=1_700_000_000_400, by_node={"node": 1_700_000_000_400}),
     ).replace(timestamp_ms=1_700_000_001_000)
 
 
@@ -124,7 +126,9 @@ def read_and_written(found: StoredManifest) -> bytes:
 
 def with_sinks_recorded(found: StoredManifest) -> bytes:
     done = {"bars": SinkCommitStatus.committed()}
-    return amended(found, committed(found.manifest, done, {"write": 0.25, "commit": 1.5}))[1]
+    return amended(found, with_sink_statuses(found.manifest, done, {"write": 0.25, "commit": 1.5}))[
+        1
+    ]
 
 
 def rolled_back(found: StoredManifest) -> bytes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from seamark.pipeline.telemetry.epoch_stats import EpochFigures
-from seamark.pipeline.telemetry.recovery_report import RecoveryReport
+from seamark.pipeline.telemetry.epoch_stats import EpochStats
+from seamark.pipeline.telemetry.start_report import StartReport
 
-EPOCH_14 = EpochFigures(
+EPOCH_14 = EpochStats(
     epoch=14,
     checkpoint_id=15,
     rows_per_sink={"bars": None, "large": None},
@@ -29,7 +29,7 @@ EPOCH_14 = EpochFigures(
     sinks=["bars", "large"],
 )
 
-RECOVERY = RecoveryReport(
+RECOVERY = StartReport(
     seconds=0.183,
     chosen_id=15,
     epoch=15,
@@ -43,11 +43,11 @@ RECOVERY = RecoveryReport(
 )
 
 
-def epoch(**changes: Any) -> EpochFigures:
+def epoch(**changes: Any) -> EpochStats:
     """Epoch 14 with some figures changed."""
     return replace(EPOCH_14, **changes)
 
 
-def recovery(**changes: Any) -> RecoveryReport:
+def recovery(**changes: Any) -> StartReport:
     """The recovery at checkpoint 15 with some facts changed."""
     return replace(RECOVERY, **changes)

@@ -13,7 +13,7 @@ import pytest
 
 from seamark import Pipeline, SeamarkError, open_store
 from seamark.errors import RefusedError
-from seamark.pipeline.declaration.compatibility import Fit, Verdict
+from seamark.pipeline.declaration.compatibility import Compatibility, CompatibilityCheck
 from seamark.sinks import Committable, FileSink, ForeachBatchSink, MemorySink
 from tests.pipeline.workloads import (
     Uninterrupted,
@@ -66,17 +66,20 @@ def test_check_compares_without_starting_claiming_or_writing_anything(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:
     p = pipeline(spark, "windowed", "hdfs", input_folder, tmp_path)
-    assert p.check().fit is Fit.SAME
+    assert p.check().fit is Compatibility.SAME
     assert not (tmp_path / "main").exists()
     run(spark, "windowed", "hdfs", input_folder, tmp_path)
     with open_store(tmp_path / "store") as store:
         before = store.owner()
-    assert pipeline(spark, "windowed", "hdfs", input_folder, tmp_path).check().fit is Fit.SAME
+    assert (
+        pipeline(spark, "windowed", "hdfs", input_folder, tmp_path).check().fit
+        is Compatibility.SAME
+    )
     other = Pipeline("windowed", tmp_path / "store")
     source = other.source("orders", orders(spark, input_folder))
     other.sink("main", windowed(source), FileSink(tmp_path / "main"))
     verdict = other.check()
-    assert verdict.fit is Fit.REFUSED
+    assert verdict.fit is Compatibility.REFUSED
     assert verdict.changes == ["sink 'large' was removed"]
     with open_store(tmp_path / "store") as store:
         assert store.owner() == before
@@ -107,17 +110,17 @@ def test_a_changed_window_delay_or_key_is_noticed_although_the_state_looks_the_s
     input_folder = write_input(tmp_path / "input", epochs=1)
     bars(spark, input_folder, tmp_path, by_window).run()
 
-    def checked(wanted: Callable[[DataFrame], DataFrame]) -> Verdict:
+    def checked(wanted: Callable[[DataFrame], DataFrame]) -> CompatibilityCheck:
         return bars(spark, input_folder, tmp_path, wanted).check()
 
-    assert checked(by_window).fit is Fit.SAME
+    assert checked(by_window).fit is Compatibility.SAME
     for wanted, words in (
         (partial(by_window, length="40 seconds"), "window length 20 seconds → 40 seconds"),
         (partial(by_window, delay="1 minute"), "watermark delay 10 seconds → 1 minute"),
         (partial(by_window, by="id % 5"), "key k → (id % 5)"),
     ):
         verdict = checked(wanted)
-        assert verdict.fit is Fit.REFUSED
+        assert verdict.fit is Compatibility.REFUSED
         assert verdict.changes == [f"output 'bars': {words}"]
 
     def with_more(source: DataFrame) -> DataFrame:
@@ -162,7 +165,7 @@ def test_options_that_may_lose_rows_are_told_before_and_at_the_start(
     assert any(words in note for note in started.report.notes)
     again = build(ignoreCorruptFiles="true").run()
     assert any(words in note for note in again.report.notes)
-    assert build().check().fit is Fit.GOES_ON
+    assert build().check().fit is Compatibility.GOES_ON
 
 
 def test_explain_says_what_operators_compute_and_what_it_cannot_see(

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
-from seamark.pipeline.declaration.compatibility import Fit, Verdict, compare
+from seamark.pipeline.declaration.compatibility import (
+    Compatibility,
+    CompatibilityCheck,
+    compare_structures,
+)
 from seamark.pipeline.declaration.computed_changes import (
     computed_changes,
-    operator_words,
+    operator_text,
     shape_change,
 )
 
@@ -82,8 +86,8 @@ def structure(
     ],
 )
 def test_a_changed_computation_is_refused_in_words(new: list[dict[str, Any]], words: str) -> None:
-    verdict = compare(structure({"bars": BARS}), structure({"bars": new}), "strict")
-    assert verdict.fit is Fit.REFUSED
+    verdict = compare_structures(structure({"bars": BARS}), structure({"bars": new}), "strict")
+    assert verdict.fit is Compatibility.REFUSED
     assert verdict.changes == [f"output 'bars': {words}"]
     assert "policy='warn'" in verdict.hint
     assert "mixed" in verdict.hint
@@ -91,17 +95,17 @@ def test_a_changed_computation_is_refused_in_words(new: list[dict[str, Any]], wo
 
 def test_a_changed_join_is_told_by_its_type_and_condition() -> None:
     new = [{**JOIN[0], "type": "left outer", "condition": "(id = other)"}]
-    assert [change.words for change in computed_changes({"paid": JOIN}, {"paid": new})] == [
+    assert [change.text for change in computed_changes({"paid": JOIN}, {"paid": new})] == [
         "output 'paid': stream-stream join condition (id = order) → (id = other)",
         "output 'paid': stream-stream join type inner → left outer",
     ]
 
 
 def test_warn_goes_on_with_other_computations_that_fit_the_state() -> None:
-    verdict = compare(
+    verdict = compare_structures(
         structure({"bars": BARS}), structure({"bars": bars(1, delay="1 minute")}), "warn"
     )
-    assert verdict.fit is Fit.GOES_ON
+    assert verdict.fit is Compatibility.GOES_ON
     assert verdict.changes == ["output 'bars': watermark delay 10 seconds → 1 minute"]
 
 
@@ -112,45 +116,48 @@ def test_state_of_another_shape_is_refused_also_by_warn(part: str, types: str) -
     new = bars(functions=["count(1)", "sum(v)", "max(v)"], state={**BARS[0]["state"], part: types})
     assert types in shape_change({"bars": BARS}, {"bars": new})
     for policy in ("strict", "warn"):
-        verdict = compare(structure({"bars": BARS}), structure({"bars": new}), policy)
-        assert verdict.fit is Fit.REFUSED
+        verdict = compare_structures(structure({"bars": BARS}), structure({"bars": new}), policy)
+        assert verdict.fit is Compatibility.REFUSED
         assert "Spark cannot load state of another shape" in verdict.hint
         assert f"output 'bars': the {part} in the state" in verdict.hint
         assert "auto_reset" in verdict.hint
-    reset = compare(structure({"bars": BARS}), structure({"bars": new}), "auto_reset")
-    assert reset.fit is Fit.RESET
+    reset = compare_structures(structure({"bars": BARS}), structure({"bars": new}), "auto_reset")
+    assert reset.fit is Compatibility.RESET
 
 
 def test_another_spark_may_word_an_expression_anew_but_not_change_a_number() -> None:
     old = structure({"bars": BARS})
     reworded = structure({"bars": bars(functions=["count(1)", "sum(CAST(v AS BIGINT))"])})
-    verdict = compare(old, reworded, "strict", same_spark=False)
-    assert verdict.fit is Fit.GOES_ON
+    verdict = compare_structures(old, reworded, "strict", same_spark=False)
+    assert verdict.fit is Compatibility.GOES_ON
     assert verdict.changes == ["output 'bars': sum(v) → sum(CAST(v AS BIGINT))"]
     longer = structure({"bars": window(length="20 seconds", slide="20 seconds")})
-    assert compare(old, longer, "strict", same_spark=False).fit is Fit.REFUSED
+    assert compare_structures(old, longer, "strict", same_spark=False).fit is Compatibility.REFUSED
 
 
 def test_a_checkpoint_from_before_computations_were_recorded_goes_on_with_a_word_about_it() -> None:
     old = structure(None, form=None)
     new = structure({"bars": BARS}, may_lose={"failOnDataLoss": "false"})
-    verdict = compare(old, new, "strict")
-    assert verdict.fit is Fit.GOES_ON
+    verdict = compare_structures(old, new, "strict")
+    assert verdict.fit is Compatibility.GOES_ON
     assert len(verdict.changes) == 1
     assert "does not say what its operators compute" in verdict.changes[0]
     stateless = structure({}, operators=[])
-    assert compare(structure(None, form=None, operators=[]), stateless, "strict").changes == []
+    assert (
+        compare_structures(structure(None, form=None, operators=[]), stateless, "strict").changes
+        == []
+    )
 
 
 @pytest.mark.parametrize("odd", [None, [], {"bars": {}}, {"bars": [1]}, {"bars": [{}]}])
 def test_computations_that_cannot_be_read_do_not_stop_the_comparison(odd: Any) -> None:
-    compare(structure(odd), structure({"bars": BARS}), "strict")
+    compare_structures(structure(odd), structure({"bars": BARS}), "strict")
 
 
 def test_another_sink_may_bring_computations_of_its_own_without_state() -> None:
     sinks = structure({})["sinks"]
     new = structure({"bars": BARS, "late": [BARS[1]]}, sinks={**sinks, "late": sinks["bars"]})
-    assert compare(structure({"bars": BARS}), new, "strict").fit is Fit.GOES_ON
+    assert compare_structures(structure({"bars": BARS}), new, "strict").fit is Compatibility.GOES_ON
 
 
 # options that may lose rows
@@ -158,34 +165,34 @@ def test_another_sink_may_bring_computations_of_its_own_without_state() -> None:
 
 def test_an_option_that_may_lose_rows_is_refused_when_it_is_added() -> None:
     old, new = structure({}), structure({}, may_lose={"failOnDataLoss": "false"})
-    verdict = compare(old, new, "strict")
-    assert verdict.fit is Fit.REFUSED
+    verdict = compare_structures(old, new, "strict")
+    assert verdict.fit is Compatibility.REFUSED
     assert verdict.changes == [
         "source 'trades' may lose rows by failOnDataLoss=false: rows that the source has deleted "
         "are skipped"
     ]
-    assert compare(old, new, "warn").fit is Fit.GOES_ON
+    assert compare_structures(old, new, "warn").fit is Compatibility.GOES_ON
 
 
 def test_an_option_that_may_lose_rows_may_be_taken_away() -> None:
     old, new = structure({}, may_lose={"failOnDataLoss": "false"}), structure({})
-    verdict = compare(old, new, "strict")
-    assert verdict.fit is Fit.GOES_ON
+    verdict = compare_structures(old, new, "strict")
+    assert verdict.fit is Compatibility.GOES_ON
     assert verdict.changes == ["source 'trades': failOnDataLoss is no longer false"]
-    assert compare(old, old, "strict").fit is Fit.SAME
+    assert compare_structures(old, old, "strict").fit is Compatibility.SAME
 
 
 def test_spark_4_0_and_newer_name_the_same_operator() -> None:
     old = structure({}, operators=["bars: transformWithStateInPandas"])
-    assert compare(old, structure({}, operators=["bars: transformWithState"]), "strict").fit is (
-        Fit.GOES_ON
-    )
+    assert compare_structures(
+        old, structure({}, operators=["bars: transformWithState"]), "strict"
+    ).fit is (Compatibility.GOES_ON)
 
 
 def test_an_operator_is_told_in_one_line() -> None:
-    words = operator_words(BARS[0])
+    words = operator_text(BARS[0])
     assert words == (" · by window(t, length 10 seconds, slide 10 seconds), k · count(1), sum(v)")
-    assert operator_words({"operator": "limit", "rows": "10"}) == " · rows 10"
+    assert operator_text({"operator": "limit", "rows": "10"}) == " · rows 10"
 
 
 def test_an_output_that_moves_to_another_shared_state_is_told_and_refused() -> None:
@@ -196,17 +203,22 @@ def test_an_output_that_moves_to_another_shared_state_is_told_and_refused() -> N
     def sharing(shares: Any) -> dict[str, Any]:
         return structure(computes, sinks=sinks, operators=operators, shares=shares)
 
-    moved = compare(sharing({"c": "a"}), sharing({"c": "b"}), "strict")
-    assert moved.fit is Fit.REFUSED
+    moved = compare_structures(sharing({"c": "a"}), sharing({"c": "b"}), "strict")
+    assert moved.fit is Compatibility.REFUSED
     assert moved.changes == ["output 'c': the state of 'a' → the state of 'b'"]
-    assert compare(sharing({"c": "a"}), sharing({"c": "b"}), "warn").fit is Fit.GOES_ON
-    left = compare(sharing({"c": "a"}), sharing({}), "strict", same_spark=False)
+    assert (
+        compare_structures(sharing({"c": "a"}), sharing({"c": "b"}), "warn").fit
+        is Compatibility.GOES_ON
+    )
+    left = compare_structures(sharing({"c": "a"}), sharing({}), "strict", same_spark=False)
     assert left.changes == ["output 'c': the state of 'a' → no shared state"]
-    assert left.fit is Fit.REFUSED
+    assert left.fit is Compatibility.REFUSED
 
     before = sharing({})
     del before["shares"]  # as it was before that was recorded
     for shares in ({}, {"c": "a"}):
-        assert compare(before, sharing(shares), "strict") == Verdict(Fit.SAME)
+        assert compare_structures(before, sharing(shares), "strict") == CompatibilityCheck(
+            Compatibility.SAME
+        )
     added = sharing({"c": "a", "d": "b"}) | {"sinks": sinks | {"d": {}}}
-    assert compare(sharing({"c": "a"}), added, "strict").fit is Fit.GOES_ON
+    assert compare_structures(sharing({"c": "a"}), added, "strict").fit is Compatibility.GOES_ON

@@ -223,6 +223,6 @@ def test_what_was_damaged_is_put_aside_and_told(url: str, tmp_path: Path) -> Non
     record = ProgressRecord(url, "trades")
     words = record.bring_to(manifest(3)) or ""
     record.close()
-    assert "damaged and is written anew" in words
+    assert "damaged and is written again" in words
     (aside,) = (tmp_path / "store").glob("progress.damaged-*")
     assert str(aside) in words

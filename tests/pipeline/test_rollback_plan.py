@@ -10,7 +10,7 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.recovery.rollback import roll_back
-from seamark.pipeline.recovery.rollback_plan import Action, plan_rollback, sink_prospects
+from seamark.pipeline.recovery.rollback_plan import Action, plan_rollback, sink_rollbacks
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
 
@@ -36,11 +36,11 @@ def manifest(epoch: int, sinks: dict[str, str], **fields: Any) -> CheckpointMani
 )
 def test_each_kind_of_sink_goes_back_in_its_own_way(kind: str, action: Action) -> None:
     chosen, newest = manifest(4, {"out": kind}), manifest(7, {"out": kind})
-    assert [each.action for each in sink_prospects(chosen, newest)] == [action]
-    assert [each.action for each in sink_prospects(chosen, manifest(4, {"out": kind}))] == [
+    assert [each.action for each in sink_rollbacks(chosen, newest)] == [action]
+    assert [each.action for each in sink_rollbacks(chosen, manifest(4, {"out": kind}))] == [
         "nothing"
     ]
-    assert sink_prospects(chosen, newest)[0].epoch == 7
+    assert sink_rollbacks(chosen, newest)[0].epoch == 7
 
 
 def test_a_commit_that_was_cut_short_may_be_visible() -> None:
@@ -50,12 +50,12 @@ def test_a_commit_that_was_cut_short_may_be_visible() -> None:
         sink_epochs={"out": 4},
         sink_commit_statuses={"out": SinkCommitStatus.pending()},
     )
-    (found,) = sink_prospects(manifest(4, {"out": "files"}), newest)
+    (found,) = sink_rollbacks(manifest(4, {"out": "files"}), newest)
     assert (found.epoch, found.action) == (7, "unpublish")
 
 
 def test_a_sink_that_was_added_later_is_not_forgotten() -> None:
-    found = sink_prospects(
+    found = sink_rollbacks(
         manifest(4, {"a": "files"}), manifest(7, {"a": "files", "b": "function"})
     )
     assert [(each.name, each.action) for each in found] == [("a", "unpublish"), ("b", "beside")]
@@ -63,7 +63,7 @@ def test_a_sink_that_was_added_later_is_not_forgotten() -> None:
 
 def test_a_manifest_that_says_nothing_of_its_sinks_promises_nothing() -> None:
     bare = CheckpointManifest.new(7, epoch=7, sink_names=["out"], sink_epochs={"out": 7})
-    (found,) = sink_prospects(CheckpointManifest.new(4, epoch=4), bare)
+    (found,) = sink_rollbacks(CheckpointManifest.new(4, epoch=4), bare)
     assert (found.kind, found.action) == ("unknown", "asked")
 
 

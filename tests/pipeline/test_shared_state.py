@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from seamark import Pipeline
 from seamark.errors import RefusedError
-from seamark.pipeline.run_builder import Launcher
+from seamark.pipeline.query_starter import QueryStarter
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.spark.plans.expected_operators import EXCHANGE_REUSE
 from seamark.store import open_store
@@ -126,7 +126,7 @@ def test_an_output_and_an_aggregation_of_it_are_both_complete(
 def test_an_epoch_whose_plan_reuses_a_stateful_input_is_refused_before_anything_is_written(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Launcher, "_query_settings", lambda _: nullcontext())
+    monkeypatch.setattr(QueryStarter, "_query_settings", lambda _: nullcontext())
     with (
         workloads.settings_of(spark, {EXCHANGE_REUSE: "true"}),
         pytest.raises(RefusedError, match=r"epoch 1: Spark's plan is not the one") as refused,

@@ -15,8 +15,8 @@ from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
 from seamark.pipeline.declaration.settings import Settings
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
-from seamark.pipeline.epoch.running_epoch import EpochRun, new_attempt
-from seamark.pipeline.epoch.sink_crew import SinkCrew
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.epoch.running_epoch import RunningEpoch, new_attempt
 from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
 from seamark.pipeline.recovery.recovery import Recovery, StartingPoint
 from seamark.pipeline.recovery.rollback import roll_back
@@ -39,10 +39,9 @@ class World:
         self.blobs = MemoryBlobs()
         nothing = cast(Any, None)
         compiled = Compiled(df=nothing, outputs=outputs, branches=(), leaves=LEAVES)
-        settings = Settings()
-        self._crew = SinkCrew(compiled, settings)
         identity = PipelineIdentity(name="orders", structure=STRUCTURE, leaves=LEAVES)
-        self._declared = DeclaredPipeline(compiled=compiled, identity=identity, settings=settings)
+        self._declared = DeclaredPipeline(compiled=compiled, identity=identity, settings=Settings())
+        self._sinks = PipelineSinks(self._declared)
 
     def open(self) -> CheckpointStore:
         return CheckpointStore(self.blobs, ObjectLayout())
@@ -50,28 +49,33 @@ class World:
     def start(self, machine: str) -> tuple[CheckpointStore, StartingPoint]:
         store = self.open()
         root = str(self._base / machine)
-        return store, Recovery(self._declared, store, self._crew, root=root).run()
+        return store, Recovery(self._declared, store, self._sinks, root=root).run()
 
     def run(self, machine: str, *files: str) -> None:
         """Start, and run one epoch on each of these files."""
         store, recovered = self.start(machine)
-        copy, line = recovered.copy, recovered.lineage
+        copy, line = recovered.copy, recovered.history
         copy.write("metadata", b'{"id":"x"}')
         for file in files:
             batch = line.newest.epoch if line.newest is not None else 0
             plan = plan_of(batch, file)
             install_plan(copy, batch, plan)
             entry = parse_offsets(plan.offsets)
-            epoch = EpochRun(
-                "orders", line.timeline, batch, entry, plan, new_attempt(1), LEAVES, 0, False
+            epoch = RunningEpoch(
+                identity=self._declared.identity,
+                timeline=line.timeline,
+                batch=batch,
+                entry=entry,
+                plan=plan,
+                attempt=new_attempt(1),
             )
-            if needs_stored_plans(self._crew.outputs):
+            if needs_stored_plans(self._sinks.outputs):
                 store_plan(store, epoch, line, 0)
             copy.write(f"commits/{batch}", b"v1\n{}")
             line.newest = store.save(self._checkpoint(line.next_id, epoch, copy))
             line.next_id += 1
 
-    def _checkpoint(self, checkpoint_id: int, epoch: EpochRun, copy: Any) -> CheckpointManifest:
+    def _checkpoint(self, checkpoint_id: int, epoch: RunningEpoch, copy: Any) -> CheckpointManifest:
         logs = {path: copy.read(path) for path in copy.files_below(".")}
         pack = PackBuilder()
         pack.add_all(list(logs), list(logs.values()), compress=True)
@@ -105,8 +109,8 @@ def test_a_directory_of_a_history_that_was_given_up_plans_nothing_for_the_next_o
     roll_back(world.open(), 2, "orders")
     world.run("another", "c and d")
     _, recovered = world.start("one")
-    assert recovered.lineage.newest is not None
-    assert recovered.lineage.newest.epoch == 3
+    assert recovered.history.newest is not None
+    assert recovered.history.newest.epoch == 3
     # epoch 4 of the old history read d, which epoch 3 of the new one has read
     assert recovered.copy.batches("offsets")[-1] == 2
     assert recovered.copy.read_text("sources/0/2") == "v1\nc and d"

@@ -27,7 +27,7 @@ STEPS: Final = (
     (recovery, "keep"),
     (WorkingDirs, "mark_unfinished"),
     (recovery, "restore"),
-    (recovery, "remap_sources"),
+    (recovery, "reorder_sources"),
     (recovery, "install_plan"),
     (WorkingDirs, "mark_ready"),
     (WorkingDirs, "remove_others"),

@@ -8,8 +8,9 @@ import pytest
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError, FencedError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.epoch.lineage import Lineage, PlanDiffers
-from seamark.pipeline.epoch.running_epoch import EpochRun, fingerprint, new_attempt
+from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.epoch.history import EpochHistory, PlanDiffers
+from seamark.pipeline.epoch.running_epoch import RunningEpoch, fingerprint, new_attempt
 from seamark.pipeline.epoch.stored_plans import store_plan, stored_plans
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.store import CheckpointStore
@@ -41,20 +42,25 @@ def plan_of(batch: int, files: str, at: int = 0) -> Plan:
     return Plan(offsets, {ENTRY.format(batch): f"v1\n{files}"})
 
 
-def epoch_of(store: CheckpointStore, batch: int, files: str, at: int = 0) -> EpochRun:
+def epoch_of(store: CheckpointStore, batch: int, files: str, at: int = 0) -> RunningEpoch:
     plan = plan_of(batch, files, at)
     entry = parse_offsets(plan.offsets)
     timeline = store.owner().timeline
-    return EpochRun(
-        "orders", timeline, batch, entry, plan, new_attempt(1), LEAVES, 0, has_watermark=False
+    return RunningEpoch(
+        identity=PipelineIdentity(name="orders", structure={}, leaves=LEAVES),
+        timeline=timeline,
+        batch=batch,
+        entry=entry,
+        plan=plan,
+        attempt=new_attempt(1),
     )
 
 
-def line_of(store: CheckpointStore, newest: CheckpointManifest | None = None) -> Lineage:
-    return Lineage(store.owner().timeline, 1, 1, newest)
+def line_of(store: CheckpointStore, newest: CheckpointManifest | None = None) -> EpochHistory:
+    return EpochHistory(store.owner().timeline, 1, 1, newest)
 
 
-def decided(epoch: EpochRun) -> CheckpointManifest:
+def decided(epoch: RunningEpoch) -> CheckpointManifest:
     manifest = CheckpointManifest.new(epoch.number, epoch=epoch.number)
     return manifest.with_extra(fingerprint=epoch.fingerprint)
 
@@ -81,7 +87,7 @@ def stored(store: CheckpointStore, plan: Plan, leaves: tuple[str, ...] = LEAVES)
     return StoredPlan(timeline, 1, digest, "", leaves, plan.offsets, plan.sources)
 
 
-def test_a_start_finds_every_epoch_that_was_begun_after_the_newest_checkpoint(
+def test_a_start_finds_every_epoch_that_was_started_after_the_newest_checkpoint(
     store: CheckpointStore,
 ) -> None:
     line, epochs = line_of(store), []
@@ -126,7 +132,7 @@ def test_an_epoch_that_spark_cannot_run_on_its_plan_is_refused(store: Checkpoint
     other = epoch_of(store, 0, "b")
     with pytest.raises(PlanDiffers):
         store_plan(store, other, line, 0)
-    with pytest.raises(LineageError, match="cannot be run on the rows that it was begun with"):
+    with pytest.raises(LineageError, match="cannot be run on the rows that it was started with"):
         store_plan(store, other, line, 0)
 
 
@@ -134,7 +140,7 @@ def test_a_plan_for_other_sources_asks_for_a_start_with_the_sinks_as_they_were(
     store: CheckpointStore,
 ) -> None:
     store_plan(store, epoch_of(store, 0, "a"), line_of(store), 0)
-    with pytest.raises(RefusedError, match="epoch 1 was begun before the pipeline was changed"):
+    with pytest.raises(RefusedError, match="epoch 1 was started before the pipeline was changed"):
         found(store, leaves=("in", "in"))
     assert found(store, leaves=("in", "in"), needed=False) == {}
 
@@ -145,9 +151,9 @@ def test_a_plan_that_follows_another_epoch_than_now_is_refused(store: Checkpoint
     line.newest = decided(first)
     store_plan(store, epoch_of(store, 1, "b"), line, 0)
     again = decided(epoch_of(store, 0, "a and b"))
-    with pytest.raises(LineageError, match="after another epoch 1 than now"):
+    with pytest.raises(LineageError, match="after a different epoch 1"):
         found(store, again)
-    with pytest.raises(LineageError, match="after another epoch 1 than now"):
+    with pytest.raises(LineageError, match="after a different epoch 1"):
         store_plan(store, epoch_of(store, 1, "c"), line_of(store, again), 0)
 
 

@@ -20,7 +20,7 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
 
 
-class Pauses:
+class Backoff:
     """Grows the pause between tries until a deadline is reached."""
 
     def __init__(self, patience: float) -> None:
@@ -32,25 +32,25 @@ class Pauses:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise error
-        told = redacted(str(error))
-        log.warning("%s failed, next try in %.2f s: %s", what, min(self._pause, left), told)
+        reason = redacted(str(error))
+        log.warning("%s failed, next try in %.2f s: %s", what, min(self._pause, left), reason)
         time.sleep(min(self._pause, left))
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
 
-def patiently(action: Callable[[], T], patience: float, what: str) -> T:
+def retry_unavailable(action: Callable[[], T], patience: float, what: str) -> T:
     """Repeat an action that is safe to repeat while the store does not answer."""
-    pauses = Pauses(patience)
+    backoff = Backoff(patience)
     while True:
         try:
             return action()
         except OutcomeUnknownError:
             raise
         except StoreUnavailableError as error:
-            pauses.wait(error, what)
+            backoff.wait(error, what)
 
 
-def too_fast(where: str) -> StoreUnavailableError:
+def pruned_too_fast(where: str) -> StoreUnavailableError:
     """The error of a reader that was overtaken time after time."""
     return StoreUnavailableError(
         f"checkpoints were pruned while they were being read, {TRIES} times in a row",

@@ -61,7 +61,7 @@ class Capture:
         held: Mapping[str, bytes] | None = None,
         reader: Reader | None = None,
     ) -> None:
-        self._copy = copy
+        self.copy = copy
         self._held: dict[str, bytes] = dict(held or {})
         self._packed: Mapping[str, bytes] = {}
         self._reader = reader or DriverReader(copy)
@@ -98,7 +98,7 @@ class Capture:
     def _has_snapshots(self, version: int) -> bool:
         """Whether the first batch of a run wrote changes and snapshots of the same version."""
         for _, folder in self._folders:
-            files = map(parse_state_file, self._copy.names_in(folder.path))
+            files = map(parse_state_file, self.copy.names_in(folder.path))
             kinds = {file.extension for file in files if file and file.version == version}
             if {"changelog", "zip"} <= kinds:
                 return True
@@ -110,7 +110,7 @@ class Capture:
             if _is_state(path) and self._held.get(path, digest) != digest:
                 raise DamageError(
                     f"{path} has changed since an earlier checkpoint took it",
-                    where=self._copy.root,
+                    where=self.copy.root,
                     hint="State files never change. Start again: the working copy is rebuilt.",
                 )
         self._packed = digests
@@ -139,7 +139,7 @@ class Capture:
             really = partitions()
             self._operators = [
                 op._replace(partitions=min(op.partitions, really.get(op.number) or op.partitions))
-                for op in self._copy.operators()
+                for op in self.copy.operators()
             ]
             self._folders = [(op.label, f) for op in self._operators for f in op.folders()]
         return self._operators
@@ -147,7 +147,7 @@ class Capture:
     # logs
 
     def _logs(self, batch: int, commit: str, *, full: bool) -> Contents:
-        copy = self._copy
+        copy = self.copy
         paths = ["metadata", f"offsets/{batch}"]
         if batch > 0:
             paths += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
@@ -161,7 +161,7 @@ class Capture:
         return contents
 
     def _described_anywhere(self, path: str) -> bytes:
-        data = self._copy.read(path)
+        data = self.copy.read(path)
         if "/_metadata/v2/" in path:
             return rooted_at(data.decode(), ROOT_MARK).encode()
         return data
@@ -213,7 +213,7 @@ class Capture:
         for (path,) in wanted:
             # a checksum file is only there when Spark was told to write it
             if path not in found and not path.endswith(".crc"):
-                raise MissingVersion(f"{path} is not there", where=self._copy.root)
+                raise MissingVersion(f"{path} is not there", where=self.copy.root)
         return found
 
     def _whole_state(
@@ -234,10 +234,10 @@ class Capture:
         self, folder: StoreFolder, version: int, ids: Mapping[int, str] | None
     ) -> list[str]:
         for left in reversed(range(_TRIES)):
-            names = self._copy.names_in(folder.path)
+            names = self.copy.names_in(folder.path)
             try:
                 needed = closure(
-                    names, version, lambda name: self._copy.read(f"{folder.path}/{name}"), ids
+                    names, version, lambda name: self.copy.read(f"{folder.path}/{name}"), ids
                 )
                 return [f"{folder.path}/{name}" for name in needed]
             except (FileNotFoundError, MissingVersion) as error:
@@ -250,7 +250,7 @@ class Capture:
         return MissingVersion(
             f"state of operator {folder.operator}, partition {folder.partition}"
             f" ({folder.store}): {why}",
-            where=self._copy.path(folder.path),
+            where=self.copy.path(folder.path),
             hint="Every sink must read all rows of its output (no limit(), show() or first()).",
         )
 

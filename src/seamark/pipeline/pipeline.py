@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from seamark._common.checks import check_name
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.compatibility import Verdict, judge
+from seamark.pipeline.declaration.compatibility import CompatibilityCheck, check_store
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.declaration.explain import explanation
-from seamark.pipeline.declaration.settings import Settings
-from seamark.pipeline.declaration.structure import PipelineIdentity, structure_of
+from seamark.pipeline.declaration.settings import RunOptions, Settings
+from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity, structure_of
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
-from seamark.pipeline.run_builder import Launcher
+from seamark.pipeline.run_builder import RunBuilder
 from seamark.sinks.contract import Sink
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.failures import explained, is_of_spark
@@ -25,7 +25,7 @@ from seamark.spark.kafka_look import address_of, topic_ids
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.plan import Sources
 from seamark.spark.versions import session_of
-from seamark.store import open_store
+from seamark.store import CheckpointStore, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ class Pipeline:
 
     ``working_copy`` is where Spark keeps its own checkpoint files, which can be made again from
     the store at any time. ``progress`` is where the position of each source is recorded for other
-    programs: the URL of a progress store, None, or ``auto`` for RocksDB beside a local store.
+    programs: the URL of a progress store, None, or ``auto`` for RocksDB next to a local store.
     ``adopt`` names the checkpoint directory of an existing query to go on from. ``metrics`` is
     True, a port of this machine, ``"host:port"``, or a Prometheus registry. All other options are
     those of :class:`seamark.pipeline.declaration.settings.Settings`.
@@ -70,7 +70,7 @@ class Pipeline:
             raise InvalidInputError(
                 f"output_mode must be 'append', 'update' or 'complete', not {output_mode!r}"
             )
-        known = {each.name for each in fields(Settings)}
+        known = {option.name for option in fields(Settings)}
         if unknown := sorted(settings.keys() - known):
             raise InvalidInputError(
                 f"a pipeline has no option {unknown[0]!r}",
@@ -80,15 +80,17 @@ class Pipeline:
         self.settings = Settings(**settings)
         self._store_url = store
         self._storage_options = storage_options
-        self._working_copy = working_copy
         self._output_mode = output_mode
-        self._adopt = os.fspath(adopt) if adopt is not None else None
-        self._progress = progress
-        self._metrics = metrics
+        self._run_options = RunOptions(
+            working_copy=working_copy,
+            adopt=os.fspath(adopt) if adopt is not None else None,
+            progress=progress,
+            metrics=metrics,
+        )
         self._sources = Sources()
         self._outputs: dict[str, Output] = {}
         self._spark: SparkSession | None = None
-        open_store(store, storage_options=storage_options).close()  # a wrong URL is told here
+        self._open_store().close()  # a wrong URL is reported here
 
     # declaring
 
@@ -96,7 +98,7 @@ class Pipeline:
         """Declare a stream under a name that stays the same in every checkpoint; build on it.
 
         ``df`` is the result of ``spark.readStream…load()``, or the reader without ``.load()``: then
-        a missing connector is told with the package that it comes in.
+        an error about a missing connector names the package that has it.
         """
         check_name(name, "source name")
         stream = _loaded(df)
@@ -129,20 +131,19 @@ class Pipeline:
 
     # asking
 
-    def check(self) -> Verdict:
+    def check(self) -> CompatibilityCheck:
         """Compare plan, topology and configuration with the store, without starting anything."""
-        _, identity = self._compiled()
-        with open_store(self._store_url, storage_options=self._storage_options) as store:
-            return judge(store, identity, self.settings.policy)
+        declared = self._declared()
+        with self._open_store() as store:
+            return check_store(store, declared.identity, self.settings.policy)
 
     def explain(self) -> str:
         """Print, and return, what the pipeline reads, keeps, writes and guarantees."""
-        compiled, identity = self._compiled()
-        text = explanation(compiled, identity, self._sources.info)
+        text = explanation(self._declared(), self._sources.info)
         print(text)  # noqa: T201 - as DataFrame.explain() does
         return text
 
-    def _compiled(self) -> tuple[Compiled, PipelineIdentity]:
+    def _declared(self) -> DeclaredPipeline:
         compiled = compile_outputs(
             list(self._outputs.values()), self._sources, share_state=self.settings.share_state
         )
@@ -156,7 +157,7 @@ class Pipeline:
             partitions,
             lossy_options({key: conf.get(key) or "" for key in SESSION_SETTINGS}),
         )
-        return compiled, PipelineIdentity(
+        identity = PipelineIdentity(
             name=self.name,
             structure=structure,
             leaves=compiled.leaves,
@@ -169,10 +170,16 @@ class Pipeline:
             spark_version=self._session().version,
             addresses=self._addresses(compiled),
         )
+        return DeclaredPipeline(
+            compiled=compiled,
+            identity=identity,
+            settings=self.settings,
+            output_mode=self._output_mode,
+        )
 
     def _addresses(self, compiled: Compiled) -> dict[str, str]:
-        found = {name: self._sources.options_of(name) for name in dict.fromkeys(compiled.leaves)}
-        return {name: at for name, options in found.items() if (at := address_of(options))}
+        by_source = {n: self._sources.options_of(n) for n in dict.fromkeys(compiled.leaves)}
+        return {name: at for name, options in by_source.items() if (at := address_of(options))}
 
     def _topic_ids(self, identity: PipelineIdentity) -> dict[str, dict[str, str]]:
         """Look whether Kafka answers, and which topics it has, before anything is started."""
@@ -187,12 +194,15 @@ class Pipeline:
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:
         """Go back to an earlier checkpoint for good: the next start goes on from its epoch.
 
-        Later checkpoints are taken out of use and a new timeline begins. What sinks have shown
+        Later checkpoints are taken out of use and a new timeline starts. What sinks have shown
         since is taken back by the next start; :class:`RefusedError` when one of them cannot.
         """
-        with open_store(self._store_url, storage_options=self._storage_options) as store:
+        with self._open_store() as store:
             require_sinks_can_follow(store, checkpoint_id, self.name, self._outputs.values())
             return roll_back(store, checkpoint_id, self.name)
+
+    def _open_store(self) -> CheckpointStore:
+        return open_store(self._store_url, storage_options=self._storage_options)
 
     def _session(self) -> SparkSession:
         if self._spark is None:
@@ -206,21 +216,11 @@ class Pipeline:
 
         Returns when the store is claimed, the last epoch finished and the query started.
         """
-        compiled, identity = self._compiled()
-        identity = replace(identity, source_ids=self._topic_ids(identity))
-        launcher = Launcher(
-            self._session(),
-            compiled,
-            identity,
-            self.settings,
-            store=open_store(self._store_url, storage_options=self._storage_options),
-            working_copy=self._working_copy,
-            adopt=self._adopt,
-            output_mode=self._output_mode,
-            progress=self._progress,
-            metrics=self._metrics,
-        )
-        return launcher.start(dict(trigger or {"processingTime": "0 seconds"}))
+        declared = self._declared()
+        source_ids = self._topic_ids(declared.identity)
+        declared = replace(declared, identity=replace(declared.identity, source_ids=source_ids))
+        builder = RunBuilder(self._session(), declared, self._open_store(), self._run_options)
+        return builder.start(dict(trigger or {"processingTime": "0 seconds"}))
 
     def run(self, *, available_now: bool = True, timeout: float | None = None) -> Run:
         """Run until everything that is there has been read, or for ever; raises what fails.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +13,10 @@ from seamark._common.logs import logger_named
 from seamark._common.signals import first_signal
 from seamark.errors import SeamarkError
 from seamark.pipeline.epoch.coordinator import Coordinator
-from seamark.pipeline.epoch.lineage import PlanDiffers
-from seamark.pipeline.telemetry.recovery_report import RecoveryReport
-from seamark.pipeline.telemetry.timings import Percentiles, Timings
+from seamark.pipeline.epoch.history import PlanDiffers
+from seamark.pipeline.query_starter import QueryStarter
+from seamark.pipeline.telemetry.epoch_stats import Percentiles
+from seamark.pipeline.telemetry.start_report import StartReport
 from seamark.spark.failures import explained, is_of_spark
 
 if TYPE_CHECKING:
@@ -33,27 +34,18 @@ class Run:
     def __init__(
         self,
         coordinator: Coordinator,
-        report: RecoveryReport,
-        timings: Timings,
-        launch: Callable[[], StreamingQuery],
-        replan: Callable[[int], None],
-        close: Callable[[], None],
-        stop_timeout: float,
-        is_noted: Callable[[int], bool],
-        addresses: Mapping[str, str],
+        starter: QueryStarter,
+        report: StartReport,
+        on_end: Callable[[], None],
     ) -> None:
         self._coordinator = coordinator
+        self._starter = starter
         self.report = report
         """What the start found in the store and did about it."""
-        self._timings = timings
-        self._launch = launch
-        self._replan = replan
-        self._close = close
-        self._stop_timeout = stop_timeout
-        self._is_noted = is_noted
-        self._addresses = addresses
+        self._on_end = on_end
+        self._stop_timeout = coordinator.declared.settings.stop_timeout
         self._changing = threading.Lock()
-        self._query = launch()
+        self._query = starter.start(coordinator)
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._cut_off = False
@@ -65,7 +57,7 @@ class Run:
     @property
     def epoch(self) -> int:
         """The newest decided epoch; 0 before the first."""
-        newest = self._coordinator.lineage.newest
+        newest = self._coordinator.history.newest
         return newest.epoch if newest is not None else 0
 
     @property
@@ -80,7 +72,7 @@ class Run:
 
     def percentiles(self) -> dict[str, Percentiles]:
         """p50, p95 and p99 of each step over the last 100 epochs, in seconds."""
-        return self._timings.percentiles()
+        return self._coordinator.telemetry.timings.percentiles()
 
     def exception(self) -> BaseException | None:
         """Why it ended, or None when it runs or ended well."""
@@ -108,14 +100,14 @@ class Run:
             else:
                 self._cut_off = True
                 log.warning("the epoch did not finish within %g s and is cut off", patience)
-            with suppress(Exception):  # a query that failed meanwhile tells so at its end
+            with suppress(Exception):  # a query that failed meanwhile is reported at its end
                 self._query.stop()
         self._ended.wait(patience)
 
     def _wait_for_commit(self) -> None:
         """Spark notes the batch after the epoch; a stop in between would only make it repeat."""
         deadline = time.monotonic() + _COMMIT_PATIENCE
-        while not self._is_noted(self.epoch) and time.monotonic() < deadline:
+        while not self._coordinator.spark_has_committed() and time.monotonic() < deadline:
             if self._ended.wait(_LOOK / 10):
                 return
 
@@ -137,18 +129,18 @@ class Run:
                 interruption = self._coordinator.interrupted
                 if isinstance(interruption, PlanDiffers):
                     self._coordinator.interrupted = None
-                    self._replan(interruption.batch)
+                    self._coordinator.plan_again(interruption.batch)
                     if self._start_again():
                         continue
                     return
                 self._failure = self._cause(error)
                 return
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - reported to whoever waits
             self._failure = error
         finally:
             try:
                 if not self._is_taken_for_dead():
-                    self._close()
+                    self._on_end()
             except SeamarkError as error:
                 if self._failure is None:
                     self._failure = error
@@ -164,7 +156,7 @@ class Run:
         """Whether the query runs again; not when the run is to stop."""
         with self._changing:
             if not self._coordinator.stopping.is_set():
-                self._query = self._launch()
+                self._query = self._starter.start(self._coordinator)
                 return True
         return False
 
@@ -179,18 +171,19 @@ class Run:
 
     def _cause(self, error: Exception | None) -> BaseException | None:
         failure = self._coordinator.failure
+        addresses = self._coordinator.declared.identity.addresses
         if self._cut_off:
             return None  # whatever the epoch failed with, it was asked for
         if failure is not None:
-            return explained(failure, self._addresses) if is_of_spark(failure) else failure
+            return explained(failure, addresses) if is_of_spark(failure) else failure
         if error is None or self._coordinator.stopping.is_set():
             return None
-        return self._coordinator.cause_of(explained(error, self._addresses))
+        return self._coordinator.cause_of(explained(error, addresses))
 
     # signals
 
     def wait_with_signals(self, timeout: float | None) -> None:
-        """Wait for the end; the first SIGTERM or Ctrl-C stops in peace, the second at once."""
+        """Wait for the end. The first SIGTERM or Ctrl-C stops after the epoch, the second now."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with first_signal(_say) as received:
             while not self._ended.wait(_LOOK):

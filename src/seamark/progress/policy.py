@@ -63,13 +63,25 @@ def decide_start(facts: StartFacts, policy: Policy | str = Policy.STRICT) -> Dec
     reason = problems[0][0]
     if reason is Reason.NOT_REPLAYABLE and chosen is not Policy.AUTO_RESET:
         return _refuse(problems, _NO_REPLAY[chosen])
-    if facts.unfinished or chosen is Policy.AUTO_RESET:
+    grave = [each for each in problems if each[0] not in _BEARABLE]
+    action = outcome_of_change(chosen, acceptable=not grave)
+    if facts.unfinished or action is Action.RESET:
         return _begin_anew(problems, facts)
+    if action is Action.RESUME:
+        return _in_spite_of(problems, facts)
     if chosen is Policy.STRICT:
         return _refuse(problems, _ACCEPT if reason is Reason.CONFIG_UNKNOWN else _STRICT)
-    if grave := [each for each in problems if each[0] not in _BEARABLE]:
-        return _refuse(grave, "A warning is not enough: " + _GRAVE)
-    return _in_spite_of(problems, facts)
+    return _refuse(grave, "A warning is not enough: " + _GRAVE)
+
+
+def outcome_of_change(policy: Policy, *, acceptable: bool) -> Action:
+    """What a policy makes of a change since the last start, here and for a pipeline's store.
+
+    ``acceptable`` says that results stay right, or can be told apart, when the program goes on.
+    """
+    if policy is Policy.AUTO_RESET:
+        return Action.RESET
+    return Action.RESUME if policy is Policy.WARN and acceptable else Action.REFUSE
 
 
 def as_policy(policy: Policy | str) -> Policy:

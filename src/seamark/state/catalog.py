@@ -7,7 +7,7 @@ from typing import Final
 
 from seamark._common.logs import logger_named
 from seamark._common.parallel import map_in_threads
-from seamark._common.retry import TRIES, too_fast
+from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.blobs.checksummed_json import is_sealed, seal, unseal
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
@@ -101,7 +101,7 @@ class Catalog:
             found = self.load_all(ids)
             if len(found) == len(ids):
                 return found
-        raise too_fast(self._blobs.url)
+        raise pruned_too_fast(self._blobs.url)
 
     def load_all(
         self, ids: Iterable[CheckpointId]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from seamark._common.retry import TRIES, too_fast
+from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.errors import CheckpointNotFoundError, DamageError, SeamarkError
 from seamark.store.manifests import Manifests
 from seamark.store.owner import Owner, Standing, standing
@@ -40,7 +40,7 @@ def until_settled(look: Callable[[], T], where: str) -> T:
             return look()
         except Overtaken:
             continue
-    raise too_fast(where)
+    raise pruned_too_fast(where)
 
 
 def listing(manifests: Manifests, ownership: Ownership) -> Listing:
@@ -58,7 +58,7 @@ def listing(manifests: Manifests, ownership: Ownership) -> Listing:
         if newest > owner.prune_boundary or owner.prune_boundary in (0, boundary):
             return Listing(ids, owner)
         boundary = owner.prune_boundary
-    raise too_fast(manifests.url)
+    raise pruned_too_fast(manifests.url)
 
 
 def raise_if_overtaken(ownership: Ownership, owner: Owner) -> None:

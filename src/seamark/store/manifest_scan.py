@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Final, NamedTuple
 
-from seamark._common.retry import TRIES, too_fast
+from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
@@ -56,7 +56,7 @@ def scan_manifests(
             scanned = _scan(parts, unreadable=unreadable)
             yield from _measured(parts, scanned) if measure else chain.from_iterable(scanned)
             return
-    raise too_fast(parts.manifests.url)
+    raise pruned_too_fast(parts.manifests.url)
 
 
 def _scan(parts: StoreParts, *, unreadable: bool) -> Iterator[list[ScannedCheckpoint]]:

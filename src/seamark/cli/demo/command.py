@@ -14,8 +14,8 @@ from seamark.cli.common_options import Command, settings
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen
     from seamark.cli.demo.view_reader import ViewReader, Watched
-    from seamark.pipeline.telemetry.epoch_stats import EpochFigures
-    from seamark.pipeline.telemetry.recovery_report import RecoveryReport
+    from seamark.pipeline.telemetry.epoch_stats import EpochStats
+    from seamark.pipeline.telemetry.start_report import StartReport
 
 FATAL_EPOCH: Final = 8
 LAST_EPOCH: Final = 15
@@ -70,7 +70,7 @@ def _require_spark() -> None:
         )
 
 
-def _run_and_kill_and_run(folder: Path, screen: Screen) -> tuple[RecoveryReport, Watched]:
+def _run_and_kill_and_run(folder: Path, screen: Screen) -> tuple[StartReport, Watched]:
     from seamark.cli.demo.folder import make_room
     from seamark.cli.demo.view_reader import ViewReader
     from seamark.spark.java import use_java
@@ -101,7 +101,7 @@ def _run_until_killed(folder: Path, screen: Screen, view: ViewReader) -> None:
     screen.killed(FATAL_EPOCH, view.look())
 
 
-def _run_again(folder: Path, screen: Screen, view: ViewReader) -> RecoveryReport:
+def _run_again(folder: Path, screen: Screen, view: ViewReader) -> StartReport:
     from seamark.cli.demo.folder import SINKS
     from seamark.cli.demo.process import PipelineProcess
 
@@ -118,7 +118,7 @@ def _run_again(folder: Path, screen: Screen, view: ViewReader) -> RecoveryReport
     return report
 
 
-def _show(figures: EpochFigures, folder: Path, screen: Screen, view: ViewReader) -> None:
+def _show(figures: EpochStats, folder: Path, screen: Screen, view: ViewReader) -> None:
     from seamark.cli.demo.folder import BARS, LARGE, LATEST
     from seamark.cli.demo.proof import rows_of_epoch
 

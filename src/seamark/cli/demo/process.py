@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from seamark.cli.demo.folder import LOG
 from seamark.errors import SeamarkError
-from seamark.pipeline.telemetry.epoch_stats import EpochFigures
-from seamark.pipeline.telemetry.recovery_report import RecoveryReport
+from seamark.pipeline.telemetry.epoch_stats import EpochStats
+from seamark.pipeline.telemetry.start_report import StartReport
 
 _TAIL_LINES: Final = 12
 
@@ -48,7 +48,7 @@ class PipelineProcess:
         assert self._child.stdout is not None
         self._child.stdout.close()
 
-    def recovery(self) -> RecoveryReport:
+    def recovery(self) -> StartReport:
         """Wait for Spark, and for what the start found in the store."""
         for event in self._events:
             if event["event"] == "recovery":
@@ -57,17 +57,17 @@ class PipelineProcess:
                     (skipped_one["checkpoint_id"], skipped_one["reason"])
                     for skipped_one in fields["skipped"]
                 ]
-                return RecoveryReport(**{**fields, "skipped": skipped})
+                return StartReport(**{**fields, "skipped": skipped})
         raise self._failure()
 
-    def epochs(self) -> Iterator[EpochFigures]:
+    def epochs(self) -> Iterator[EpochStats]:
         """The epochs as they are done, until the process and its JVM have ended."""
         for event in self._events:
             kind = event.pop("event")
             if kind == "killing":
                 self.killed_in = event["epoch"]
             elif kind == "epoch":
-                yield EpochFigures(rows_per_sink=event.pop("rows"), **event)
+                yield EpochStats(rows_per_sink=event.pop("rows"), **event)
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM: it finishes the epoch and ends."""

@@ -19,8 +19,8 @@ from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
 from seamark.cli.demo.view_reader import Look, ViewReader, Watched
-from seamark.pipeline.telemetry.epoch_stats import EpochFigures
-from seamark.pipeline.telemetry.recovery_report import RecoveryReport
+from seamark.pipeline.telemetry.epoch_stats import EpochStats
+from seamark.pipeline.telemetry.start_report import StartReport
 
 _PHASES: Final = ("capture", "save", "commit")
 """What the checkpoint itself takes; most of the rest is Spark's."""
@@ -76,7 +76,7 @@ class Screen:
         cells = ["epoch", *sinks, "checkpoint", "added", "took", *_PHASES]
         self.line(_columns(cells, _epoch_widths(sinks)), "bold")
 
-    def epoch(self, figures: EpochFigures, rows: Mapping[str, int]) -> None:
+    def epoch(self, figures: EpochStats, rows: Mapping[str, int]) -> None:
         """Print an epoch that is done, with the rows that each sink shows for it."""
         cells = [
             str(figures.epoch),
@@ -93,7 +93,7 @@ class Screen:
         self.line(f"{epoch:>5}  killed with SIGKILL between save and commit", "red")
         self.line(f"       its view, as another process reads it: {whole_text(view)}\n")
 
-    def recovery(self, report: RecoveryReport, view: Look) -> None:
+    def recovery(self, report: StartReport, view: Look) -> None:
         """Show what the start after the kill found and did, and what a reader sees of it."""
         headline, *rest = report.lines()
         self.line(headline, "bold")

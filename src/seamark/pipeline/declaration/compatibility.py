@@ -18,11 +18,13 @@ from seamark.pipeline.declaration.computed_changes import (
 from seamark.pipeline.declaration.settings import Policy
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
 from seamark.progress.config_hashing import explain_change
+from seamark.progress.facts import Action
+from seamark.progress.policy import as_policy, outcome_of_change
 from seamark.spark.plans.lossy_options import loss_words, may_lose_of
 from seamark.store import CheckpointStore
 
 
-class Fit(Enum):
+class Compatibility(Enum):
     """How a pipeline fits the checkpoint that it is to go on from."""
 
     SAME = "same"
@@ -32,15 +34,17 @@ class Fit(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CompatibilityCheck:
     """What follows from comparing two structures."""
 
-    fit: Fit
+    fit: Compatibility
     changes: list[str] = field(default_factory=list)
     hint: str = ""
 
 
-def judge(store: CheckpointStore, identity: PipelineIdentity, policy: Policy) -> Verdict:
+def check_store(
+    store: CheckpointStore, identity: PipelineIdentity, policy: Policy
+) -> CompatibilityCheck:
     """Compare a pipeline with the newest checkpoint that can be read."""
     owner = store.owner()
     if owner.pipeline is not None and owner.pipeline != identity.name:
@@ -54,96 +58,100 @@ def judge(store: CheckpointStore, identity: PipelineIdentity, policy: Policy) ->
     except DamageError:
         chosen_id = store.recover_latest_validated().chosen_id
         newest = None if chosen_id is None else store.load_by_id(chosen_id)
-    return verdict_on(newest, identity, policy)
+    return check_checkpoint(newest, identity, policy)
 
 
-def verdict_on(
+def check_checkpoint(
     checkpoint: CheckpointManifest | None, identity: PipelineIdentity, policy: Policy
-) -> Verdict:
+) -> CompatibilityCheck:
     """Compare a pipeline with the checkpoint that it is to go on from."""
     if checkpoint is None:
-        return compare(None, identity.structure, policy)
+        return compare_structures(None, identity.structure, policy)
     made_by = checkpoint.spark_version or ""
     same_spark = made_by.split(".")[:2] == identity.spark_version.split(".")[:2]
     old = checkpoint.structure
-    verdict = compare(old, identity.structure, policy, same_spark=same_spark)
+    check = compare_structures(old, identity.structure, policy, same_spark=same_spark)
     replaced = other_topics(checkpoint.source_ids or {}, identity.source_ids)
-    if not replaced or verdict.fit in (Fit.REFUSED, Fit.RESET):
-        return verdict
-    changes = [*verdict.changes, *replaced]
-    if policy == "warn":
-        return Verdict(Fit.GOES_ON, changes)
-    if policy == "auto_reset":
-        return Verdict(Fit.RESET, changes)
-    return Verdict(
-        Fit.REFUSED,
+    if not replaced or check.fit in (Compatibility.REFUSED, Compatibility.RESET):
+        return check
+    changes = [*check.changes, *replaced]
+    return _decided(
+        policy,
         changes,
         hint="Rows of the new topic that lie before the old position would never be read. Start "
-        "anew with policy='auto_reset' or a new store, or go on from the old position once with "
+        "over with policy='auto_reset' or a new store, or go on from the old position once with "
         "policy='warn'.",
     )
 
 
+def _decided(
+    policy: Policy, changes: list[str], *, hint: str, acceptable: bool = True
+) -> CompatibilityCheck:
+    """What the policy makes of changes that matter; ``hint`` is for one that refuses them."""
+    action = outcome_of_change(as_policy(policy), acceptable=acceptable)
+    if action is Action.REFUSE:
+        return CompatibilityCheck(Compatibility.REFUSED, changes, hint)
+    return CompatibilityCheck(
+        Compatibility.RESET if action is Action.RESET else Compatibility.GOES_ON, changes
+    )
+
+
 def other_topics(before: Mapping[str, Any], new: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Topics that have the name of one that was read, and are not it. Pure."""
+    """Topics that were deleted and created again under the same name. Pure."""
     return [
         f"source {source!r}: the topic {topic!r} was deleted and made again, and the position in "
         "the checkpoint is one of the old topic"
         for source, ids in new.items()
-        for topic, found in ids.items()
-        if isinstance(before.get(source), dict) and before[source].get(topic, found) != found
+        for topic, topic_id in ids.items()
+        if isinstance(before.get(source), dict) and before[source].get(topic, topic_id) != topic_id
     ]
 
 
-def refuse_changes(store: CheckpointStore, verdict: Verdict) -> None:
-    """Raise when the verdict is that the pipeline may not go on."""
-    if verdict.fit is Fit.REFUSED:
+def refuse_if_incompatible(store: CheckpointStore, check: CompatibilityCheck) -> None:
+    """Raise when the pipeline may not go on."""
+    if check.fit is Compatibility.REFUSED:
         raise RefusedError(
             "the pipeline is not the one that this store's checkpoints were made by",
-            where=f"{store.url}: {'; '.join(verdict.changes)}.",
-            hint=verdict.hint,
+            where=f"{store.url}: {'; '.join(check.changes)}.",
+            hint=check.hint,
         )
 
 
-def compare(
+def compare_structures(
     old: Structure | None, new: Structure, policy: Policy, *, same_spark: bool = True
-) -> Verdict:
+) -> CompatibilityCheck:
     """Whether a pipeline may go on from a checkpoint of structure ``old``. Pure.
 
     A sink may be added. What else differs is refused by ``strict``; ``warn`` lets everything pass
-    that Spark can go on with, and ``auto_reset`` starts anew. When another Spark described the
-    old computations, a difference in the wording of an expression is told and refuses nothing.
+    that Spark can go on with, and ``auto_reset`` starts over. When another Spark described the
+    old computations, a difference in the wording of an expression is reported and refuses nothing.
     """
     if old is None or old == _as_recorded(new, old):
-        return Verdict(Fit.SAME)
+        return CompatibilityCheck(Compatibility.SAME)
     before, after = _Described(old), _Described(new)
     topology = explain_change(before.topology, after.topology)
     computed = [*_computed(before, after), *_moved(before, after)]
-    lost, found_again = _losses_changed(before, after)
-    told = [*topology, *(change.words for change in computed), *lost, *found_again]
-    told += _unrecorded(before, after)
+    lost, regained = _losses_changed(before, after)
+    changes = [*topology, *(change.text for change in computed), *lost, *regained]
+    changes += _unrecorded(before, after)
     impossible = _impossible(before, after)
     if not impossible and not lost and _only_added_sinks(before.topology, after.topology):
         serious = [change for change in computed if same_spark or change.is_certain]
         if not serious:
-            return Verdict(Fit.GOES_ON, told)
-    if policy == "auto_reset":
-        return Verdict(Fit.RESET, told)
+            return CompatibilityCheck(Compatibility.GOES_ON, changes)
     if impossible:
-        return Verdict(Fit.REFUSED, told, hint=f"{impossible} {_WAYS_OUT}")
-    if policy == "warn":
-        return Verdict(Fit.GOES_ON, told)
-    return Verdict(
-        Fit.REFUSED,
-        told,
-        hint="Undo the change, or accept it once with policy='warn', or start anew with "
+        return _decided(policy, changes, hint=f"{impossible} {_WAYS_OUT}", acceptable=False)
+    return _decided(
+        policy,
+        changes,
+        hint="Undo the change, or accept it once with policy='warn', or start over with "
         "policy='auto_reset' (sinks take back what they have shown and every row is read again)."
         + (_MIXED if computed else ""),
     )
 
 
 def _as_recorded(new: Structure, old: Structure) -> Structure:
-    """A structure without what the older one does not tell."""
+    """A structure without what the older one does not record."""
     return {key: value for key, value in new.items() if key != "shares" or key in old}
 
 
@@ -187,8 +195,8 @@ def _computed(old: _Described, new: _Described) -> list[Change]:
         return []
     kept = old.topology["sinks"].keys() & new.topology["sinks"].keys()
     return computed_changes(
-        {name: found for name, found in old.computes.items() if name in kept},
-        {name: found for name, found in new.computes.items() if name in kept},
+        {name: operators for name, operators in old.computes.items() if name in kept},
+        {name: operators for name, operators in new.computes.items() if name in kept},
     )
 
 
@@ -243,7 +251,7 @@ _MIXED = (
     "are mixed until it has left the state."
 )
 _WAYS_OUT = (
-    "Undo the change, or give the changed pipeline a store of its own, or start anew with "
+    "Undo the change, or give the changed pipeline a store of its own, or start over with "
     "policy='auto_reset'."
 )
 

@@ -2,7 +2,7 @@
 cover every sink of a pipeline.
 
 The query has a branch for each output, or for several that share a stateful plan. Each branch is
-packed into a struct column of its own beside a tag, all are united, and inside the batch each sink
+packed into a struct column of its own next to a tag, all are united, and inside the batch each sink
 gets its rows back by the tag. A single branch runs as it is.
 """
 
@@ -153,7 +153,7 @@ def compile_outputs(
     united = _united([branch.df for branch in branches])
     plan = analyzed(united)
     watermarks = tuple(sources.watermarks(plan))
-    warnings = _shared_watermark({n: set(found) for n, found in leaves.items()}, watermarks)
+    warnings = _shared_watermark({n: set(read) for n, read in leaves.items()}, watermarks)
     for text in warnings:
         log.warning(text)
     return Compiled(
@@ -164,16 +164,16 @@ def compile_outputs(
         watermarks=watermarks,
         operators=tuple(
             f"{name}: {kind}"
-            for name, each in computed.items()
-            for kind in stateful_operators(each)
+            for name, plan_of_branch in computed.items()
+            for kind in stateful_operators(plan_of_branch)
         ),
         tables=table_versions(plan),
-        sources_of={name: tuple(dict.fromkeys(found)) for name, found in leaves.items()},
+        sources_of={name: tuple(dict.fromkeys(read)) for name, read in leaves.items()},
         warnings=tuple(warnings),
         computes={
-            name: found
-            for name, each in computed.items()
-            if (found := operators_of(each, sources.name_of))
+            name: operators
+            for name, plan_of_branch in computed.items()
+            if (operators := operators_of(plan_of_branch, sources.name_of))
         },
         python_functions=tuple(python_functions(plan, united.sparkSession.sparkContext._jvm)),
     )
@@ -241,7 +241,7 @@ def _shared_watermark(reads: dict[str, set[str]], watermarks: Sequence[Watermark
         for names, read in touching:
             merged = (merged[0] | names, merged[1] | read)
         groups = [group for group in groups if group not in touching] + [merged]
-    found = []
+    warnings = []
     if len(groups) > 1:
         apart = "; ".join(f"{', '.join(sorted(n))} read {', '.join(sorted(s))}" for n, s in groups)
         if watermarks:
@@ -251,12 +251,14 @@ def _shared_watermark(reads: dict[str, set[str]], watermarks: Sequence[Watermark
                 "would hold back the outputs of the others.",
                 hint="Make a pipeline with a store of its own for each group.",
             )
-        found.append(
+        warnings.append(
             f"outputs share no source ({apart}): they commit together, so the slower source sets "
             "the pace. Two pipelines would be independent."
         )
     delays = {mark.delay_ms for mark in watermarks}
     if len(delays) > 1:
-        told = ", ".join(f"{mark.column} {mark.delay_ms / 1000:g} s" for mark in watermarks)
-        found.append(f"watermarks have different delays ({told}); Spark takes the slowest for all")
-    return found
+        delays_text = ", ".join(f"{mark.column} {mark.delay_ms / 1000:g} s" for mark in watermarks)
+        warnings.append(
+            f"watermarks have different delays ({delays_text}); Spark takes the slowest for all"
+        )
+    return warnings

@@ -1,4 +1,4 @@
-"""What differs in the computations of two pipelines, in words. Pure."""
+"""What differs in the computations of two pipelines, as text. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Computes = Mapping[str, Sequence[Operator]]
 _EXACT: Final = frozenset(
     {"delay", "gap", "length", "mode", "offset", "rows", "slide", "time", "timeout", "type"}
 )
-"""Parts that are read from the plan as values. All others are text, which a Spark may word anew."""
+"""Parts that are read from the plan as values. All others are text, worded by Spark."""
 
 
 @dataclass(frozen=True)
 class Change:
     """One difference."""
 
-    words: str
+    text: str
     is_certain: bool
     """Whether it stays a difference when the two were described by different Sparks."""
 
 
 def computed_changes(old: Computes, new: Computes) -> list[Change]:
     """Each difference of the outputs that both have."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for output in sorted(old.keys() | new.keys()):
         before, after = old.get(output, ()), new.get(output, ())
         if _kinds(before) == _kinds(after):
@@ -37,8 +37,8 @@ def computed_changes(old: Computes, new: Computes) -> list[Change]:
             parts = [change for one, other in pairs for change in _operator(one, other)]
         else:
             parts = list(_watermarks(before, after))
-        found += [Change(f"output {output!r}: {part.words}", part.is_certain) for part in parts]
-    return found
+        changes += [Change(f"output {output!r}: {part.text}", part.is_certain) for part in parts]
+    return changes
 
 
 def shape_change(old: Computes, new: Computes) -> str:
@@ -58,7 +58,7 @@ def shape_change(old: Computes, new: Computes) -> str:
     return ""
 
 
-def operator_words(operator: Operator) -> str:
+def operator_text(operator: Operator) -> str:
     """What an operator computes, to stand behind its kind: `` · keys k · sum(v)``."""
     parts = []
     for name, value in operator.items():
@@ -76,12 +76,12 @@ def _kinds(operators: Sequence[Operator]) -> list[str]:
 
 
 def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[Change]:
-    """Watermarks that came or went; other operators are told where the topology is compared."""
+    """Watermarks that came or went; other operators are reported where the topology is compared."""
     before, after = _delays(old), _delays(new)
-    for words in (w for w in before if w not in after):
-        yield Change(f"watermark {words} was removed", is_certain=True)
-    for words in (w for w in after if w not in before):
-        yield Change(f"watermark {words} was added", is_certain=True)
+    for delay in (d for d in before if d not in after):
+        yield Change(f"watermark {delay} was removed", is_certain=True)
+    for delay in (d for d in after if d not in before):
+        yield Change(f"watermark {delay} was added", is_certain=True)
 
 
 def _delays(operators: Sequence[Operator]) -> list[str]:
@@ -108,8 +108,8 @@ def _named(part: str) -> str:
 
 def _keys(kind: str, old: Sequence[Any], new: Sequence[Any]) -> Iterator[Change]:
     if len(old) != len(new):
-        words = f"keys of the {kind} {_list(old)} → {_list(new)}"
-        yield Change(words, is_certain=True)
+        text = f"keys of the {kind} {_list(old)} → {_list(new)}"
+        yield Change(text, is_certain=True)
         return
     for before, after in zip(old, new, strict=True):
         if isinstance(before, dict) and isinstance(after, dict):

@@ -6,17 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from seamark.pipeline.declaration.compile import Compiled
-from seamark.pipeline.declaration.computed_changes import operator_words
-from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.declaration.computed_changes import operator_text
+from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.progress.config_hashing import config_hash
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.spark.plans.plan import SourceInfo
 
 
-def explanation(
-    compiled: Compiled, identity: PipelineIdentity, sources: Mapping[str, SourceInfo]
-) -> str:
+def explanation(declared: DeclaredPipeline, sources: Mapping[str, SourceInfo]) -> str:
     """Sources, operators, watermarks, sinks and guarantees of a compiled pipeline."""
+    compiled, identity = declared.compiled, declared.identity
     structure = identity.structure
     lines = [
         f"Pipeline {identity.name} · {structure['output_mode']} mode · "
@@ -63,7 +62,7 @@ def _state(compiled: Compiled) -> Iterator[str]:
     for name, operators in compiled.computes.items():
         for operator in operators:
             if operator["operator"] != "watermark":
-                yield f"  {name}: {operator['operator']}{operator_words(operator)}"
+                yield f"  {name}: {operator['operator']}{operator_text(operator)}"
 
 
 def _watermarks(compiled: Compiled) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from seamark._common.checks import U64_MAX, check_duration, check_number
 from seamark.capture.placement import Sizes
@@ -82,3 +83,13 @@ class Settings:
             raise InvalidInputError(
                 f"capture must be 'auto', 'driver' or 'executors', not {self.capture!r}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where a run keeps its files and whom it reports to, as given to :class:`seamark.Pipeline`."""
+
+    working_copy: str | os.PathLike[str] | None = None
+    adopt: str | None = None
+    progress: str | None = "auto"
+    metrics: Any = None

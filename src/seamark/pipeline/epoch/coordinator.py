@@ -7,17 +7,18 @@ here or by the next start.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from seamark._common.logs import logger_named
-from seamark._common.retry import patiently
+from seamark._common.retry import retry_unavailable
 from seamark.capture.capture import Capture, Captured
 from seamark.capture.placement import Placed, place
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.capture.restore import install_plan
 from seamark.errors import (
     FencedError,
     LineageError,
@@ -26,18 +27,22 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.settings import Settings, Step
-from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.epoch_manifest import committed, draft
+from seamark.pipeline.declaration.settings import Step
+from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.epoch.epoch_manifest import (
+    PreparedSinks,
+    WatermarksReached,
+    draft_manifest,
+    with_sink_statuses,
+)
 from seamark.pipeline.epoch.epoch_plan import is_replay, planned_epoch, shown_already
-from seamark.pipeline.epoch.lineage import Interrupted, Lineage
-from seamark.pipeline.epoch.running_epoch import EpochRun
-from seamark.pipeline.epoch.save_with_retry import decide, fenced_or
-from seamark.pipeline.epoch.sink_crew import SinkCrew, StepTimeout
+from seamark.pipeline.epoch.history import EpochHistory, Interrupted
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, StepTimeout
+from seamark.pipeline.epoch.running_epoch import RunningEpoch
+from seamark.pipeline.epoch.save_with_retry import fencing_behind, save_with_retry
 from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
-from seamark.pipeline.telemetry.epoch_stats import EpochFigures
-from seamark.pipeline.telemetry.progress_record import ProgressRecord
-from seamark.sinks.contract import Committable
+from seamark.pipeline.telemetry.epoch_stats import EpochStats
+from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
 from seamark.spark.planned_files import require_planned_files
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.store import CheckpointStore
@@ -58,27 +63,24 @@ class Coordinator:
 
     def __init__(
         self,
-        identity: PipelineIdentity,
-        settings: Settings,
+        declared: DeclaredPipeline,
         store: CheckpointStore,
-        copy: WorkingCopy,
         capture: Capture,
-        crew: SinkCrew,
-        lineage: Lineage,
-        progress: ProgressRecord,
-        on_epoch: Callable[[EpochFigures], None],
-        on_failure: Callable[[], None],
+        sinks: PipelineSinks,
+        *,
+        history: EpochHistory,
+        telemetry: RunTelemetry,
     ) -> None:
-        self._identity = identity
-        self._settings = settings
+        self.declared = declared
+        self._identity = declared.identity
+        self._settings = declared.settings
         self._store = store
-        self._copy = copy
         self._capture = capture
-        self._crew = crew
-        self.lineage = lineage
-        self._progress = progress
-        self._on_epoch = on_epoch
-        self._on_failure = on_failure
+        self.copy = capture.copy
+        """Where Spark keeps its own files of the query."""
+        self._sinks = sinks
+        self.history = history
+        self.telemetry = telemetry
         self._query: RunningQuery | None = None
         self._query_known = threading.Event()
         self.between_epochs = threading.Lock()
@@ -88,7 +90,7 @@ class Coordinator:
         self.interrupted: Interrupted | None = None
 
     def attach(self, query: RunningQuery | None) -> None:
-        """Tell which query the batches belong to; with None they wait until it is known."""
+        """Set the query that the batches belong to; with None they wait until it is known."""
         self._query = query
         if query is None:
             self._query_known.clear()
@@ -105,7 +107,7 @@ class Coordinator:
             raise
         except BaseException as error:
             self.failure = self.cause_of(error)
-            self._on_failure()
+            self.telemetry.epoch_failed()
             if isinstance(error, Exception):
                 raise
             # py4j answers Spark only after an Exception; after anything else Spark waits for ever
@@ -113,12 +115,23 @@ class Coordinator:
         finally:
             self.between_epochs.release()
 
+    def plan_again(self, batch: int) -> None:
+        """Have the query, once it is started again, run a batch on the plan made before."""
+        self.telemetry.restarted()
+        self.copy.forget_after(batch - 1)
+        install_plan(self.copy, batch, self.history.plans[batch])
+
+    def spark_has_committed(self) -> bool:
+        """Whether Spark has noted the batch of the newest decided epoch as committed."""
+        newest = self.history.newest
+        return newest is None or os.path.exists(self.copy.path(f"commits/{newest.epoch - 1}"))
+
     def cause_of(self, error: BaseException) -> BaseException:
         """Being fenced, when that is why something failed."""
-        return fenced_or(error, self._store)
+        return fencing_behind(error, self._store)
 
     def _enter(self) -> None:
-        """Begin an epoch, unless the run is to stop: whoever stops it may be waiting for us."""
+        """Start an epoch, unless the run is to stop: whoever stops it may wait for this lock."""
         while not self.stopping.is_set():
             if self.between_epochs.acquire(timeout=_LOOK):
                 if not self.stopping.is_set():
@@ -134,33 +147,34 @@ class Coordinator:
         epoch = self._begin(batch_id)
         with epoch.step(Step.BEGIN, on_step):
             self._running().require_declared_plan(epoch.number, epoch.entry.watermark_ms)
-            if is_replay(epoch, self.lineage, self._copy):
+            if is_replay(epoch, self.history, self.copy):
                 self._replay(batch, epoch)
                 return
             require_planned_files(batch.sparkSession, epoch.plan, epoch.number)
-            already = shown_already(epoch, self.lineage, self._crew.outputs)
-            if needs_stored_plans(self._crew.outputs):
-                store_plan(self._store, epoch, self.lineage, self._settings.store_timeout)
+            already = shown_already(epoch, self.history, self._sinks.outputs)
+            if needs_stored_plans(self._sinks.outputs):
+                store_plan(self._store, epoch, self.history, self._settings.store_timeout)
         try:
             with epoch.step(Step.WRITE, on_step), self._time_limit():
                 apart = self._running().mixes_state
-                self._crew.stage(batch, epoch, already, self._check_claim, apart=apart)
+                self._sinks.stage(batch, epoch, already, self._check_claim, apart=apart)
             with epoch.step(Step.PREPARE, on_step):
-                committables = self._crew.prepare(already)
+                committables = self._sinks.prepare(already)
+                prepared = PreparedSinks(committables=committables, already=already)
             with epoch.step(Step.CAPTURE, on_step):
-                captured, placed, manifest = self._take(epoch, committables, already)
+                captured, placed, manifest = self._take(epoch, prepared)
         except Exception:
-            self._crew.abort(epoch.attempt)
+            self._sinks.abort(epoch.attempt)
             raise
         with epoch.step(Step.SAVE, on_step):
             saved = self._save(epoch, manifest, placed)
         self._decided(epoch, saved, captured)
         self._check_claim()
         with epoch.step(Step.COMMIT, on_step):
-            statuses = self._crew.commit(committables)
+            statuses = self._sinks.commit(committables)
         with epoch.step(Step.RECORD, on_step):
-            self._record(committed(saved, statuses, epoch.phases))
-            self._progress.note(epoch.number, epoch.positions, epoch.config_hash)
+            self._record(with_sink_statuses(saved, statuses, epoch.phases))
+            self.telemetry.progress.note(epoch.number, epoch.positions, self._identity.config_hash)
         failed = {sink: s.message for sink, s in statuses.items() if not s.is_committed}
         if failed:
             raise SeamarkError(
@@ -174,18 +188,18 @@ class Coordinator:
 
     # 1 begin
 
-    def _begin(self, batch_id: int) -> EpochRun:
+    def _begin(self, batch_id: int) -> RunningEpoch:
         if not self._query_known.wait(_QUERY_PATIENCE):
             raise SeamarkError("Spark runs a batch, and the query was never started")
-        return planned_epoch(self._copy, self._identity, self.lineage, batch_id)
+        return planned_epoch(self.copy, self._identity, self.history, batch_id)
 
-    def _replay(self, batch: DataFrame, epoch: EpochRun) -> None:
+    def _replay(self, batch: DataFrame, epoch: RunningEpoch) -> None:
         """Spark runs a decided epoch again: its rows are read and dropped, its state must agree."""
-        newest = self.lineage.newest
+        newest = self.history.newest
         if newest is None or newest.fingerprint != epoch.fingerprint:
             raise LineageError(
                 f"Spark runs epoch {epoch.number} again, on other rows than before",
-                where=self._copy.root,
+                where=self.copy.root,
                 hint="Stop, remove the working copy, and start again.",
             )
         batch.write.format("noop").mode("overwrite").save()
@@ -209,7 +223,9 @@ class Coordinator:
     # 2 write
 
     def _check_claim(self) -> None:
-        patiently(self._store.check_claim, self._settings.store_timeout, "reading the owner")
+        retry_unavailable(
+            self._store.check_claim, self._settings.store_timeout, "reading the owner"
+        )
 
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
@@ -235,30 +251,22 @@ class Coordinator:
     # 4 capture
 
     def _take(
-        self, epoch: EpochRun, committables: Mapping[str, Committable], already: set[str]
+        self, epoch: RunningEpoch, prepared: PreparedSinks
     ) -> tuple[Captured, Placed, CheckpointManifest]:
-        line, query = self.lineage, self._running()
+        history, query = self.history, self._running()
         commit, next_watermark, ids = query.next_commit()
-        full = line.newest is None or line.links + 1 >= self._settings.full_every
+        full = history.newest is None or history.links + 1 >= self._settings.full_every
         captured = self._capture.take(
             epoch.batch, commit, full=full, state_ids=ids, partitions=query.state_partitions
         )
         self._check_size(captured)
         placed = place(captured, self._settings.sizes, self._store.partitioned_state, epoch.number)
         self._capture.packed(placed.digests)
-        manifest = draft(
-            self._identity,
-            epoch,
-            line.next_id,
-            placed,
-            parent=line.newest,
-            is_full=captured.is_full,
-            versions=captured.versions,
-            next_watermark=next_watermark,
-            reached=query.watermarks() if self._identity.watermarks else {},
-            committables=committables,
-            already=already,
+        watermarks = WatermarksReached(
+            next=next_watermark,
+            by_node=query.watermarks() if self._identity.watermarks else {},
         )
+        manifest = draft_manifest(epoch, history, captured, placed, prepared, watermarks)
         return captured, placed, manifest
 
     def _check_size(self, captured: Captured) -> None:
@@ -275,37 +283,39 @@ class Coordinator:
     # 5 to 8
 
     def _save(
-        self, epoch: EpochRun, manifest: CheckpointManifest, placed: Placed
+        self, epoch: RunningEpoch, manifest: CheckpointManifest, placed: Placed
     ) -> CheckpointManifest:
         try:
-            return decide(self._store, manifest, placed.chunks, self._settings.store_timeout)
+            return save_with_retry(
+                self._store, manifest, placed.chunks, self._settings.store_timeout
+            )
         except OutcomeUnknownError:
             raise  # it may have been decided: nothing may be undone
         except Exception:
-            self._crew.abort(epoch.attempt)
+            self._sinks.abort(epoch.attempt)
             raise
 
-    def _decided(self, epoch: EpochRun, saved: CheckpointManifest, captured: Captured) -> None:
-        line = self.lineage
-        line.links = 0 if captured.is_full else line.links + 1
-        line.full_bytes = saved.size_bytes + (0 if captured.is_full else line.full_bytes)
-        line.newest, line.next_id = saved, saved.checkpoint_id + 1
-        line.plans.pop(epoch.batch, None)
+    def _decided(self, epoch: RunningEpoch, saved: CheckpointManifest, captured: Captured) -> None:
+        history = self.history
+        history.links = 0 if captured.is_full else history.links + 1
+        history.full_bytes = saved.size_bytes + (0 if captured.is_full else history.full_bytes)
+        history.newest, history.next_id = saved, saved.checkpoint_id + 1
+        history.plans.pop(epoch.batch, None)
         self._capture.saved(captured)
 
     def _record(self, manifest: CheckpointManifest) -> None:
         try:
-            self.lineage.newest = self._store.update_manifest(manifest)
+            self.history.newest = self._store.update_manifest(manifest)
         except FencedError:
             raise
         except SeamarkError as error:
             # the sinks know what they show; the next start asks them and records it
             log.warning("the statuses of epoch %d were not recorded: %s", manifest.epoch, error)
-            self.lineage.newest = manifest
+            self.history.newest = manifest
 
     def _retain(self, saved: CheckpointManifest) -> None:
         if saved.is_incremental:
-            return  # nothing can go before a new chain has begun
+            return  # nothing can be removed before a new chain has started
         try:
             self._store.prune(self._settings.keep)
         except FencedError:
@@ -313,22 +323,22 @@ class Coordinator:
         except SeamarkError as error:
             log.warning("old checkpoints were not pruned: %s", error)
 
-    def _finished(self, epoch: EpochRun, saved: CheckpointManifest, placed: Placed) -> None:
-        figures = EpochFigures(
+    def _finished(self, epoch: RunningEpoch, saved: CheckpointManifest, placed: Placed) -> None:
+        stats = EpochStats(
             epoch=epoch.number,
             checkpoint_id=saved.checkpoint_id,
-            rows_per_sink=dict.fromkeys(self._crew.names),
+            rows_per_sink=dict.fromkeys(self._sinks.names),
             seconds=time.perf_counter() - epoch.started,
             phases=dict(epoch.phases),
             new_bytes=saved.size_bytes,
-            full_bytes=self.lineage.full_bytes,
+            full_bytes=self.history.full_bytes,
             watermark=saved.watermark,
-            sinks=self._crew.names,
+            sinks=self._sinks.names,
         )
         try:
-            self._on_epoch(figures)
+            self.telemetry.epoch_done(stats)
         except Exception:
-            # the epoch is done; whoever watches it may not undo that
+            # the epoch is done; a failure to report it changes nothing
             log.exception("the figures of epoch %d could not be shown", epoch.number)
 
     def _running(self) -> RunningQuery:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from seamark.capture.capture import Captured
 from seamark.capture.placement import Placed
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
-from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.running_epoch import EpochRun, lines_by_source
+from seamark.pipeline.epoch.history import EpochHistory
+from seamark.pipeline.epoch.running_epoch import RunningEpoch, lines_by_source
 from seamark.progress.config_hashing import canonical_json
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
@@ -23,16 +25,16 @@ def source_offsets(
         name: ConnectorCheckpoint(
             offsets={
                 key if number == 0 else f"{key}#{number + 1}": value
-                for number, line in enumerate(found)
+                for number, line in enumerate(own_lines)
                 for key, value in readable_offset(line).items()
             },
             epoch=epoch,
             metadata={
                 "line" if number == 0 else f"line#{number + 1}": line
-                for number, line in enumerate(found)
+                for number, line in enumerate(own_lines)
             },
         )
-        for name, found in lines_by_source(leaves, lines).items()
+        for name, own_lines in lines_by_source(leaves, lines).items()
     }
 
 
@@ -40,31 +42,45 @@ def source_watermarks(
     watermarks: Sequence[WatermarkInfo], reached: Mapping[str, int]
 ) -> dict[str, int]:
     """How far each source has come, by its slowest watermark."""
-    found: dict[str, int] = {}
+    slowest: dict[str, int] = {}
     for mark in watermarks:
         value = reached.get(mark.node_id)
         if value is None:
             continue
         for source in mark.sources:
-            found[source] = min(value, found.get(source, value))
-    return found
+            slowest[source] = min(value, slowest.get(source, value))
+    return slowest
 
 
-def draft(
-    identity: PipelineIdentity,
-    epoch: EpochRun,
-    checkpoint_id: int,
+@dataclass(frozen=True, kw_only=True)
+class PreparedSinks:
+    """What the sinks have made durable for an epoch."""
+
+    committables: Mapping[str, Committable]
+    already: set[str]
+    """Sinks that showed the epoch before it was run again; they have no committable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatermarksReached:
+    """How far the query has come in event time."""
+
+    next: int
+    """The watermark that the next batch runs with."""
+    by_node: Mapping[str, int]
+    """By the id of the plan's node."""
+
+
+def draft_manifest(
+    epoch: RunningEpoch,
+    history: EpochHistory,
+    captured: Captured,
     placed: Placed,
-    *,
-    parent: CheckpointManifest | None,
-    is_full: bool,
-    versions: list[int],
-    next_watermark: int,
-    reached: Mapping[str, int],
-    committables: Mapping[str, Committable],
-    already: set[str],
+    prepared: PreparedSinks,
+    watermarks: WatermarksReached,
 ) -> CheckpointManifest:
     """The manifest of an epoch whose sinks have prepared and not committed."""
+    identity, parent, already = epoch.identity, history.newest, prepared.already
     statuses = {
         sink: SinkCommitStatus.committed() if sink in already else SinkCommitStatus.pending()
         for sink in identity.sinks
@@ -72,7 +88,7 @@ def draft(
     before = parent.sink_epochs if parent is not None else {}
     source_ids = {name: dict(ids) for name, ids in identity.source_ids.items()}
     return CheckpointManifest.new(
-        checkpoint_id,
+        history.next_id,
         epoch=epoch.number,
         source_offsets=source_offsets(identity.leaves, epoch.entry.lines, epoch.number),
         sink_epochs={
@@ -84,21 +100,21 @@ def draft(
         operator_states=placed.operator_states,
         state_checkpoint=placed.state_checkpoint,
         batch=epoch.batch,
-        state_versions=versions,
-        watermark=epoch.entry.watermark_ms if identity.watermarks else None,
-        source_watermarks=source_watermarks(identity.watermarks, reached),
+        state_versions=captured.versions,
+        watermark=epoch.watermark_ms,
+        source_watermarks=source_watermarks(identity.watermarks, watermarks.by_node),
         source_names=sorted(set(identity.leaves)),
         sink_names=list(identity.sinks),
         pipeline_hash=identity.config_hash,
         size_bytes=placed.size,
-        is_incremental=not is_full,
+        is_incremental=not captured.is_full,
         parent_id=parent.checkpoint_id if parent is not None else None,
         state_partitions=max(epoch.entry.state_partitions, 1),
         attempt=epoch.attempt,
         fingerprint=epoch.fingerprint,
-        sink_committables=dict(committables),
+        sink_committables=dict(prepared.committables),
         timings=_rounded(epoch.phases),
-        next_watermark=next_watermark,
+        next_watermark=watermarks.next,
         structure=json.loads(canonical_json(identity.structure)),
         leaves=list(identity.leaves),
         sink_guarantees=dict(identity.guarantees),
@@ -111,12 +127,12 @@ def _rounded(phases: Mapping[str, float]) -> dict[str, float]:
     return {name: round(seconds, 6) for name, seconds in phases.items()}
 
 
-def committed(
+def with_sink_statuses(
     manifest: CheckpointManifest,
     statuses: Mapping[str, SinkCommitStatus],
     phases: Mapping[str, float],
 ) -> CheckpointManifest:
-    """The manifest with what became of its sinks."""
+    """The manifest with the commit statuses of its sinks."""
     merged = {**manifest.sink_commit_statuses, **statuses}
     epochs = {
         sink: manifest.epoch if merged[sink].is_committed else manifest.sink_epochs.get(sink, 0)

@@ -9,14 +9,14 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import LineageError, SeamarkError
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.lineage import Lineage, PlanDiffers
-from seamark.pipeline.epoch.running_epoch import EpochRun, new_attempt
+from seamark.pipeline.epoch.history import EpochHistory, PlanDiffers
+from seamark.pipeline.epoch.running_epoch import RunningEpoch, new_attempt
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
 
 
 def planned_epoch(
-    copy: WorkingCopy, identity: PipelineIdentity, lineage: Lineage, batch_id: int
-) -> EpochRun:
+    copy: WorkingCopy, identity: PipelineIdentity, history: EpochHistory, batch_id: int
+) -> RunningEpoch:
     """The epoch of the batch that Spark runs; :class:`PlanDiffers` when it needs its old plan."""
     plan = read_plan(copy, batch_id, identity.first_lines)
     if plan is None:
@@ -32,38 +32,35 @@ def planned_epoch(
             f"{len(identity.leaves)}",
             where=copy.path(f"offsets/{batch_id}"),
         )
-    wanted = lineage.plans.get(batch_id)
-    if wanted is not None and not _reads_the_same(wanted, plan):
-        if batch_id in lineage.planned_again:
+    earlier = history.plans.get(batch_id)
+    if earlier is not None and not _reads_the_same(earlier, plan):
+        if batch_id in history.planned_again:
             raise LineageError(
                 f"epoch {batch_id + 1} cannot be run on the rows that it was planned for",
                 where=copy.path(f"offsets/{batch_id}"),
                 hint="Take the epoch back from the sinks that show it (unpublish_after).",
             )
-        lineage.planned_again.add(batch_id)
+        history.planned_again.add(batch_id)
         raise PlanDiffers(batch_id)
-    return EpochRun(
-        identity.name,
-        lineage.timeline,
-        batch_id,
-        entry,
-        plan,
-        new_attempt(lineage.generation),
-        identity.leaves,
-        identity.config_hash,
-        bool(identity.watermarks),
+    return RunningEpoch(
+        identity=identity,
+        timeline=history.timeline,
+        batch=batch_id,
+        entry=entry,
+        plan=plan,
+        attempt=new_attempt(history.generation),
     )
 
 
-def _reads_the_same(wanted: Plan, plan: Plan) -> bool:
-    same_lines = parse_offsets(wanted.offsets).lines == parse_offsets(plan.offsets).lines
-    return same_lines and wanted.sources == plan.sources
+def _reads_the_same(earlier: Plan, plan: Plan) -> bool:
+    same_lines = parse_offsets(earlier.offsets).lines == parse_offsets(plan.offsets).lines
+    return same_lines and earlier.sources == plan.sources
 
 
-def is_replay(epoch: EpochRun, lineage: Lineage, copy: WorkingCopy) -> bool:
+def is_replay(epoch: RunningEpoch, history: EpochHistory, copy: WorkingCopy) -> bool:
     """Whether the epoch is decided already; :class:`LineageError` when it is out of order."""
-    newest = lineage.newest
-    expected = lineage.first_batch + 1 if newest is None else newest.epoch + 1
+    newest = history.newest
+    expected = history.first_batch + 1 if newest is None else newest.epoch + 1
     if epoch.number == expected:
         return False
     if newest is not None and epoch.number == newest.epoch:
@@ -75,11 +72,13 @@ def is_replay(epoch: EpochRun, lineage: Lineage, copy: WorkingCopy) -> bool:
     )
 
 
-def shown_already(epoch: EpochRun, lineage: Lineage, outputs: Sequence[Output]) -> set[str]:
+def shown_already(
+    epoch: RunningEpoch, history: EpochHistory, outputs: Sequence[Output]
+) -> set[str]:
     """Sinks that show this epoch: their checkpoint was lost, and the epoch is run again."""
     shown: set[str] = set()
     for output in outputs:
-        if epoch.number > lineage.ahead.get(output.name, 0):
+        if epoch.number > history.ahead.get(output.name, 0):
             continue
         receipt = output.sink.committed(epoch.timeline, epoch.number)
         if receipt is None:

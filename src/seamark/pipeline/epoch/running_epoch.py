@@ -1,4 +1,4 @@
-"""One epoch in the making, and what identifies it."""
+"""One epoch while it runs, and what identifies it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seamark.pipeline.declaration.settings import OnStep, Step
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.sinks.contract import Epoch
 from seamark.spark.batch_log import OffsetLogEntry, Plan
 
@@ -19,7 +20,7 @@ _ATTEMPT: Final = re.compile(r"g(\d+)-")
 
 
 def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) -> str:
-    """Tells two plans of one epoch apart: same rows, same fingerprint.
+    """Distinguishes two plans of one epoch: same rows, same fingerprint.
 
     The rest of the offset log's entry is left out: it holds the time of planning.
     """
@@ -36,41 +37,38 @@ def new_attempt(generation: int) -> str:
     return f"g{generation:04}-{uuid.uuid4().hex[:12]}"
 
 
-def is_of_earlier(attempt: str, generation: int) -> bool:
+def is_from_earlier(attempt: str, generation: int) -> bool:
     """Whether an attempt was made by a writer of an earlier generation."""
-    found = _ATTEMPT.match(attempt)
-    return found is not None and int(found[1]) < generation
+    match = _ATTEMPT.match(attempt)
+    return match is not None and int(match[1]) < generation
 
 
 def lines_by_source(leaves: Sequence[str], lines: Sequence[str]) -> dict[str, list[str]]:
     """The lines of the offset log that belong to each source, without repetition."""
     by_source: dict[str, list[str]] = {}
     for name, line in zip(leaves, lines, strict=True):
-        found = by_source.setdefault(name, [])
-        if line not in found:
-            found.append(line)  # a source that feeds several outputs has the same line for each
+        own_lines = by_source.setdefault(name, [])
+        if line not in own_lines:
+            own_lines.append(line)  # a source that feeds several outputs has the same line for each
     return by_source
 
 
 def source_positions(leaves: Sequence[str], lines: Sequence[str]) -> dict[str, bytes]:
     """How far each source has been read, verbatim, as a progress store keeps it."""
     by_source = lines_by_source(leaves, lines)
-    return {name: "\n".join(found).encode() for name, found in by_source.items()}
+    return {name: "\n".join(own_lines).encode() for name, own_lines in by_source.items()}
 
 
-@dataclass
-class EpochRun:
+@dataclass(kw_only=True)
+class RunningEpoch:
     """One try of one epoch: its identity, and how long each step took."""
 
-    pipeline: str
+    identity: PipelineIdentity
     timeline: str
     batch: int
     entry: OffsetLogEntry
     plan: Plan
     attempt: str
-    leaves: tuple[str, ...]
-    config_hash: int
-    has_watermark: bool
     started: float = field(default_factory=time.perf_counter)
     phases: dict[str, float] = field(default_factory=dict)
 
@@ -87,25 +85,30 @@ class EpochRun:
     @property
     def positions(self) -> dict[str, bytes]:
         """How far each source has been read when the epoch is done."""
-        return source_positions(self.leaves, self.entry.lines)
+        return source_positions(self.identity.leaves, self.entry.lines)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark that the epoch runs with; None for a pipeline without one."""
+        return self.entry.watermark_ms if self.identity.watermarks else None
 
     def for_sink(self, sink: str) -> Epoch:
         """The epoch as a sink gets it."""
         return Epoch(
-            self.pipeline,
+            self.identity.name,
             sink,
             self.timeline,
             self.number,
             self.fingerprint,
             self.plan,
-            self.entry.watermark_ms if self.has_watermark else None,
+            self.watermark_ms,
             self.positions,
-            self.config_hash,
+            self.identity.config_hash,
         )
 
     @contextmanager
     def step(self, step: Step, on_step: OnStep | None) -> Iterator[None]:
-        """Measure a step, and tell whoever wants to know that it begins and has ended."""
+        """Measure a step, and call ``on_step`` before and after it."""
         if on_step is not None:
             on_step(step, "before", self.number)
         began = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Saving a manifest, which is the decision, in the face of a store that does not answer."""
+"""Saving a manifest, which is the decision, while the store may not answer."""
 
 from __future__ import annotations
 
-from seamark._common.retry import Pauses
+from seamark._common.retry import Backoff
 from seamark.errors import (
     FencedError,
     OutcomeUnknownError,
@@ -13,7 +13,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
 
 
-def decide(
+def save_with_retry(
     store: CheckpointStore, manifest: CheckpointManifest, chunks: list[bytes], patience: float
 ) -> CheckpointManifest:
     """Save a checkpoint, trying again for ``patience`` seconds; the manifest as stored.
@@ -21,19 +21,19 @@ def decide(
     :class:`OutcomeUnknownError` when it stays unknown whether the epoch was decided: then nothing
     may be undone. Any other error means that it was not.
     """
-    pauses = Pauses(patience)
+    backoff = Backoff(patience)
     unknown = False
     while True:
         try:
             return store.save_with_state(manifest, chunks or None)
         except OutcomeUnknownError as error:
             unknown = True
-            found = _read_back(store, manifest, pauses)
-            if found is not None:
-                return found
-            _wait(pauses, error, unknown)
+            saved = _read_back(store, manifest, backoff)
+            if saved is not None:
+                return saved
+            _wait(backoff, error, unknown)
         except StoreUnavailableError as error:
-            _wait(pauses, error, unknown)
+            _wait(backoff, error, unknown)
         except SeamarkError as error:
             if not unknown:
                 raise
@@ -41,8 +41,11 @@ def decide(
             raise _still_unknown(manifest, error) from error
 
 
-def fenced_or(error: BaseException, store: CheckpointStore) -> BaseException:
-    """``error``, or the :class:`FencedError` behind it: who takes over moves the working copy."""
+def fencing_behind(error: BaseException, store: CheckpointStore) -> BaseException:
+    """``error``, or the :class:`FencedError` behind it.
+
+    A writer that takes over moves the working copy, which looks like another failure.
+    """
     if isinstance(error, Exception) and not isinstance(error, FencedError | OutcomeUnknownError):
         try:
             store.check_claim()
@@ -50,27 +53,27 @@ def fenced_or(error: BaseException, store: CheckpointStore) -> BaseException:
             fenced.__cause__ = error
             return fenced
         except SeamarkError:
-            pass  # the store does not tell, so the error speaks for itself
+            pass  # the store does not answer, so the error itself is reported
     return error
 
 
 def _read_back(
-    store: CheckpointStore, manifest: CheckpointManifest, pauses: Pauses
+    store: CheckpointStore, manifest: CheckpointManifest, backoff: Backoff
 ) -> CheckpointManifest | None:
     """The manifest of this very attempt, if it is there; None when it is not."""
     while True:
         try:
-            found = store.load_by_id(manifest.checkpoint_id)
+            stored = store.load_by_id(manifest.checkpoint_id)
         except StoreUnavailableError as error:
-            _wait(pauses, error, True)
+            _wait(backoff, error, True)
             continue
-        ours = found is not None and found.attempt == manifest.attempt
-        return found if ours else None
+        ours = stored is not None and stored.attempt == manifest.attempt
+        return stored if ours else None
 
 
-def _wait(pauses: Pauses, error: Exception, unknown: bool) -> None:
+def _wait(backoff: Backoff, error: Exception, unknown: bool) -> None:
     try:
-        pauses.wait(error, "saving the checkpoint")
+        backoff.wait(error, "saving the checkpoint")
     except StoreUnavailableError as last:
         if not unknown:
             raise

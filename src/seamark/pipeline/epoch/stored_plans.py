@@ -1,6 +1,6 @@
 """Plans of epochs in the store: for sinks that change their target before the decision.
 
-Without them a crash between such a sink and the checkpoint could have the epoch planned anew, with
+Without them a crash between such a sink and the checkpoint could have the epoch planned again, with
 more rows. A target that knows the epoch already would then drop the new ones, without an error.
 """
 
@@ -12,12 +12,12 @@ from functools import partial
 from typing import Final
 
 from seamark._common.logs import logger_named
-from seamark._common.retry import patiently
+from seamark._common.retry import retry_unavailable
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compile import Output
-from seamark.pipeline.epoch.lineage import Lineage, PlanDiffers
-from seamark.pipeline.epoch.running_epoch import EpochRun, fingerprint
+from seamark.pipeline.epoch.history import EpochHistory, PlanDiffers
+from seamark.pipeline.epoch.running_epoch import RunningEpoch, fingerprint
 from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.store import CheckpointStore
@@ -27,8 +27,8 @@ log = logger_named("seamark.pipeline")
 
 _SOURCE_ENTRY: Final = re.compile(r"sources/(?!\.)[^/\\\x00]{1,255}/[0-9]{1,18}(\.compact)?")
 _NEW_TIMELINE: Final = (
-    "A rollback to an earlier checkpoint begins a new timeline, in which every epoch is planned "
-    "anew; bring the targets of functions back to that epoch first."
+    "A rollback to an earlier checkpoint starts a new timeline, in which every epoch is planned "
+    "again; bring the targets of functions back to that epoch first."
 )
 
 
@@ -37,31 +37,35 @@ def needs_stored_plans(outputs: Iterable[Output]) -> bool:
     return any(output.sink.shows_at_once for output in outputs)
 
 
-def store_plan(store: CheckpointStore, epoch: EpochRun, lineage: Lineage, patience: float) -> None:
+def store_plan(
+    store: CheckpointStore, epoch: RunningEpoch, history: EpochHistory, patience: float
+) -> None:
     """Have the plan of an epoch in the store before any function is called with its rows.
 
     :class:`PlanDiffers` when another plan is there: the epoch has to run on that one.
     """
-    wanted = StoredPlan(
+    new = StoredPlan(
         epoch.timeline,
         epoch.number,
         epoch.fingerprint,
-        _fingerprint_of(lineage.newest),
-        epoch.leaves,
+        _fingerprint_of(history.newest),
+        epoch.identity.leaves,
         epoch.plan.offsets,
         epoch.plan.sources,
     )
-    kept = patiently(partial(store.plans.keep, wanted), patience, "storing the plan of the epoch")
-    if kept == wanted:
+    stored = retry_unavailable(
+        partial(store.plans.keep, new), patience, "storing the plan of the epoch"
+    )
+    if stored == new:
         return
-    plan = _usable(kept, wanted.follows, epoch.leaves, store.url)
-    if epoch.batch not in lineage.planned_again:
-        lineage.plans[epoch.batch] = plan
-        lineage.planned_again.add(epoch.batch)
+    plan = _usable(stored, new.follows, epoch.identity.leaves, store.url)
+    if epoch.batch not in history.planned_again:
+        history.plans[epoch.batch] = plan
+        history.planned_again.add(epoch.batch)
         raise PlanDiffers(epoch.batch)
-    if kept.fingerprint != wanted.fingerprint:
+    if stored.fingerprint != new.fingerprint:
         raise LineageError(
-            f"epoch {epoch.number} cannot be run on the rows that it was begun with",
+            f"epoch {epoch.number} cannot be run on the rows that it was started with",
             where=f"{store.url}: Spark plans other rows than the stored plan has",
             hint=_NEW_TIMELINE,
         )
@@ -88,16 +92,16 @@ def stored_plans(
         if number not in epochs:
             break
         try:
-            kept = store.plans.read(timeline, number)
-            if kept is None:
+            stored = store.plans.read(timeline, number)
+            if stored is None:
                 break
-            plans[number - 1] = _usable(kept, follows, leaves, store.url)
+            plans[number - 1] = _usable(stored, follows, leaves, store.url)
         except (DamageError, RefusedError) as error:
             if needed:
                 raise
             log.warning("the stored plan of epoch %d is not used: %s", number, error.what)
             break
-        follows = kept.fingerprint
+        follows = stored.fingerprint
     return plans
 
 
@@ -114,7 +118,7 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
                 where=f"{where}: its checkpoint is damaged, and no plan of it is stored. The "
                 f"function of sink {output.name!r} was called with it",
                 hint="Bring the store back from a copy, or roll the pipeline back to the newest "
-                "checkpoint that is whole. That begins a new timeline; bring the function's "
+                "checkpoint that is whole. That starts a new timeline; bring the function's "
                 "target back to that epoch first.",
             )
 
@@ -123,37 +127,37 @@ def _fingerprint_of(newest: CheckpointManifest | None) -> str:
     return "" if newest is None else newest.fingerprint or ""
 
 
-def _usable(kept: StoredPlan, follows: str, leaves: tuple[str, ...], where: str) -> Plan:
+def _usable(stored: StoredPlan, follows: str, leaves: tuple[str, ...], where: str) -> Plan:
     """The plan, when it is whole and belongs where the pipeline stands."""
-    _check(kept)
-    if kept.leaves != leaves:
+    _check(stored)
+    if stored.leaves != leaves:
         raise RefusedError(
-            f"epoch {kept.epoch} was begun before the pipeline was changed, and not finished",
-            where=f"{where}: it reads {', '.join(kept.leaves)}; the pipeline now reads "
+            f"epoch {stored.epoch} was started before the pipeline was changed, but not finished",
+            where=f"{where}: it reads {', '.join(stored.leaves)}; the pipeline now reads "
             f"{', '.join(leaves)}",
             hint="Start once with the sinks as they were, so that the epoch can be finished, then "
             "change them. If it cannot be, roll back to an earlier checkpoint, or take a new store "
             "when there is none; bring the targets of functions back to that epoch first.",
         )
-    if kept.follows != follows:
+    if stored.follows != follows:
         raise LineageError(
-            f"epoch {kept.epoch} was begun before, after another epoch {kept.epoch - 1} than now",
+            f"epoch {stored.epoch} was started before, after a different epoch {stored.epoch - 1}",
             where=f"{where}: functions may have been called with rows that would now be others",
             hint=_NEW_TIMELINE,
         )
-    return Plan(kept.offsets, kept.sources)
+    return Plan(stored.offsets, stored.sources)
 
 
-def _check(kept: StoredPlan) -> None:
+def _check(stored: StoredPlan) -> None:
     """:class:`DamageError` for a plan that was not made here."""
-    lines = parse_offsets(kept.offsets).lines
-    if len(lines) != len(kept.leaves):
-        raise _damaged(kept, f"it has {len(lines)} offsets for {len(kept.leaves)} sources")
-    if odd := next((path for path in kept.sources if not _SOURCE_ENTRY.fullmatch(path)), None):
-        raise _damaged(kept, f"it holds a file {odd!r}, which is no entry of a source's log")
-    if fingerprint(kept.timeline, lines, kept.sources) != kept.fingerprint:
-        raise _damaged(kept, "its fingerprint is that of another one")
+    lines = parse_offsets(stored.offsets).lines
+    if len(lines) != len(stored.leaves):
+        raise _damaged(stored, f"it has {len(lines)} offsets for {len(stored.leaves)} sources")
+    if odd := next((path for path in stored.sources if not _SOURCE_ENTRY.fullmatch(path)), None):
+        raise _damaged(stored, f"it holds a file {odd!r}, which is no entry of a source's log")
+    if fingerprint(stored.timeline, lines, stored.sources) != stored.fingerprint:
+        raise _damaged(stored, "its fingerprint is that of another one")
 
 
-def _damaged(kept: StoredPlan, why: str) -> DamageError:
-    return DamageError(f"the plan of epoch {kept.epoch} is damaged: {why}", hint=_NEW_TIMELINE)
+def _damaged(stored: StoredPlan, why: str) -> DamageError:
+    return DamageError(f"the plan of epoch {stored.epoch} is damaged: {why}", hint=_NEW_TIMELINE)

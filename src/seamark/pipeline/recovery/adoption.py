@@ -16,15 +16,15 @@ from seamark.spark.batch_log import OffsetLogEntry, parse_offsets, require_unnam
 
 
 @dataclass(frozen=True)
-class Adopted:
+class AdoptedQuery:
     """Where the adopted query stood."""
 
     next_batch: int
-    held: dict[str, bytes]
-    words: str
+    digests: dict[str, bytes]
+    text: str
 
 
-def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -> Adopted:
+def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -> AdoptedQuery:
     """Copy an existing checkpoint directory to be this pipeline's first working copy.
 
     :class:`RefusedError` says why when it does not fit. The directory itself is not changed.
@@ -52,7 +52,7 @@ def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -
     shutil.copytree(old.root, mine.root, ignore=shutil.ignore_patterns(".*"))
     mine.forget_after(batch)
     mine.rewrite_root()
-    return Adopted(
+    return AdoptedQuery(
         batch + 1,
         _digests(mine, batch),
         f"adopted from {old.root} after batch {batch}",
@@ -83,22 +83,22 @@ def _digests(mine: WorkingCopy, batch: int) -> dict[str, bytes]:
     """Hashes of all state files, so that later checkpoints know which id each version had."""
     known = {
         uid
-        for each in ids_by_version(mine, batch).values()
-        for partitions in each.values()
+        for by_operator in ids_by_version(mine, batch).values()
+        for partitions in by_operator.values()
         for stores in partitions
         for uid in stores
     }
-    found = {}
+    digests = {}
     for path in mine.files_below("state"):
         named = parse_state_file(path.rsplit("/", 1)[-1])
         if known and named is not None and named.uid not in known:
             continue  # of a try that did not count
-        found[path] = hashlib.sha256(mine.read(path)).digest()
-    return found
+        digests[path] = hashlib.sha256(mine.read(path)).digest()
+    return digests
 
 
 def _refused(old: WorkingCopy, why: str) -> RefusedError:
     return RefusedError(
         f"{os.fspath(old.root)} cannot be adopted: {why}",
-        hint="It was not changed. Without adopt= the pipeline starts anew.",
+        hint="It was not changed. Without adopt= the pipeline starts over.",
     )

@@ -23,11 +23,16 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.compatibility import Fit, judge, refuse_changes, verdict_on
+from seamark.pipeline.declaration.compatibility import (
+    Compatibility,
+    check_checkpoint,
+    check_store,
+    refuse_if_incompatible,
+)
 from seamark.pipeline.declaration.structure import DeclaredPipeline
-from seamark.pipeline.epoch.epoch_manifest import committed
-from seamark.pipeline.epoch.lineage import Lineage
-from seamark.pipeline.epoch.sink_crew import SinkCrew
+from seamark.pipeline.epoch.epoch_manifest import with_sink_statuses
+from seamark.pipeline.epoch.history import EpochHistory
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.stored_plans import (
     needs_stored_plans,
     refuse_unknown_rows,
@@ -36,16 +41,16 @@ from seamark.pipeline.epoch.stored_plans import (
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
-    Finished,
+    FinishedSinks,
     finish_sinks,
     most_ahead,
     reset_sinks,
     sinks_ahead,
     take_back_abandoned,
 )
-from seamark.pipeline.recovery.source_order import remap_sources
+from seamark.pipeline.recovery.source_order import reorder_sources
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
-from seamark.pipeline.telemetry.recovery_report import RecoveryReport
+from seamark.pipeline.telemetry.start_report import StartReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.store import CheckpointStore
@@ -62,10 +67,10 @@ class StartingPoint:
     """A working copy that is ready to start, and the history that it continues."""
 
     copy: WorkingCopy
-    lineage: Lineage
+    history: EpochHistory
     digests: dict[str, bytes]
     """SHA-256 of every file that the chain of checkpoints holds."""
-    report: RecoveryReport
+    report: StartReport
 
 
 class Recovery:
@@ -75,7 +80,7 @@ class Recovery:
         self,
         declared: DeclaredPipeline,
         store: CheckpointStore,
-        crew: SinkCrew,
+        sinks: PipelineSinks,
         *,
         root: str,
         adopt: str | None = None,
@@ -83,7 +88,7 @@ class Recovery:
         self._identity = declared.identity
         self._policy = declared.settings.policy
         self._store = store
-        self._crew = crew
+        self._sinks = sinks
         self._root = root
         self._adopt = adopt
         self._notes: list[str] = []
@@ -92,33 +97,33 @@ class Recovery:
         """Claim the store, choose a checkpoint, finish its epoch, make a working copy of it."""
         started = time.perf_counter()
         # a pipeline that may not go on should not fence the one that is running
-        refuse_changes(self._store, judge(self._store, self._identity, self._policy))
+        refuse_if_incompatible(self._store, check_store(self._store, self._identity, self._policy))
         claim = self._store.claim(pipeline=self._identity.name)
         walk = self._store.recover_latest_validated()
         chosen = self._chosen(walk)
         timeline = claim.timeline
-        verdict = verdict_on(chosen, self._identity, self._policy)
-        refuse_changes(self._store, verdict)
-        self._notes += verdict.changes
+        check = check_checkpoint(chosen, self._identity, self._policy)
+        refuse_if_incompatible(self._store, check)
+        self._notes += check.changes
         self._notes += [
-            w for w in recorded_losses(self._identity.structure) if w not in verdict.changes
+            w for w in recorded_losses(self._identity.structure) if w not in check.changes
         ]
-        if verdict.changes and verdict.fit is Fit.GOES_ON and self._policy == "warn":
-            log.warning("the pipeline was changed: %s", "; ".join(verdict.changes))
-        is_reset = verdict.fit is Fit.RESET
+        if check.changes and check.fit is Compatibility.GOES_ON and self._policy == "warn":
+            log.warning("the pipeline was changed: %s", "; ".join(check.changes))
+        is_reset = check.fit is Compatibility.RESET
         if is_reset:
             self._refuse_reset_after_damage(walk)
             # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
-        lineage = Lineage(timeline, claim.generation, self._store.next_id(), chosen)
+        history = EpochHistory(timeline, claim.generation, self._store.next_id(), chosen)
         dirs = WorkingDirs(self._root, claim.generation, self._identity.leaves)
         if chosen is None:
-            start = self._fresh(dirs, lineage, after_reset=is_reset or bool(walk.skipped))
+            start = self._fresh(dirs, history, after_reset=is_reset or bool(walk.skipped))
         else:
             lost = bool(walk.broken) or self._lacks_newer(chosen, walk)
-            start = self._resumed(dirs, lineage, chosen, lost=lost)
-        dirs.mark_ready(lineage.timeline)
+            start = self._resumed(dirs, history, chosen, lost=lost)
+        dirs.mark_ready(history.timeline)
         dirs.forget_plans()
         dirs.remove_others()
         seconds = time.perf_counter() - started
@@ -127,23 +132,23 @@ class Recovery:
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:
-            found = self._store.load_by_id(walk.chosen_id)
-            if found is None:  # never taken for a fresh start
+            chosen = self._store.load_by_id(walk.chosen_id)
+            if chosen is None:  # never taken for a fresh start
                 self._store.check_claim()
                 raise CheckpointNotFoundError(
                     f"checkpoint {walk.chosen_id} is gone since it was chosen",
                     where=self._store.url,
                     hint="Did another process prune the store? Start again.",
                 )
-            return found
+            return chosen
         if walk.begins_anew:
             return None
-        told = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.skipped)
+        reasons = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.skipped)
         raise DamageError(
             "no checkpoint of this store can be used",
-            where=f"{self._store.url}: {told or 'all are gone'}",
+            where=f"{self._store.url}: {reasons or 'all are gone'}",
             hint="Nothing was changed and no fresh start was made. Bring the store back from a "
-            "copy, or give the pipeline a new store to begin anew.",
+            "copy, or give the pipeline a new store to start over.",
         )
 
     def _lacks_newer(self, chosen: CheckpointManifest, walk: Walk) -> bool:
@@ -157,17 +162,19 @@ class Recovery:
             raise RefusedError(
                 "the newest checkpoint is damaged, and an older one is of another configuration",
                 where=f"{self._store.url}: checkpoint {damaged[0]}",
-                hint="Damage alone never makes a pipeline begin anew. Bring the checkpoint back "
+                hint="Damage alone never makes a pipeline start over. Bring the checkpoint back "
                 "from a copy, or give the pipeline a new store.",
             )
 
     # nothing to go on from
 
-    def _fresh(self, dirs: WorkingDirs, lineage: Lineage, *, after_reset: bool) -> StartingPoint:
-        finished = finish_sinks(self._crew, None, lineage.generation)
+    def _fresh(
+        self, dirs: WorkingDirs, history: EpochHistory, *, after_reset: bool
+    ) -> StartingPoint:
+        finished = finish_sinks(self._sinks, None, history.generation)
         if after_reset:
-            self._notes += reset_sinks(self._crew, lineage.timeline)
-        ahead = sinks_ahead(self._crew, None, lineage.timeline)
+            self._notes += reset_sinks(self._sinks, history.timeline)
+        ahead = sinks_ahead(self._sinks, None, history.timeline)
         if ahead:
             raise LineageError(
                 "the store has no checkpoint, and sinks show epochs already",
@@ -175,27 +182,27 @@ class Recovery:
                 hint="Bring the store back, or give the sinks new targets.",
             )
         keeps_plans = not after_reset and not self._adopt
-        planned = dirs.first_plans(lineage.timeline) if keeps_plans else {}
+        planned = dirs.first_plans(history.timeline) if keeps_plans else {}
         self._store.check_claim()
         dirs.clear_own()
         mine = dirs.own
-        held: dict[str, bytes] = {}
+        digests: dict[str, bytes] = {}
         what = "new"
         if self._adopt is not None:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
-            lineage.first_batch, held, what = adopted.next_batch, adopted.held, adopted.words
+            history.first_batch, digests, what = adopted.next_batch, adopted.digests, adopted.text
         else:
             with translate_os_errors("making", mine.root):
                 os.makedirs(mine.root, exist_ok=True)
-        first = lineage.first_batch
-        planned |= self._stored_plans(lineage)
+        first = history.first_batch
+        planned |= self._stored_plans(history)
         if (plan := planned.get(first)) is not None:
-            # sources that begin 'now' have noted where that was
+            # sources that start 'now' have noted where that was
             if self._adopt is None:
                 mine.write("metadata", f'{{"id":"{uuid.uuid4()}"}}'.encode())
             install_plan(mine, first, plan)
             what += ", with what was planned for the first epoch"
-        report = RecoveryReport(
+        report = StartReport(
             0.0,
             None,
             None,
@@ -204,67 +211,67 @@ class Recovery:
             working_copy=what,
             notes=self._notes,
         )
-        return StartingPoint(mine, lineage, held, report)
+        return StartingPoint(mine, history, digests, report)
 
-    def _stored_plans(self, lineage: Lineage) -> dict[int, Plan]:
-        """Plans that epochs were begun with and have to keep, whatever a directory says."""
-        found = stored_plans(
+    def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
+        """Plans that epochs were started with and have to keep, whatever a directory says."""
+        plans = stored_plans(
             self._store,
-            lineage.timeline,
-            lineage.newest,
-            lineage.first_batch,
+            history.timeline,
+            history.newest,
+            history.first_batch,
             self._identity.leaves,
-            needed=needs_stored_plans(self._crew.outputs),
+            needed=needs_stored_plans(self._sinks.outputs),
         )
-        lineage.plans |= found
-        return found
+        history.plans |= plans
+        return plans
 
     # going on
 
     def _resumed(
-        self, dirs: WorkingDirs, lineage: Lineage, chosen: CheckpointManifest, *, lost: bool
+        self, dirs: WorkingDirs, history: EpochHistory, chosen: CheckpointManifest, *, lost: bool
     ) -> StartingPoint:
         chain = Chain(chain_of(self._store, chosen))
-        lineage.links = len(chain.manifests) - 1
-        lineage.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
-        finished = finish_sinks(self._crew, chosen, lineage.generation, self._moved(chosen))
-        lineage.newest = self._recorded(chosen, finished)
-        self._notes += take_back_abandoned(self._crew, chosen, lineage.timeline)
-        lineage.ahead = sinks_ahead(self._crew, chosen, lineage.timeline)
-        if lineage.ahead and chain.leaves != list(self._identity.leaves):
+        history.links = len(chain.manifests) - 1
+        history.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
+        finished = finish_sinks(self._sinks, chosen, history.generation, self._moved(chosen))
+        history.newest = self._recorded(chosen, finished)
+        self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
+        history.ahead = sinks_ahead(self._sinks, chosen, history.timeline)
+        if history.ahead and chain.leaves != list(self._identity.leaves):
             raise RefusedError(
                 f"epochs after {chosen.epoch} have to run again, and the sinks have changed",
-                where="; ".join(f"{sink} shows epoch {n}" for sink, n in lineage.ahead.items()),
+                where="; ".join(f"{sink} shows epoch {n}" for sink, n in history.ahead.items()),
                 hint="Start once with the sinks as they were, then change them.",
             )
-        what, planned = self._working_copy(dirs, lineage, chain)
+        what, planned = self._working_copy(dirs, history, chain)
         mine = dirs.own
         if chain.leaves != list(self._identity.leaves):
-            remap_sources(mine, chosen, self._identity)
+            reorder_sources(mine, chosen, self._identity)
             # the chain's files go by the old numbers of the sources: nothing builds on them
-            lineage.links = _ENDED
-        self._plan_again(mine, lineage, chain.batch, planned)
-        if lost and chain.batch + 1 not in lineage.plans:
-            refuse_unknown_rows(self._crew.outputs, chosen.epoch + 1, self._store.url)
-        report = RecoveryReport(
+            history.links = _ENDED
+        self._plan_again(mine, history, chain.batch, planned)
+        if lost and chain.batch + 1 not in history.plans:
+            refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
+        report = StartReport(
             0.0,
             chosen.checkpoint_id,
             chosen.epoch,
             fresh_start=False,
             verified=f"SHA-256, {len(chain.digests)} files, {size_text(chain.size)}",
-            finished=finished.words,
+            finished=finished.outcomes,
             aborted=finished.aborted,
             working_copy=what,
             notes=self._notes,
         )
-        return StartingPoint(mine, lineage, chain.digests, report)
+        return StartingPoint(mine, history, chain.digests, report)
 
-    def _recorded(self, chosen: CheckpointManifest, finished: Finished) -> CheckpointManifest:
+    def _recorded(self, chosen: CheckpointManifest, finished: FinishedSinks) -> CheckpointManifest:
         if not finished.statuses:
             return chosen
         try:
-            done = committed(chosen, finished.statuses, chosen.timings or {})
-            return self._store.update_manifest(done)
+            recorded = with_sink_statuses(chosen, finished.statuses, chosen.timings or {})
+            return self._store.update_manifest(recorded)
         except FencedError:
             raise
         except SeamarkError as error:
@@ -282,19 +289,19 @@ class Recovery:
         }
 
     def _working_copy(
-        self, dirs: WorkingDirs, lineage: Lineage, chain: Chain
+        self, dirs: WorkingDirs, history: EpochHistory, chain: Chain
     ) -> tuple[str, dict[int, Plan]]:
         """Keep the newest working copy if it matches the checkpoint, else make one from the store.
 
         Returns what was done, and what the copy had planned after the chosen epoch.
         """
-        planned = dirs.saved_plans(lineage.timeline)
+        planned = dirs.saved_plans(history.timeline)
         ready = dirs.newest_ready()
         if ready is not None:
             copy, note = ready
             for _ in chain.read(self._store):
                 pass  # only to verify and to learn the hashes
-            planned = dirs.plans_in(copy, note, chain.batch, lineage.timeline)
+            planned = dirs.plans_in(copy, note, chain.batch, history.timeline)
             why = difference(copy, chain.digests, chain.batch)
             if why is None and note.leaves != chain.leaves:
                 why = "its sources are in another order"
@@ -310,29 +317,29 @@ class Recovery:
         return f"rebuilt from checkpoint {chosen} ({written.files} files, {size})", planned
 
     def _plan_again(
-        self, mine: WorkingCopy, lineage: Lineage, batch: int, planned: dict[int, Plan]
+        self, mine: WorkingCopy, history: EpochHistory, batch: int, planned: dict[int, Plan]
     ) -> dict[int, Plan]:
         """Have epochs that were planned before run on the same rows, above all those that show.
 
         Returns the plans that are known.
         """
-        shown = most_ahead(lineage.ahead, batch)
-        if lineage.newest is not None and lineage.timeline != shown_timeline(lineage.newest):
+        shown = most_ahead(history.ahead, batch)
+        if history.newest is not None and history.timeline != shown_timeline(history.newest):
             planned = {}  # plans of a history that was given up
-        for output in self._crew.outputs:
-            for epoch in range(batch + 2, lineage.ahead.get(output.name, 0) + 1):
-                receipt = output.sink.committed(lineage.timeline, epoch)
+        for output in self._sinks.outputs:
+            for epoch in range(batch + 2, history.ahead.get(output.name, 0) + 1):
+                receipt = output.sink.committed(history.timeline, epoch)
                 if receipt is not None and receipt.plan is not None:
                     planned[epoch - 1] = receipt.plan
-        planned |= self._stored_plans(lineage)
+        planned |= self._stored_plans(history)
         for number in range(batch + 1, max(batch + 1, shown - 1) + 1):
             if (plan := planned.get(number)) is None:
                 continue
             if number == batch + 1:
                 install_plan(mine, number, plan)
             if number < shown:
-                lineage.plans[number] = plan
-        if lineage.plans:
-            again = ", ".join(str(number + 1) for number in sorted(lineage.plans))
+                history.plans[number] = plan
+        if history.plans:
+            again = ", ".join(str(number + 1) for number in sorted(history.plans))
             self._notes.append(f"epoch {again} runs again, on the rows that it was planned for")
         return planned

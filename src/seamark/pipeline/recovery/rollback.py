@@ -10,7 +10,7 @@ from seamark._common.checks import check_id
 from seamark._common.logs import logger_named
 from seamark.errors import FencedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.recovery.rollback_plan import require_usable
+from seamark.pipeline.recovery.rollback_plan import require_rollback_target
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def require_sinks_can_follow(
     for output in outputs if chosen is not None else ():
         sink = output.sink
         if not sink.remembers:
-            continue  # it goes on beside what is there
+            continue  # it goes on next to what is there
         try:
             sink.open(pipeline, output.name, output.df.schema)
             newest = sink.newest()
@@ -59,9 +59,11 @@ def roll_back(
     this is killed at any point. :class:`DamageError` when the checkpoint is not whole,
     :class:`RefusedError` when an earlier rollback has given it up; nobody is fenced then.
     """
-    require_usable(store, checkpoint_id)
+    require_rollback_target(store, checkpoint_id)
     before = store.claim(pipeline=pipeline).timeline
-    chosen = require_usable(store, checkpoint_id)  # nobody else changes anything from here on
+    chosen = require_rollback_target(
+        store, checkpoint_id
+    )  # nobody else changes anything from here on
     newest = store.next_id() - 1
     if newest > checkpoint_id:
         store.supersede(checkpoint_id + 1, newest)

@@ -1,4 +1,4 @@
-"""What a rollback would do, told from the checkpoints alone. Changes nothing, claims nothing."""
+"""What a rollback would do, judged from the checkpoints alone. Changes nothing, claims nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNKNOWN: Final[tuple[Action, str]] = (
 
 
 @dataclass(frozen=True)
-class SinkProspect:
+class SinkRollback:
     """What a rollback means for one sink."""
 
     name: str
@@ -50,39 +50,39 @@ class SinkProspect:
     why: str
 
 
-def sink_prospects(
+def sink_rollbacks(
     chosen: CheckpointManifest,
     newest: CheckpointManifest | None,
     given_up_before: Iterable[CheckpointManifest] = (),
-) -> list[SinkProspect]:
+) -> list[SinkRollback]:
     """What becomes of each sink when a pipeline goes back from ``newest`` to ``chosen``. Pure.
 
     ``given_up_before`` are checkpoints of an earlier rollback that no start has followed yet.
     """
-    seen = [chosen, *given_up_before, newest or chosen]
-    kinds = {name: sink for each in seen for name, sink in _sinks_in(each).items()}
-    names = dict.fromkeys(name for each in seen for name in each.sink_names)
-    return [_prospect(name, kinds.get(name, {}), chosen, seen) for name in names]
+    manifests = [chosen, *given_up_before, newest or chosen]
+    kinds = {name: sink for manifest in manifests for name, sink in _sinks_in(manifest).items()}
+    names = dict.fromkeys(name for manifest in manifests for name in manifest.sink_names)
+    return [_sink_rollback(name, kinds.get(name, {}), chosen, manifests) for name in names]
 
 
 def _sinks_in(manifest: CheckpointManifest) -> dict[str, dict[str, Any]]:
     sinks = (manifest.structure or {}).get("sinks")
-    found = sinks.items() if isinstance(sinks, dict) else ()
-    return {str(name): dict(sink) for name, sink in found if isinstance(sink, dict)}
+    items = sinks.items() if isinstance(sinks, dict) else ()
+    return {str(name): dict(sink) for name, sink in items if isinstance(sink, dict)}
 
 
-def _prospect(
+def _sink_rollback(
     name: str,
     sink: Mapping[str, Any],
     chosen: CheckpointManifest,
-    seen: Iterable[CheckpointManifest],
-) -> SinkProspect:
-    shown = max(_shown(name, each) for each in seen)
+    manifests: Iterable[CheckpointManifest],
+) -> SinkRollback:
+    shown = max(_shown(name, manifest) for manifest in manifests)
     kind = str(sink.get("kind") or "unknown")
     action, why = _WAYS.get(kind, _UNKNOWN)
     if shown <= chosen.epoch:
         action, why = "nothing", "it shows nothing later"
-    return SinkProspect(name, kind, str(sink.get("target") or ""), shown, action, why)
+    return SinkRollback(name, kind, str(sink.get("target") or ""), shown, action, why)
 
 
 def _shown(name: str, manifest: CheckpointManifest) -> int:
@@ -100,13 +100,13 @@ class RollbackPlan:
     newest_id: int
     """The newest checkpoint that counts, whole or not."""
     newest: CheckpointManifest | None
-    """The newest one that can be read; it tells what sinks have shown."""
+    """The newest one that can be read; it says what sinks have shown."""
     given_up: list[int]
     """Checkpoints that no start would use any more."""
-    sinks: list[SinkProspect]
+    sinks: list[SinkRollback]
     owner: Owner
     is_alive: bool | None
-    """Whether the owner's process runs; None where that cannot be told."""
+    """Whether the owner's process runs; None where that cannot be found out."""
 
     @property
     def is_newest(self) -> bool:
@@ -120,7 +120,7 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
     Raises what that would raise: :class:`CheckpointNotFoundError`, :class:`DamageError` when the
     checkpoint is not whole, :class:`RefusedError` when an earlier rollback has given it up.
     """
-    chosen = require_usable(store, checkpoint_id)
+    chosen = require_rollback_target(store, checkpoint_id)
     owner = store.owner()
     later = [
         i for i in store.list_ids() if i > checkpoint_id and standing(owner, i) is Standing.CURRENT
@@ -129,13 +129,13 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
     counting: list[int] = []
     for later_id in reversed(later):
         try:
-            found = store.load_by_id(later_id)
+            manifest = store.load_by_id(later_id)
         except DamageError:
             counting.append(later_id)
             continue
-        if found is not None:  # a fenced writer's late one does not count
+        if manifest is not None:  # a fenced writer's late one does not count
             counting.append(later_id)
-            newest = newest or found
+            newest = newest or manifest
     claimed = owner.generation > 0 and not owner.released
     held = store.backend.is_held(claim_mark(owner.generation)) if claimed else False
     return RollbackPlan(
@@ -143,7 +143,7 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         counting[0] if counting else checkpoint_id,
         newest or chosen,
         sorted(counting),
-        sink_prospects(chosen, newest, _given_up_before(store, owner, chosen, newest)),
+        sink_rollbacks(chosen, newest, _given_up_before(store, owner, chosen, newest)),
         owner,
         held,
     )
@@ -161,16 +161,16 @@ def _given_up_before(
     """
     if newest is None or newest.abandoned is None:
         return []
-    found = []
+    abandoned = []
     for checkpoint_id in store.list_ids():
         given_up = standing(owner, checkpoint_id) is Standing.SUPERSEDED
         if given_up and checkpoint_id > chosen.checkpoint_id:
             with suppress(DamageError):
-                found.append(store.load_by_id(checkpoint_id))
-    return [manifest for manifest in found if manifest is not None]
+                abandoned.append(store.load_by_id(checkpoint_id))
+    return [manifest for manifest in abandoned if manifest is not None]
 
 
-def require_usable(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
+def require_rollback_target(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
     """The manifest of a checkpoint that can be rolled back to; raises when there is none."""
     chosen = store.load_by_id(check_id(checkpoint_id))
     if chosen is None:

@@ -9,52 +9,52 @@ from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import MOST_EPOCHS_AHEAD
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
-from seamark.pipeline.epoch.running_epoch import is_of_earlier
-from seamark.pipeline.epoch.sink_crew import SinkCrew
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.epoch.running_epoch import is_from_earlier
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.sinks.contract import Receipt
 
 
 @dataclass
-class Finished:
-    """What was done, in words for the report and in statuses for the manifest."""
+class FinishedSinks:
+    """What was done: as text for the report, and as statuses for the manifest."""
 
-    words: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, SinkCommitStatus] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
 
 
 def finish_sinks(
-    crew: SinkCrew,
+    sinks: PipelineSinks,
     chosen: CheckpointManifest | None,
     generation: int,
     moved: Collection[str] = (),
-) -> Finished:
+) -> FinishedSinks:
     """Commit the chosen epoch in every sink that lacks it, and abort attempts of earlier writers.
 
     Attempts of this generation or a later one stay: whoever has taken the store over meanwhile may
     be writing them. Sinks in ``moved`` have got another target and start there.
     """
-    done = Finished()
+    done = FinishedSinks()
     if chosen is not None:
-        _require_all(crew, chosen, moved)
-        for output in crew.outputs:
+        _require_all(sinks, chosen, moved)
+        for output in sinks.outputs:
             if output.name in moved:
-                done.words[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
+                done.outcomes[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
                 continue
-            _finish(output, crew, chosen, done)
+            _finish(output, sinks, chosen, done)
     own = chosen.attempt if chosen is not None else None
-    for output in crew.outputs:
+    for output in sinks.outputs:
         for attempt in output.sink.leftovers():
-            if attempt != own and is_of_earlier(attempt, generation):
+            if attempt != own and is_from_earlier(attempt, generation):
                 output.sink.abort(attempt)
                 done.aborted.append(f"attempt {attempt} of sink {output.name}")
     return done
 
 
-def _require_all(crew: SinkCrew, chosen: CheckpointManifest, moved: Collection[str]) -> None:
+def _require_all(sinks: PipelineSinks, chosen: CheckpointManifest, moved: Collection[str]) -> None:
     for sink, status in chosen.sink_commit_statuses.items():
-        if (sink not in crew.names or sink in moved) and not status.is_committed:
+        if (sink not in sinks.names or sink in moved) and not status.is_committed:
             what = "moved" if sink in moved else "removed"
             raise RefusedError(
                 f"sink {sink!r} was {what} before it had committed epoch {chosen.epoch}",
@@ -62,42 +62,49 @@ def _require_all(crew: SinkCrew, chosen: CheckpointManifest, moved: Collection[s
             )
 
 
-def _finish(output: Output, crew: SinkCrew, chosen: CheckpointManifest, done: Finished) -> None:
+def _finish(
+    output: Output, sinks: PipelineSinks, chosen: CheckpointManifest, done: FinishedSinks
+) -> None:
     name, sink = output.name, output.sink
     status = chosen.sink_commit_statuses.get(name)
     if status is None:
-        done.words[name] = f"is new, starts at epoch {chosen.epoch + 1}"
+        done.outcomes[name] = f"is new, starts at epoch {chosen.epoch + 1}"
         return
     if not sink.remembers:
         if not status.is_committed:
             done.statuses[name] = SinkCommitStatus.committed()
-        done.words[name] = f"keeps no record of epochs ({sink.guarantee.value})"
+        done.outcomes[name] = f"keeps no record of epochs ({sink.guarantee.value})"
         return
     receipt = sink.committed(shown_timeline(chosen), chosen.epoch)
     if receipt is not None:
         _require_same(name, receipt, chosen)
-        done.words[name] = "already committed"
+        done.outcomes[name] = "already committed"
         # also what has been renamed and not yet synced is made durable by committing again
-        _commit(name, crew, chosen, done, quiet=True)
+        _commit(name, sinks, chosen, done, quiet=True)
         return
     if status.is_committed and name not in _committables(chosen):
         raise _fell_behind(name, chosen, "it shows nothing of it")
-    _commit(name, crew, chosen, done)
+    _commit(name, sinks, chosen, done)
 
 
 def _commit(
-    name: str, crew: SinkCrew, chosen: CheckpointManifest, done: Finished, *, quiet: bool = False
+    name: str,
+    sinks: PipelineSinks,
+    chosen: CheckpointManifest,
+    done: FinishedSinks,
+    *,
+    quiet: bool = False,
 ) -> None:
     committable = _committables(chosen).get(name)
     if committable is None:
         return
-    result = crew.commit({name: committable})[name]
+    result = sinks.commit({name: committable})[name]
     if not result.is_committed:
         raise _fell_behind(name, chosen, result.message or "")
     if not chosen.sink_commit_statuses[name].is_committed:
         done.statuses[name] = result
     if not quiet:
-        done.words[name] = "committed from its committable"
+        done.outcomes[name] = "committed from its committable"
 
 
 def _committables(chosen: CheckpointManifest) -> dict[str, dict[str, object]]:
@@ -126,32 +133,36 @@ def _fell_behind(name: str, chosen: CheckpointManifest, why: str) -> DamageError
     )
 
 
-def take_back_abandoned(crew: SinkCrew, chosen: CheckpointManifest, timeline: str) -> list[str]:
-    """Take back the epochs of histories that rollbacks have given up; what was, in words."""
-    given_up = abandoned_timelines(chosen) - {timeline}
-    words = []
-    for output in crew.outputs:
+def take_back_abandoned(
+    sinks: PipelineSinks, chosen: CheckpointManifest, timeline: str
+) -> list[str]:
+    """Take back the epochs that rollbacks have abandoned; returns notes for the report."""
+    abandoned = abandoned_timelines(chosen) - {timeline}
+    notes = []
+    for output in sinks.outputs:
         newest = output.sink.newest() if output.sink.remembers else None
-        if newest is not None and newest.epoch > chosen.epoch and newest.timeline in given_up:
+        if newest is not None and newest.epoch > chosen.epoch and newest.timeline in abandoned:
             taken = output.sink.unpublish_after(chosen.epoch)
-            words.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
-    return words
+            notes.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
+    return notes
 
 
-def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None, timeline: str) -> dict[str, int]:
+def sinks_ahead(
+    sinks: PipelineSinks, chosen: CheckpointManifest | None, timeline: str
+) -> dict[str, int]:
     """Sinks that show later epochs of this timeline than the chosen one, and up to which.
 
     It happens when a newer checkpoint was damaged after its epoch had been committed.
     :class:`LineageError` when what a sink shows belongs to another history.
     """
-    found: dict[str, int] = {}
+    ahead: dict[str, int] = {}
     epoch = chosen.epoch if chosen is not None else 0
-    for output in crew.outputs:
+    for output in sinks.outputs:
         newest = output.sink.newest() if output.sink.remembers else None
         if newest is None or newest.epoch <= epoch:
             continue
         if chosen is None or newest.timeline == timeline:
-            found[output.name] = newest.epoch
+            ahead[output.name] = newest.epoch
         else:
             raise LineageError(
                 f"sink {output.name!r} shows epoch {newest.epoch} of another history",
@@ -159,7 +170,7 @@ def sinks_ahead(crew: SinkCrew, chosen: CheckpointManifest | None, timeline: str
                 f"at timeline {newest.timeline}.",
                 hint=f"Take it back with unpublish_after({epoch}), or give the sink a new target.",
             )
-    return found
+    return ahead
 
 
 def most_ahead(ahead: Mapping[str, int], batch: int) -> int:
@@ -167,7 +178,7 @@ def most_ahead(ahead: Mapping[str, int], batch: int) -> int:
 
     :class:`DamageError` for one that no run can have reached: every epoch up to it is looked up.
     """
-    name, shown = max(ahead.items(), key=lambda each: each[1], default=("", 0))
+    name, shown = max(ahead.items(), key=lambda item: item[1], default=("", 0))
     if shown - batch > MOST_EPOCHS_AHEAD:
         raise DamageError(
             f"sink {name!r} shows epoch {shown}, and the newest checkpoint is of epoch {batch + 1}",
@@ -176,10 +187,10 @@ def most_ahead(ahead: Mapping[str, int], batch: int) -> int:
     return shown
 
 
-def reset_sinks(crew: SinkCrew, timeline: str) -> list[str]:
-    """Have every sink take back what it shows of other timelines; what became of each, in words."""
-    words = []
-    for output in crew.outputs:
+def reset_sinks(sinks: PipelineSinks, timeline: str) -> list[str]:
+    """Have every sink take back what it shows of other timelines; returns notes for the report."""
+    notes = []
+    for output in sinks.outputs:
         newest = output.sink.newest()
         if newest is not None and newest.timeline == timeline:
             continue  # this very reset, repeated after a crash
@@ -188,7 +199,7 @@ def reset_sinks(crew: SinkCrew, timeline: str) -> list[str]:
         except RefusedError:
             if output.sink.remembers:
                 raise
-            words.append(f"sink {output.name}: goes on beside what is there")
+            notes.append(f"sink {output.name}: goes on next to what is there")
             continue
-        words.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
-    return words
+        notes.append(f"sink {output.name}: {len(taken)} epochs taken back and kept aside")
+    return notes

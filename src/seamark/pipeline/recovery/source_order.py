@@ -12,7 +12,7 @@ from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import parse_offsets
 
 
-def remap_sources(
+def reorder_sources(
     copy: WorkingCopy, chosen: CheckpointManifest, identity: PipelineIdentity
 ) -> None:
     """Make Spark's logs in a working copy fit the order in which the sources are read now.
@@ -26,7 +26,7 @@ def remap_sources(
         return
     old_order, new_order = list(dict.fromkeys(old)), list(dict.fromkeys(new))
     if set(new_order) - set(old_order):
-        raise RefusedError("a source was added, and Spark cannot begin it in the middle")
+        raise RefusedError("a source was added, and Spark cannot start it in the middle")
     _require_plain(copy, old_order)
     for batch in copy.batches("offsets"):
         path = f"offsets/{batch}"
@@ -52,7 +52,7 @@ def _require_plain(copy: WorkingCopy, sources: Sequence[str]) -> None:
     if any(int(name) >= len(sources) for name in folders):
         raise RefusedError(
             "sinks cannot be added to or removed from a pipeline that joins a source with itself",
-            hint="Undo the change, or start anew with policy='auto_reset'.",
+            hint="Undo the change, or start over with policy='auto_reset'.",
         )
 
 

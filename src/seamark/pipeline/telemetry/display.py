@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from seamark._common.logs import logger_named
 from seamark._common.text import phase_text, seconds_text, size_text
-from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochFigures
-from seamark.pipeline.telemetry.recovery_report import TEXT_COLUMN, RecoveryReport
+from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochStats
+from seamark.pipeline.telemetry.start_report import TEXT_COLUMN, StartReport
 from seamark.pipeline.telemetry.terminal import Pieces, open_terminal
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Display:
     """Shows one pipeline on stderr when that is a terminal, and in the log when it is not.
 
     Epochs and recoveries always reach the logger ``seamark.pipeline``, with all figures as fields
-    of the record. On a terminal the epochs are logged at DEBUG, so as not to be seen twice.
+    of the record. On a terminal the epochs are logged at DEBUG, so that nobody sees them twice.
     """
 
     def __init__(self, pipeline: str, stream: TextIO | None = None) -> None:
@@ -35,26 +35,26 @@ class Display:
         # sys.stderr is None in a process without a console
         self._terminal = open_terminal(stream if stream is not None else sys.stderr)
 
-    def show_epoch(self, figures: EpochFigures) -> None:
+    def show_epoch(self, stats: EpochStats) -> None:
         """Show an epoch that is done, in one line."""
-        shown = self._print(lambda terminal: [epoch_line(figures, terminal.width())])
+        shown = self._print(lambda terminal: [epoch_line(stats, terminal.width())])
         level = logging.DEBUG if shown else logging.INFO
         fields = {
             "event": "epoch",
             "pipeline": self._pipeline,
-            "epoch": figures.epoch,
-            "checkpoint_id": figures.checkpoint_id,
-            "seconds": round(figures.seconds, 6),
-            "sinks": list(figures.sinks),
-            "rows": dict(figures.rows_per_sink),
-            "new_bytes": figures.new_bytes,
-            "full_bytes": figures.full_bytes,
-            "watermark": figures.watermark,
-            "phases": {phase: round(took, 6) for phase, took in _in_order(figures.phases).items()},
+            "epoch": stats.epoch,
+            "checkpoint_id": stats.checkpoint_id,
+            "seconds": round(stats.seconds, 6),
+            "sinks": list(stats.sinks),
+            "rows": dict(stats.rows_per_sink),
+            "new_bytes": stats.new_bytes,
+            "full_bytes": stats.full_bytes,
+            "watermark": stats.watermark,
+            "phases": {phase: round(took, 6) for phase, took in _in_order(stats.phases).items()},
         }
         _logger.log(level, "%s", key_values(fields), extra=fields)
 
-    def show_recovery(self, report: RecoveryReport) -> None:
+    def show_recovery(self, report: StartReport) -> None:
         """Show what a start found and did; a damaged checkpoint makes it a warning."""
         self._print(lambda _: [_report_line(line) for line in report.lines()])
         level = logging.WARNING if report.skipped else logging.INFO
@@ -78,21 +78,21 @@ class Display:
         return True
 
 
-def epoch_line(figures: EpochFigures, width: int) -> Pieces:
+def epoch_line(stats: EpochStats, width: int) -> Pieces:
     """One epoch in one line, with as many of its longest phases as fit into ``width``."""
-    rows = [(sink, figures.rows_per_sink.get(sink)) for sink in figures.sinks]
+    rows = [(sink, stats.rows_per_sink.get(sink)) for sink in stats.sinks]
     sinks = [sink if count is None else f"{sink} {_grouped(count)}" for sink, count in rows]
-    between = " " if sinks == figures.sinks else "  "
+    between = " " if sinks == stats.sinks else "  "
     columns = [
-        (f"epoch {figures.epoch:>3}", "bold"),
+        (f"epoch {stats.epoch:>3}", "bold"),
         (between.join(sinks), "cyan"),
-        (f"checkpoint {figures.checkpoint_id}", "green"),
-        (size_text(figures.new_bytes), ""),
-        (seconds_text(figures.seconds), "bold"),
+        (f"checkpoint {stats.checkpoint_id}", "green"),
+        (size_text(stats.new_bytes), ""),
+        (seconds_text(stats.seconds), "bold"),
     ]
     line = [piece for column in columns if column[0] for piece in (column, ("  ", ""))][:-1]
     room = width - sum(len(text) for text, _ in line)
-    if phases := _phases_that_fit(figures.phases, room):
+    if phases := _phases_that_fit(stats.phases, room):
         line.append((phases, "dim"))
     return line
 

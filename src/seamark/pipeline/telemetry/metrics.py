@@ -1,6 +1,6 @@
 """Prometheus metrics of pipelines, for those who ask for them: ``pip install 'seamark[metrics]'``.
 
-All names begin with ``seamark_`` and carry the label ``pipeline``; pipelines of one process can
+All names start with ``seamark_`` and carry the label ``pipeline``; pipelines of one process can
 share a registry and a port.
 """
 
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from seamark._common.logs import logger_named
 from seamark.errors import RefusedError
-from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochFigures
+from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochStats
 from seamark.pipeline.telemetry.metrics_server import LOOPBACK, MetricsServer
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def _only_watching(
     """Let no failure out: a registry can need files and memory that are not there."""
 
     @wraps(method)
-    def told(self: PipelineMetrics, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def wrapper(self: PipelineMetrics, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - an epoch does not fail of being counted
+        except Exception as error:  # noqa: BLE001 - counting must not fail an epoch
             log.warning("%s was not counted in the metrics: %s", method.__name__, error)
 
-    return told
+    return wrapper
 
 
 class PipelineMetrics:
@@ -57,7 +57,7 @@ class PipelineMetrics:
 
     With ``port`` they can be scraped over HTTP until ``close()``, from this machine unless another
     ``host`` is given; port 0 takes a free one. ``RefusedError`` when prometheus_client is not
-    installed or the port is not to be had. What is told to it later never raises.
+    installed or the port is taken. Its other methods never raise.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PipelineMetrics:
         registry = registry if registry is not None else _default_registry()
         self._pipeline = pipeline
         self._families = families = _families_of(registry)
-        # counters start at zero, so that a first failure is seen as an increase; gauges appear
+        # counters start at zero, so that a first failure shows as an increase; gauges appear
         # with their first value, for a zero would be taken for one
         self._completed = families.checkpoints_completed.labels(pipeline)
         self._failed = families.checkpoints_failed.labels(pipeline)
@@ -91,7 +91,7 @@ class PipelineMetrics:
         return self._server.port if self._server is not None else None
 
     @_only_watching
-    def epoch_done(self, figures: EpochFigures) -> None:
+    def epoch_done(self, figures: EpochStats) -> None:
         """Count an epoch that was decided and shown by all sinks."""
         families = self._families
         self._completed.inc()
@@ -189,7 +189,7 @@ def _families_of(registry: CollectorRegistry) -> _Families:
             except ValueError as error:
                 raise RefusedError(
                     f"the registry cannot take the metrics of Seamark: {error}",
-                    hint="Something else has registered metrics that begin with 'seamark_'. Give "
+                    hint="Something else has registered metrics that start with 'seamark_'. Give "
                     "the pipeline a registry of its own.",
                 ) from error
             _families[registry] = known

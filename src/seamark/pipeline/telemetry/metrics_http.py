@@ -90,11 +90,11 @@ class HttpServer:
     def _turn(self) -> bool:
         """Wait for something to happen, and do it; False when the server is to end."""
         for key, _ in self._selector.select(self._seconds_to_wait()):
-            found = key.fileobj
-            if found is self._rung:
+            source = key.fileobj
+            if source is self._rung:
                 return False
             try:
-                if found is self._listener:
+                if source is self._listener:
                     self._accept_all()
                 elif (connection := self._connections.get(key.data)) is not None:
                     self._go_on(connection)
@@ -106,7 +106,7 @@ class HttpServer:
         return True
 
     def _seconds_to_wait(self) -> float | None:
-        moments = [each.deadline for each in self._connections.values()]
+        moments = [connection.deadline for connection in self._connections.values()]
         if self._deaf_until is not None:
             moments.append(self._deaf_until)
         return max(min(moments) - time.monotonic(), 0) if moments else None
@@ -151,7 +151,7 @@ class HttpServer:
 
     def _longest_waiting(self) -> socket.socket:
         """Of those that have not asked yet, if there are any: an answer is under way else."""
-        asking = [sock for sock, each in self._connections.items() if each.is_asking]
+        asking = [sock for sock, connection in self._connections.items() if connection.is_asking]
         return next(iter(asking or self._connections))
 
     def _go_on(self, connection: _Connection) -> None:
@@ -172,10 +172,10 @@ class HttpServer:
                 return
             if not has_ended(connection.request):
                 return
-            told = answer(bytes(connection.request), self._application)
+            response = answer(bytes(connection.request), self._application)
         except BadRequest as error:
-            told = refusal(error)
-        connection.answer = memoryview(told)
+            response = refusal(error)
+        connection.answer = memoryview(response)
         self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection.socket)
 
     def _speak(self, connection: _Connection) -> None:
@@ -197,10 +197,10 @@ class HttpServer:
 
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens; OSError when the address is taken, or not of this machine."""
-    found = socket.getaddrinfo(
+    addresses = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = addresses[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

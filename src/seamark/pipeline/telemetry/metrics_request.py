@@ -60,10 +60,10 @@ def refusal(error: BadRequest) -> bytes:
 def _environment(request: bytes) -> tuple[str, dict[str, Any]]:
     """The method, and what an application is asked; a HEAD asks what a GET does."""
     first, _, rest = request.partition(b"\n")
-    words = first.decode("latin-1").split()
-    if len(words) != _WORDS:
+    parts = first.decode("latin-1").split()
+    if len(parts) != _WORDS:
         raise BadRequest(HTTPStatus.BAD_REQUEST)
-    method, target, version = words
+    method, target, version = parts
     if method not in _METHODS:
         raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED)
     try:

@@ -69,7 +69,7 @@ def split_address(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        colon = ""  # IPv6 without brackets: nobody can tell where the port begins
+        colon = ""  # IPv6 without brackets: it is unclear where the port starts
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > U16_MAX:
         raise InvalidInputError(
             f"metrics are served at host:port, which {address!r} is not",

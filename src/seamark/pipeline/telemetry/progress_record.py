@@ -1,8 +1,8 @@
-"""How far each source has come, in a progress store beside the checkpoints, for others to read.
+"""How far each source has come, in a progress store next to the checkpoints, for others to read.
 
-The manifests stay the truth. What is recorded here may lag by an epoch after a crash, and is put
-right by the next start. A record that cannot be written costs a warning, and a server that hangs
-costs some seconds now and then; no epoch fails of it.
+The manifests decide. After a crash the record may be one epoch behind; the next start corrects it.
+A record that cannot be written causes a warning, and a server that hangs causes a delay of some
+seconds now and then. Neither fails an epoch.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FOLDER: Final = "progress"
 _WAIT: Final = 2
 
 
-def progress_url(wanted: str | None, store: CheckpointStore) -> str | None:
-    """Where a pipeline records its progress: ``auto`` is RocksDB beside a local store."""
-    if wanted != "auto":
-        return wanted
+def progress_url(option: str | None, store: CheckpointStore) -> str | None:
+    """Where a pipeline records its progress: ``auto`` is RocksDB next to a local store."""
+    if option != "auto":
+        return option
     if not isinstance(store.backend, FilesystemBlobs) or find_spec("rocksdict") is None:
         return None
     return rocksdb_url(f"{os.path.realpath(store.url)}/{_FOLDER}")
@@ -49,13 +49,13 @@ class ProgressRecord:
         self._next_try = 0.0
 
     def bring_to(self, newest: CheckpointManifest | None) -> str | None:
-        """Make the record say what the newest checkpoint says; what was wrong, in words."""
+        """Make the record say what the newest checkpoint says; returns what was wrong, as text."""
         if self._url is None:
             return None
         try:
             return self._brought_to(newest)
         except DamageError as error:
-            return self._begin_anew(newest, error)
+            return self._start_over(newest, error)
         except InvalidInputError:
             raise  # a URL that cannot be right
         except Exception as error:  # noqa: BLE001 - no descriptors, no memory, a driver's own
@@ -64,18 +64,18 @@ class ProgressRecord:
 
     def _brought_to(self, newest: CheckpointManifest | None) -> str | None:
         store = self._opened()
-        found, config_hash = store.read_all_checkpoints(), store.read_config_hash()
+        recorded, config_hash = store.read_all_checkpoints(), store.read_config_hash()
         self._hash = config_hash
         if newest is None:
-            if found or config_hash is not None:
+            if recorded or config_hash is not None:
                 store.clear_checkpoints()
                 self._hash = None
                 return "the progress record was of another history and is cleared"
             return None
         positions = positions_in(newest)
-        told = {name: (each.sequence, each.source_position) for name, each in found.items()}
-        wanted = {name: (newest.epoch, kept_position(each)) for name, each in positions.items()}
-        if told == wanted and config_hash == newest.pipeline_hash:
+        before = {name: (c.sequence, c.source_position) for name, c in recorded.items()}
+        after = {name: (newest.epoch, kept_position(p)) for name, p in positions.items()}
+        if before == after and config_hash == newest.pipeline_hash:
             return None
         with store.session() as session:
             session.forget_checkpoints()
@@ -83,7 +83,7 @@ class ProgressRecord:
             if newest.pipeline_hash is not None:
                 session.stage_config_hash(newest.pipeline_hash)
         self._hash = newest.pipeline_hash
-        return f"the progress record was brought to epoch {newest.epoch}" if found else None
+        return f"the progress record was brought to epoch {newest.epoch}" if recorded else None
 
     def note(self, epoch: int, positions: Mapping[str, bytes], config_hash: int) -> None:
         """Record an epoch that is decided. Never raises."""
@@ -109,7 +109,7 @@ class ProgressRecord:
         return self._store
 
     def _failed(self, error: Exception) -> None:
-        """Go on without; a writer that was fenced here may still be dying."""
+        """Go on without the record; a writer that was fenced here may still be shutting down."""
         self._hash = None  # whatever answers next time may not know it
         log.warning("the progress of the sources was not recorded: %s", error)
         self._next_try = time.monotonic() + _AGAIN_AFTER
@@ -117,8 +117,8 @@ class ProgressRecord:
             self._next_try = time.monotonic() + _AGAIN_AFTER / 10
         self.close()
 
-    def _begin_anew(self, newest: CheckpointManifest | None, error: DamageError) -> str | None:
-        """Nothing is in it that the checkpoints do not know: put it aside and write it again."""
+    def _start_over(self, newest: CheckpointManifest | None, error: DamageError) -> str | None:
+        """Move the damaged record aside and write it again from the newest checkpoint."""
         self.close()
         url = self._url or ""
         path = rocksdb_path(url) if url.lower().startswith("rocksdb:") else ""
@@ -132,10 +132,10 @@ class ProgressRecord:
         except Exception as again:  # noqa: BLE001 - as above
             self._failed(again)
             return None
-        return f"the progress record was damaged and is written anew; what was there is in {aside}"
+        return f"the progress record was damaged and is written again; the old one is in {aside}"
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         if self._store is not None:
             store, self._store = self._store, None
             try:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from seamark._common.logs import logger_named
-from seamark._common.retry import patiently
+from seamark._common.retry import retry_unavailable
 from seamark._redaction import redacted
 from seamark.errors import (
     LineageError,
@@ -20,9 +20,10 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import SinkCommitStatus
-from seamark.pipeline.declaration.compile import Compiled, Output
-from seamark.pipeline.declaration.settings import Settings, Step
-from seamark.pipeline.epoch.running_epoch import EpochRun
+from seamark.pipeline.declaration.compile import Output
+from seamark.pipeline.declaration.settings import Step
+from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.epoch.running_epoch import RunningEpoch
 from seamark.sinks.contract import Committable
 from seamark.spark.failures import is_of_spark
 from seamark.spark.versions import is_local, may_mix_state_in_a_task
@@ -57,7 +58,7 @@ def _named(output: Output, epoch: int) -> Iterator[None]:
         raise
     except Exception as error:
         if is_of_spark(error):
-            # it may as well come from a source: both are told, with what Spark says
+            # it may just as well come from a source: name both, with Spark's own text
             error.add_note(f"while sink {output.name!r} was written in epoch {epoch}")
             raise
         described = output.sink.describe()
@@ -69,19 +70,14 @@ def _named(output: Output, epoch: int) -> Iterator[None]:
         ) from error
 
 
-class SinkCrew:
-    """The sinks of one run. What can go side by side does."""
+class PipelineSinks:
+    """The sinks of one run. They work in parallel where that is possible."""
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        settings: Settings,
-        metrics: PipelineMetrics | None = None,
-    ) -> None:
-        self._compiled = compiled
-        self._settings = settings
+    def __init__(self, declared: DeclaredPipeline, metrics: PipelineMetrics | None = None) -> None:
+        self._compiled = declared.compiled
+        self._settings = declared.settings
         self._metrics = metrics
-        self._pool = ThreadPoolExecutor(max(4, len(compiled.outputs)), "seamark-sink")
+        self._pool = ThreadPoolExecutor(max(4, len(self._compiled.outputs)), "seamark-sink")
 
     @property
     def outputs(self) -> Sequence[Output]:
@@ -96,7 +92,7 @@ class SinkCrew:
     def stage(
         self,
         batch: DataFrame,
-        epoch: EpochRun,
+        epoch: RunningEpoch,
         without: set[str],
         check_claim: Callable[[], None],
         *,
@@ -105,23 +101,23 @@ class SinkCrew:
         """Have every sink write its rows aside. The batch is read in full, and planned once.
 
         Sinks in ``without`` show the epoch already; their rows are read and dropped. The claim is
-        checked right before a sink changes its target. ``apart`` tells that tasks which compute
+        checked right before a sink changes its target. ``apart`` means that tasks which compute
         several partitions of the batch would write different kinds of state.
         """
-        wanted = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
+        to_stage = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
         apart = apart and not may_mix_state_in_a_task(batch.sparkSession)
         if not apart:
             batch = self._narrowed(batch)
-            if len(wanted) == 1 == len(self.outputs) and wanted[0][1].sink.consumes_all:
-                # as a job written by hand: nothing is kept that is needed only once
-                self._stage_one(batch, wanted[0][1], epoch, check_claim)
+            if len(to_stage) == 1 == len(self.outputs) and to_stage[0][1].sink.consumes_all:
+                # as in a job written by hand: rows that are read only once are not persisted
+                self._stage_one(batch, to_stage[0][1], epoch, check_claim)
                 return
         batch = batch.persist()
         try:
-            if apart or not self._is_read_in_full(wanted):
+            if apart or not self._is_read_in_full(to_stage):
                 batch.count()  # Spark cannot load a state of which it has not seen every partition
             computed = self._narrowed(batch) if apart else batch
-            for number, output in wanted:
+            for number, output in to_stage:
                 rows = self._compiled.rows_of(computed, number)
                 self._stage_one(rows, output, epoch, check_claim)
         finally:
@@ -134,7 +130,7 @@ class SinkCrew:
         )
 
     def _stage_one(
-        self, rows: DataFrame, output: Output, epoch: EpochRun, check_claim: Callable[[], None]
+        self, rows: DataFrame, output: Output, epoch: RunningEpoch, check_claim: Callable[[], None]
     ) -> None:
         if output.sink.shows_at_once:
             check_claim()
@@ -142,11 +138,11 @@ class SinkCrew:
             output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
 
     def _narrowed(self, batch: DataFrame) -> DataFrame:
-        spark, wanted = batch.sparkSession, self._settings.coalesce
-        if wanted == "auto":
+        spark, partitions = batch.sparkSession, self._settings.coalesce
+        if partitions == "auto":
             # on a cluster a task that holds many state partitions would have to redo them all
-            wanted = spark.sparkContext.defaultParallelism if is_local(spark) else None
-        return batch if wanted is None else batch.coalesce(wanted)
+            partitions = spark.sparkContext.defaultParallelism if is_local(spark) else None
+        return batch if partitions is None else batch.coalesce(partitions)
 
     def prepare(self, without: set[str]) -> dict[str, Committable]:
         """Make durable what was staged; the committable of each sink."""
@@ -155,7 +151,7 @@ class SinkCrew:
 
     def _prepare_one(self, output: Output) -> Committable:
         began = time.perf_counter()
-        committable = patiently(
+        committable = retry_unavailable(
             output.sink.prepare, self._settings.store_timeout, f"preparing sink {output.name}"
         )
         if self._metrics is not None:
@@ -163,7 +159,7 @@ class SinkCrew:
         return committable
 
     def commit(self, committables: Mapping[str, Committable]) -> dict[str, SinkCommitStatus]:
-        """Show the epoch in every sink; what became of each. Never raises for a sink's failure."""
+        """Show the epoch in every sink; the status of each. Never raises for a sink's failure."""
         waiting = {o.name: o for o in self.outputs if o.name in committables}
 
         def one(output: Output) -> SinkCommitStatus:
@@ -177,11 +173,11 @@ class SinkCrew:
         for left in reversed(range(self._settings.commit_tries)):
             try:
                 # a server that restarts, or a disk that is full, is waited for
-                patiently(partial(output.sink.commit, committable), patience, what)
+                retry_unavailable(partial(output.sink.commit, committable), patience, what)
             except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
                 if left and _is_worth_trying(error):
-                    told = redacted(str(error))
-                    log.warning("sink %s did not commit, trying again: %s", output.name, told)
+                    reason = redacted(str(error))
+                    log.warning("sink %s did not commit, trying again: %s", output.name, reason)
                     time.sleep(_PAUSE)
                     continue
                 if self._metrics is not None:
@@ -198,8 +194,8 @@ class SinkCrew:
             try:
                 output.sink.abort(attempt)
             except Exception as error:  # noqa: BLE001 - the next start does it again
-                told = redacted(str(error))
-                log.warning("sink %s did not clean up %s: %s", output.name, attempt, told)
+                reason = redacted(str(error))
+                log.warning("sink %s did not clean up %s: %s", output.name, attempt, reason)
 
     def _together(
         self,
@@ -237,7 +233,7 @@ class SinkCrew:
             return late(error)
 
     def close(self) -> None:
-        """Let the threads go; one that hangs in a sink is left behind."""
+        """Shut down the threads; one that hangs in a sink is left behind."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

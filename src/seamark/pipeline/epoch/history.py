@@ -1,4 +1,6 @@
-"""Where the history of a pipeline's epochs stands, and why a batch may not begin."""
+"""Where the history of a pipeline's epochs stands, and why a batch may not start.
+
+On its own because recovery fills it in and the epoch protocol goes on with it."""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ class PlanDiffers(Interrupted):
 
 
 @dataclass
-class Lineage:
+class EpochHistory:
     """Where the history of epochs stands."""
 
     timeline: str
@@ -29,7 +31,7 @@ class Lineage:
     next_id: int
     newest: CheckpointManifest | None = None
     first_batch: int = 0
-    """The batch that an empty history begins with; more than 0 for an adopted query."""
+    """The first batch of an empty history; more than 0 for an adopted query."""
     links: int = 0
     """How many checkpoints the newest one builds on."""
     full_bytes: int = 0

@@ -10,7 +10,7 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.recovery.source_order import remap_sources, reordered
+from seamark.pipeline.recovery.source_order import reorder_sources, reordered
 from seamark.spark.batch_log import parse_offsets
 from tests.checkpoint_dir.support.directories import offsets_text
 
@@ -35,7 +35,7 @@ def test_the_folders_of_the_sources_follow_their_numbers(tmp_path: Path) -> None
     copy.write("offsets/0", offsets_text("at a", "at b").encode())
     copy.write("sources/0/0", b"log of a")
     copy.write("sources/1/0", b"log of b")
-    remap_sources(copy, saved_with("a", "b"), identity("b", "a"))
+    reorder_sources(copy, saved_with("a", "b"), identity("b", "a"))
     assert copy.read_text("sources/0/0") == "log of b"
     assert copy.read_text("sources/1/0") == "log of a"
     assert parse_offsets(copy.read_text("offsets/0") or "").lines == ("at b", "at a")
@@ -45,13 +45,13 @@ def test_nothing_changes_when_the_order_is_the_same(tmp_path: Path) -> None:
     copy = WorkingCopy(tmp_path)
     copy.write("offsets/0", offsets_text("at a").encode())
     before = copy.read("offsets/0")
-    remap_sources(copy, saved_with("a"), identity("a"))
+    reorder_sources(copy, saved_with("a"), identity("a"))
     assert copy.read("offsets/0") == before
 
 
 def test_a_source_that_nothing_is_known_about_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="added"):
-        remap_sources(WorkingCopy(tmp_path), saved_with("a"), identity("a", "b"))
+        reorder_sources(WorkingCopy(tmp_path), saved_with("a"), identity("a", "b"))
 
 
 def test_a_self_join_has_more_folders_than_names_and_is_left_alone(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_a_self_join_has_more_folders_than_names_and_is_left_alone(tmp_path: Pat
     copy.write("sources/0/0", b"one")
     copy.write("sources/1/0", b"two")
     with pytest.raises(RefusedError, match="itself"):
-        remap_sources(copy, saved_with("a", "a"), identity("a"))
+        reorder_sources(copy, saved_with("a", "a"), identity("a"))

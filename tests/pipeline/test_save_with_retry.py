@@ -15,7 +15,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.epoch.save_with_retry import decide
+from seamark.pipeline.epoch.save_with_retry import save_with_retry
 from seamark.store import CheckpointStore, open_store
 
 UNAVAILABLE = StoreUnavailableError("503 Slow Down")
@@ -57,7 +57,7 @@ def manifest() -> CheckpointManifest:
 
 def test_a_store_that_is_away_for_a_while_only_delays_the_epoch(store: CheckpointStore) -> None:
     trouble = Trouble(store, "save_with_state", ("before", UNAVAILABLE), ("before", UNAVAILABLE))
-    assert decide(store, manifest(), [], 10).checkpoint_id == 1
+    assert save_with_retry(store, manifest(), [], 10).checkpoint_id == 1
     assert trouble.calls == 3
 
 
@@ -66,7 +66,7 @@ def test_a_store_that_stays_away_is_an_error_that_says_that_nothing_was_decided(
 ) -> None:
     Trouble(store, "save_with_state", *[("before", UNAVAILABLE)] * 100)
     with pytest.raises(StoreUnavailableError) as told:
-        decide(store, manifest(), [], 0.2)
+        save_with_retry(store, manifest(), [], 0.2)
     assert not isinstance(told.value, OutcomeUnknownError)
     assert store.list_ids() == []
 
@@ -75,13 +75,13 @@ def test_a_save_that_worked_and_said_time_out_is_found_by_reading_back(
     store: CheckpointStore,
 ) -> None:
     trouble = Trouble(store, "save_with_state", ("after", UNKNOWN))
-    assert decide(store, manifest(), [], 10).extra["attempt"] == "g0001-a"
+    assert save_with_retry(store, manifest(), [], 10).extra["attempt"] == "g0001-a"
     assert trouble.calls == 1
 
 
 def test_a_save_that_did_not_work_and_said_time_out_is_repeated(store: CheckpointStore) -> None:
     trouble = Trouble(store, "save_with_state", ("before", UNKNOWN))
-    decide(store, manifest(), [], 10)
+    save_with_retry(store, manifest(), [], 10)
     assert trouble.calls == 2
     assert store.list_ids() == [1]
 
@@ -90,33 +90,33 @@ def test_when_it_stays_unknown_the_error_says_so(store: CheckpointStore) -> None
     Trouble(store, "save_with_state", ("after", UNKNOWN))
     Trouble(store, "load_by_id", *[("before", UNAVAILABLE)] * 100)
     with pytest.raises(OutcomeUnknownError, match="Nothing was undone"):
-        decide(store, manifest(), [], 0.2)
+        save_with_retry(store, manifest(), [], 0.2)
 
 
 def test_fenced_after_an_unknown_try_is_still_unknown(store: CheckpointStore) -> None:
     """The first try may have arrived before the other writer did, and been rolled forward."""
     Trouble(store, "save_with_state", ("before", UNKNOWN), ("before", FENCED))
     with pytest.raises(OutcomeUnknownError, match="not known"):
-        decide(store, manifest(), [], 10)
+        save_with_retry(store, manifest(), [], 10)
 
 
 def test_fenced_at_once_is_fenced(store: CheckpointStore) -> None:
     Trouble(store, "save_with_state", ("before", FENCED))
     with pytest.raises(FencedError):
-        decide(store, manifest(), [], 10)
+        save_with_retry(store, manifest(), [], 10)
 
 
 def test_state_is_saved_with_the_manifest_also_on_a_second_try(store: CheckpointStore) -> None:
     Trouble(store, "save_with_state", ("before", UNAVAILABLE))
     chunks = [b"state of an operator"]
-    decide(store, manifest(), chunks, 10)
+    save_with_retry(store, manifest(), chunks, 10)
     assert store.load_state_data(1) == chunks[0]
 
 
 def test_a_store_that_only_ever_says_time_out_is_given_up_in_time(store: CheckpointStore) -> None:
     trouble = Trouble(store, "save_with_state", *[("before", UNKNOWN)] * 10_000)
     with pytest.raises(OutcomeUnknownError):
-        decide(store, manifest(), [], 0.3)
+        save_with_retry(store, manifest(), [], 0.3)
     assert trouble.calls < 20
 
 
@@ -126,4 +126,4 @@ def test_damage_found_after_an_unknown_try_does_not_say_that_nothing_was_decided
     damage = DamageError("owner.json cannot be read")
     Trouble(store, "save_with_state", ("before", UNKNOWN), ("before", damage))
     with pytest.raises(OutcomeUnknownError):
-        decide(store, manifest(), [], 10)
+        save_with_retry(store, manifest(), [], 10)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seamark.pipeline.declaration.compatibility import Fit, compare
+from seamark.pipeline.declaration.compatibility import Compatibility, compare_structures
 from seamark.pipeline.declaration.settings import Policy
 
 BASE: dict[str, Any] = {
@@ -49,26 +49,28 @@ OTHER_MODE = changed("output_mode", "update")
 @pytest.mark.parametrize(
     ("new", "strict", "warn"),
     [
-        (BASE, Fit.SAME, Fit.SAME),
-        (ADDED_SINK, Fit.GOES_ON, Fit.GOES_ON),
-        (REMOVED_SINK, Fit.REFUSED, Fit.GOES_ON),
-        (MOVED_SINK, Fit.REFUSED, Fit.GOES_ON),
-        (ADDED_SOURCE, Fit.REFUSED, Fit.REFUSED),
-        (OTHER_PARTITIONS, Fit.REFUSED, Fit.REFUSED),
-        (OTHER_OPERATORS, Fit.REFUSED, Fit.REFUSED),
-        (OTHER_MODE, Fit.REFUSED, Fit.REFUSED),
+        (BASE, Compatibility.SAME, Compatibility.SAME),
+        (ADDED_SINK, Compatibility.GOES_ON, Compatibility.GOES_ON),
+        (REMOVED_SINK, Compatibility.REFUSED, Compatibility.GOES_ON),
+        (MOVED_SINK, Compatibility.REFUSED, Compatibility.GOES_ON),
+        (ADDED_SOURCE, Compatibility.REFUSED, Compatibility.REFUSED),
+        (OTHER_PARTITIONS, Compatibility.REFUSED, Compatibility.REFUSED),
+        (OTHER_OPERATORS, Compatibility.REFUSED, Compatibility.REFUSED),
+        (OTHER_MODE, Compatibility.REFUSED, Compatibility.REFUSED),
     ],
 )
-def test_each_policy_decides_each_change(new: dict[str, Any], strict: Fit, warn: Fit) -> None:
-    assert compare(BASE, new, "strict").fit is strict
-    assert compare(BASE, new, "warn").fit is warn
-    reset = compare(BASE, new, "auto_reset").fit
-    assert reset is (strict if strict is not Fit.REFUSED else Fit.RESET)
+def test_each_policy_decides_each_change(
+    new: dict[str, Any], strict: Compatibility, warn: Compatibility
+) -> None:
+    assert compare_structures(BASE, new, "strict").fit is strict
+    assert compare_structures(BASE, new, "warn").fit is warn
+    reset = compare_structures(BASE, new, "auto_reset").fit
+    assert reset is (strict if strict is not Compatibility.REFUSED else Compatibility.RESET)
 
 
 @pytest.mark.parametrize("policy", ["strict", "warn", "auto_reset"])
 def test_a_first_start_has_nothing_to_compare_with(policy: Policy) -> None:
-    assert compare(None, BASE, policy).fit is Fit.SAME
+    assert compare_structures(None, BASE, policy).fit is Compatibility.SAME
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_a_first_start_has_nothing_to_compare_with(policy: Policy) -> None:
     ],
 )
 def test_a_refusal_names_what_changed_and_a_way_out(new: dict[str, Any], words: str) -> None:
-    verdict = compare(BASE, new, "strict")
+    verdict = compare_structures(BASE, new, "strict")
     assert any(words in change for change in verdict.changes)
     assert "auto_reset" in verdict.hint
 
@@ -89,4 +91,4 @@ def test_a_refusal_names_what_changed_and_a_way_out(new: dict[str, Any], words: 
 def test_an_added_sink_beside_another_change_does_not_slip_through() -> None:
     both = copy.deepcopy(ADDED_SINK)
     both["sinks"]["bars"]["target"] = "/elsewhere"
-    assert compare(BASE, both, "strict").fit is Fit.REFUSED
+    assert compare_structures(BASE, both, "strict").fit is Compatibility.REFUSED

@@ -13,11 +13,11 @@ WIDTH: Final = 80
 _HEADLINE_WIDTH: Final = 60
 _LABEL_WIDTH: Final = len("working copy")
 TEXT_COLUMN: Final = 2 + _LABEL_WIDTH + 1
-"""Where the text begins beside its label."""
+"""Where the text starts, after its label."""
 
 
 @dataclass(frozen=True)
-class RecoveryReport:
+class StartReport:
     """The outcome of one recovery: which checkpoint was taken and what was done to reach it."""
 
     seconds: float
@@ -65,7 +65,7 @@ class RecoveryReport:
         return laid_out
 
     def _sections(self) -> Iterator[tuple[str, list[str]]]:
-        """Labels and what stands beside them; empty sections are not printed."""
+        """Labels and their entries; empty sections are not printed."""
         yield "skipped", [f"checkpoint {number}: {why}" for number, why in self.skipped]
         yield "chosen", [self._chosen()]
         longest = max(map(len, self.finished), default=0) + 1
@@ -88,7 +88,7 @@ class RecoveryReport:
 
 
 def _wrapped(label: str, entry: str) -> list[str]:
-    """One entry behind its label; what does not fit goes on below, never inside a path."""
+    """One entry behind its label; what does not fit is wrapped, but never inside a path."""
     start = f"  {label.ljust(_LABEL_WIDTH)} "
     # several lines, as an error's text has, become one; double spaces that align are kept
     text = " ".join(line.strip() for line in entry.splitlines())

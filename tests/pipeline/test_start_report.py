@@ -7,7 +7,7 @@ import json
 import pytest
 
 from seamark._common.text import phase_text, seconds_text, size_text
-from seamark.pipeline.telemetry.recovery_report import RecoveryReport
+from seamark.pipeline.telemetry.start_report import StartReport
 from tests.pipeline.epochs import RECOVERY, recovery
 
 
@@ -44,7 +44,7 @@ def test_what_was_skipped_comes_before_what_was_chosen() -> None:
 
 
 def test_a_fresh_start_says_so() -> None:
-    report = RecoveryReport(seconds=0.02, chosen_id=None, epoch=None, fresh_start=True)
+    report = StartReport(seconds=0.02, chosen_id=None, epoch=None, fresh_start=True)
     assert report.lines() == [
         "Recovery                                              0.02 s",
         "  chosen       nothing: a fresh start",

@@ -1,0 +1,98 @@
+"""Starting Spark's streaming query for a pipeline, with the settings that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import RefusedError
+from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.epoch.coordinator import Coordinator
+from seamark.sources.recognition import refuse_endings
+from seamark.spark.batch_log import parse_commit
+from seamark.spark.failures import refused
+from seamark.spark.query import RunningQuery
+from seamark.spark.session_settings import session_settings
+from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+
+class QueryStarter:
+    """Starts the one query of a pipeline, as often as a run needs it.
+
+    :class:`RefusedError` for a query that cannot run here.
+    """
+
+    def __init__(
+        self, spark: SparkSession, declared: DeclaredPipeline, trigger: Mapping[str, Any]
+    ) -> None:
+        self._spark = spark
+        self._declared = declared
+        self._trigger = trigger
+        self._refuse_a_second_run()
+        refuse_endings(spark, declared.compiled.df, trigger)
+        self._operators, self._plan_settings = declared.compiled.operators_to_run(
+            declared.output_mode
+        )
+
+    def _refuse_a_second_run(self) -> None:
+        # Spark refuses it too, but only after the claim: then neither of the two would run on
+        name = self._declared.identity.name
+        if any(query.name == name for query in self._spark.streams.active):
+            raise RefusedError(
+                f"a query named {name!r} is running in this Spark session already",
+                hint="Stop it first; a pipeline has one run at a time.",
+            )
+
+    def start(self, coordinator: Coordinator) -> StreamingQuery:
+        """Start the query on the coordinator's working copy, and attach it there."""
+        from pyspark.errors import AnalysisException
+
+        compiled, copy = self._declared.compiled, coordinator.copy
+        writer = (
+            compiled.df.writeStream.outputMode(self._declared.output_mode)
+            .queryName(self._declared.identity.name)
+            .option("checkpointLocation", copy.root)
+            .trigger(**self._trigger)
+            .foreachBatch(coordinator.run_batch)
+        )
+        coordinator.attach(None)
+        with self._query_settings():
+            try:
+                query = writer.start()
+            except AnalysisException as error:
+                raise refused(error) from error
+        coordinator.attach(
+            RunningQuery(
+                self._spark,
+                query,
+                format_2=self._is_format_2(copy),
+                operators=self._operators,
+                watermarks={
+                    mark.node_id: f"{mark.column} of {', '.join(mark.sources)}"
+                    for mark in compiled.watermarks
+                },
+            )
+        )
+        return query
+
+    def _is_format_2(self, copy: WorkingCopy) -> bool:
+        """Whether state files have ids; an existing checkpoint keeps the format that it has."""
+        commits = copy.batches("commits")
+        text = copy.read_text(f"commits/{commits[-1]}") if commits else None
+        if text is not None and self._declared.compiled.is_stateful:
+            return parse_commit(text)[1] is not None
+        return str(self._spark.conf.get(_FORMAT, "1")) == "2"
+
+    def _query_settings(self) -> AbstractContextManager[None]:
+        """What the query is to run with. The file manager is the user's choice, if there is one."""
+        fast = self._declared.settings.fast_file_manager and is_local(self._spark)
+        defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
+        return session_settings(self._spark, self._plan_settings, defaults)
