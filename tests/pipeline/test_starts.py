@@ -13,7 +13,7 @@ from seamark.capture.restore import install_plan
 from seamark.errors import LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
-from seamark.pipeline.declaration.settings import Settings
+from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import RunningEpoch, new_attempt
@@ -40,7 +40,9 @@ class World:
         nothing = cast(Any, None)
         compiled = Compiled(df=nothing, outputs=outputs, branches=(), leaves=LEAVES)
         identity = PipelineIdentity(name="orders", structure=STRUCTURE, leaves=LEAVES)
-        self._declared = DeclaredPipeline(compiled=compiled, identity=identity, settings=Settings())
+        self._declared = DeclaredPipeline(
+            compiled=compiled, identity=identity, settings=PipelineSettings()
+        )
         self._sinks = PipelineSinks(self._declared)
 
     def open(self) -> CheckpointStore:

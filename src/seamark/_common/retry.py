@@ -1,4 +1,8 @@
-"""Trying again, for as long as it makes sense and no longer."""
+"""Trying again while a store does not answer, and giving up in time.
+
+Loops that wait for something else stay where they are: a listing that settles, a process that ends,
+and a write whose outcome is unknown, which is read back before it is tried again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ log = logger_named("seamark.pipeline")
 T = TypeVar("T")
 
 TRIES: Final = 10
-"""How often a reader that is overtaken looks again."""
+"""How often a reader that was overtaken by a prune reads again."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 5.0
 
@@ -39,7 +43,9 @@ class Backoff:
 
 
 def retry_unavailable(action: Callable[[], T], patience: float, what: str) -> T:
-    """Repeat an action that is safe to repeat while the store does not answer."""
+    """Repeat an action while the store does not answer. The action must be safe to repeat.
+
+    An unknown outcome is raised at once."""
     backoff = Backoff(patience)
     while True:
         try:
@@ -51,7 +57,7 @@ def retry_unavailable(action: Callable[[], T], patience: float, what: str) -> T:
 
 
 def pruned_too_fast(where: str) -> StoreUnavailableError:
-    """The error of a reader that was overtaken time after time."""
+    """The error of a reader that was overtaken every time."""
     return StoreUnavailableError(
         f"checkpoints were pruned while they were being read, {TRIES} times in a row",
         where=where,

@@ -13,7 +13,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compatibility import CompatibilityCheck, check_store
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.declaration.explain import explanation
-from seamark.pipeline.declaration.settings import RunOptions, Settings
+from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity, structure_of
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
@@ -50,7 +50,7 @@ class Pipeline:
     programs: the URL of a progress store, None, or ``auto`` for RocksDB next to a local store.
     ``adopt`` names the checkpoint directory of an existing query to go on from. ``metrics`` is
     True, a port of this machine, ``"host:port"``, or a Prometheus registry. All other options are
-    those of :class:`seamark.pipeline.declaration.settings.Settings`.
+    those of :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Pipeline:
             raise InvalidInputError(
                 f"output_mode must be 'append', 'update' or 'complete', not {output_mode!r}"
             )
-        known = {option.name for option in fields(Settings)}
+        known = {option.name for option in fields(PipelineSettings)}
         if unknown := sorted(settings.keys() - known):
             raise InvalidInputError(
                 f"a pipeline has no option {unknown[0]!r}",
                 hint=f"Known are: {', '.join(sorted(known))}.",
             )
         self.name = check_name(name, "pipeline name")
-        self.settings = Settings(**settings)
+        self.settings = PipelineSettings(**settings)
         self._store_url = store
         self._storage_options = storage_options
         self._output_mode = output_mode

@@ -92,7 +92,7 @@ class QueryStarter:
         return str(self._spark.conf.get(_FORMAT, "1")) == "2"
 
     def _query_settings(self) -> AbstractContextManager[None]:
-        """What the query is to run with. The file manager is the user's choice, if there is one."""
+        """Spark's settings for the query. A file manager that the user has set is kept."""
         fast = self._declared.settings.fast_file_manager and is_local(self._spark)
         defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
         return session_settings(self._spark, self._plan_settings, defaults)

@@ -1,4 +1,4 @@
-"""A pipeline that is running: the query, whoever watches it, and how it ends."""
+"""A running pipeline: its query, its supervisor, and how it ends."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Run:
                 self._ended.set()
 
     def _is_taken_for_dead(self) -> bool:
-        # what is no Exception stands for the end of the process: as after a kill, nothing is let go
+        # what is no Exception simulates the end of the process: as after a kill, nothing is closed
         failure = self._coordinator.failure
         return failure is not None and not isinstance(failure, Exception)
 
@@ -173,7 +173,7 @@ class Run:
         failure = self._coordinator.failure
         addresses = self._coordinator.declared.identity.addresses
         if self._cut_off:
-            return None  # whatever the epoch failed with, it was asked for
+            return None  # the epoch was cut off on request, so its failure does not count
         if failure is not None:
             return explained(failure, addresses) if is_of_spark(failure) else failure
         if error is None or self._coordinator.stopping.is_set():

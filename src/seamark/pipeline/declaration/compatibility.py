@@ -10,7 +10,7 @@ from typing import Any
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.computed_changes import (
-    Change,
+    ComputedChange,
     Computes,
     computed_changes,
     shape_change,
@@ -25,7 +25,7 @@ from seamark.store import CheckpointStore
 
 
 class Compatibility(Enum):
-    """How a pipeline fits the checkpoint that it is to go on from."""
+    """How a pipeline fits the checkpoint that it would go on from."""
 
     SAME = "same"
     GOES_ON = "goes on"
@@ -64,7 +64,7 @@ def check_store(
 def check_checkpoint(
     checkpoint: CheckpointManifest | None, identity: PipelineIdentity, policy: Policy
 ) -> CompatibilityCheck:
-    """Compare a pipeline with the checkpoint that it is to go on from."""
+    """Compare a pipeline with the checkpoint that it would go on from."""
     if checkpoint is None:
         return compare_structures(None, identity.structure, policy)
     made_by = checkpoint.spark_version or ""
@@ -190,7 +190,7 @@ def _is_computes(value: Any) -> bool:
     )
 
 
-def _computed(old: _Described, new: _Described) -> list[Change]:
+def _computed(old: _Described, new: _Described) -> list[ComputedChange]:
     if old.form != new.form:
         return []
     kept = old.topology["sinks"].keys() & new.topology["sinks"].keys()
@@ -200,13 +200,13 @@ def _computed(old: _Described, new: _Described) -> list[Change]:
     )
 
 
-def _moved(old: _Described, new: _Described) -> list[Change]:
+def _moved(old: _Described, new: _Described) -> list[ComputedChange]:
     """Outputs that take their rows from the state of another one than before."""
     if old.shares is None or new.shares is None:
         return []  # not recorded by the Seamark that made the checkpoint
     kept = old.topology["sinks"].keys() & new.topology["sinks"].keys()
     return [
-        Change(f"output {name!r}: {_shared(before)} → {_shared(after)}", is_certain=True)
+        ComputedChange(f"output {name!r}: {_shared(before)} → {_shared(after)}", is_certain=True)
         for name in sorted(kept)
         if (before := old.shares.get(name)) != (after := new.shares.get(name))
     ]

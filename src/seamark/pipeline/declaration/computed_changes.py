@@ -19,7 +19,7 @@ _EXACT: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Change:
+class ComputedChange:
     """One difference."""
 
     text: str
@@ -27,9 +27,9 @@ class Change:
     """Whether it stays a difference when the two were described by different Sparks."""
 
 
-def computed_changes(old: Computes, new: Computes) -> list[Change]:
+def computed_changes(old: Computes, new: Computes) -> list[ComputedChange]:
     """Each difference of the outputs that both have."""
-    changes: list[Change] = []
+    changes: list[ComputedChange] = []
     for output in sorted(old.keys() | new.keys()):
         before, after = old.get(output, ()), new.get(output, ())
         if _kinds(before) == _kinds(after):
@@ -37,7 +37,9 @@ def computed_changes(old: Computes, new: Computes) -> list[Change]:
             parts = [change for one, other in pairs for change in _operator(one, other)]
         else:
             parts = list(_watermarks(before, after))
-        changes += [Change(f"output {output!r}: {part.text}", part.is_certain) for part in parts]
+        changes += [
+            ComputedChange(f"output {output!r}: {part.text}", part.is_certain) for part in parts
+        ]
     return changes
 
 
@@ -75,20 +77,20 @@ def _kinds(operators: Sequence[Operator]) -> list[str]:
     return [str(operator.get("operator")) for operator in operators]
 
 
-def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[Change]:
+def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[ComputedChange]:
     """Watermarks that came or went; other operators are reported where the topology is compared."""
     before, after = _delays(old), _delays(new)
     for delay in (d for d in before if d not in after):
-        yield Change(f"watermark {delay} was removed", is_certain=True)
+        yield ComputedChange(f"watermark {delay} was removed", is_certain=True)
     for delay in (d for d in after if d not in before):
-        yield Change(f"watermark {delay} was added", is_certain=True)
+        yield ComputedChange(f"watermark {delay} was added", is_certain=True)
 
 
 def _delays(operators: Sequence[Operator]) -> list[str]:
     return [f"of {o['of']}, {o['delay']}" for o in operators if o.get("operator") == "watermark"]
 
 
-def _operator(old: Operator, new: Operator) -> Iterator[Change]:
+def _operator(old: Operator, new: Operator) -> Iterator[ComputedChange]:
     kind = str(old["operator"])
     for part in sorted((old.keys() | new.keys()) - {"operator", "state"}):
         before, after = old.get(part), new.get(part)
@@ -99,51 +101,51 @@ def _operator(old: Operator, new: Operator) -> Iterator[Change]:
         elif part == "functions":
             yield from _functions(before or [], after or [])
         else:
-            yield Change(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
+            yield ComputedChange(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
 
 
 def _named(part: str) -> str:
     return "column" if part == "of" else part
 
 
-def _keys(kind: str, old: Sequence[Any], new: Sequence[Any]) -> Iterator[Change]:
+def _keys(kind: str, old: Sequence[Any], new: Sequence[Any]) -> Iterator[ComputedChange]:
     if len(old) != len(new):
         text = f"keys of the {kind} {_list(old)} → {_list(new)}"
-        yield Change(text, is_certain=True)
+        yield ComputedChange(text, is_certain=True)
         return
     for before, after in zip(old, new, strict=True):
         if isinstance(before, dict) and isinstance(after, dict):
             yield from _windows(before, after)
         elif before != after:
-            yield Change(f"key {_shown(before)} → {_shown(after)}", is_certain=False)
+            yield ComputedChange(f"key {_shown(before)} → {_shown(after)}", is_certain=False)
 
 
-def _windows(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+def _windows(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[ComputedChange]:
     kind = "session window" if old.get("window") == "session" else "window"
     if old.get("window") != new.get("window"):
-        yield Change(f"key {_shown(old)} → {_shown(new)}", is_certain=True)
+        yield ComputedChange(f"key {_shown(old)} → {_shown(new)}", is_certain=True)
         return
     # a window that does not slide has its length twice
     tumbles = all(window.get("slide") == window.get("length") for window in (old, new))
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part, "none"), new.get(part, "none")
         if before != after and not (part == "slide" and tumbles):
-            yield Change(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
+            yield ComputedChange(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
 
 
-def _functions(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
+def _functions(old: Sequence[str], new: Sequence[str]) -> Iterator[ComputedChange]:
     gone = [text for text in old if text not in new]
     came = [text for text in new if text not in old]
     if len(gone) == len(came) and gone:
         for before, after in zip(gone, came, strict=True):
-            yield Change(f"{before} → {after}", is_certain=False)
+            yield ComputedChange(f"{before} → {after}", is_certain=False)
         return
     for text in gone:
-        yield Change(f"{text} was removed", is_certain=False)
+        yield ComputedChange(f"{text} was removed", is_certain=False)
     for text in came:
-        yield Change(f"{text} was added", is_certain=False)
+        yield ComputedChange(f"{text} was added", is_certain=False)
     if not gone and not came:
-        yield Change(f"functions {_list(old)} → {_list(new)}", is_certain=False)
+        yield ComputedChange(f"functions {_list(old)} → {_list(new)}", is_certain=False)
 
 
 def _list(values: Sequence[Any]) -> str:

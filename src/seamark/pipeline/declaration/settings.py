@@ -38,7 +38,7 @@ DEFAULT_TIMEOUTS: Final[Mapping[Step, float]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class PipelineSettings:
     """How a pipeline runs. None of this is part of what it computes."""
 
     policy: Policy = "strict"

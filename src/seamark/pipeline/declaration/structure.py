@@ -14,7 +14,7 @@ from typing import Any
 
 from seamark.manifest import ConnectorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled
-from seamark.pipeline.declaration.settings import Settings
+from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.progress.config_hashing import config_hash
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import FILE_FORMATS
@@ -34,10 +34,10 @@ class PipelineIdentity:
     sinks: tuple[str, ...] = ()
     tables: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
     guarantees: Mapping[str, str] = field(default_factory=dict)
-    """What a reader of each sink can rely on, in words."""
+    """What a reader of each sink can rely on, as text."""
     spark_version: str = ""
     source_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By source: the id of each topic, which another topic of the same name has not."""
+    """By source: the id of each topic; a new topic of the same name has another one."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where sources are read from, to be named in errors."""
 
@@ -58,7 +58,7 @@ class DeclaredPipeline:
 
     compiled: Compiled
     identity: PipelineIdentity
-    settings: Settings
+    settings: PipelineSettings
     output_mode: str = "append"
 
 

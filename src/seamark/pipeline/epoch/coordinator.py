@@ -131,7 +131,7 @@ class Coordinator:
         return fencing_behind(error, self._store)
 
     def _enter(self) -> None:
-        """Start an epoch, unless the run is to stop: whoever stops it may wait for this lock."""
+        """Start an epoch, unless the run has to stop: its stop may hold the lock."""
         while not self.stopping.is_set():
             if self.between_epochs.acquire(timeout=_LOOK):
                 if not self.stopping.is_set():

@@ -11,7 +11,7 @@ from seamark.spark.batch_log import Plan
 
 
 class Interrupted(Exception):
-    """The query is to stop before this batch; not a failure."""
+    """The query has to stop before this batch. Not a failure."""
 
 
 class PlanDiffers(Interrupted):

@@ -115,7 +115,7 @@ class PipelineSinks:
         batch = batch.persist()
         try:
             if apart or not self._is_read_in_full(to_stage):
-                batch.count()  # Spark cannot load a state of which it has not seen every partition
+                batch.count()  # Spark cannot load state unless it has computed every partition
             computed = self._narrowed(batch) if apart else batch
             for number, output in to_stage:
                 rows = self._compiled.rows_of(computed, number)
@@ -172,7 +172,7 @@ class PipelineSinks:
         patience, what = self._settings.store_timeout, f"committing sink {output.name}"
         for left in reversed(range(self._settings.commit_tries)):
             try:
-                # a server that restarts, or a disk that is full, is waited for
+                # waits for a server that restarts, or a disk that is full
                 retry_unavailable(partial(output.sink.commit, committable), patience, what)
             except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
                 if left and _is_worth_trying(error):

@@ -106,7 +106,7 @@ class Recovery:
         refuse_if_incompatible(self._store, check)
         self._notes += check.changes
         self._notes += [
-            w for w in recorded_losses(self._identity.structure) if w not in check.changes
+            loss for loss in recorded_losses(self._identity.structure) if loss not in check.changes
         ]
         if check.changes and check.fit is Compatibility.GOES_ON and self._policy == "warn":
             log.warning("the pipeline was changed: %s", "; ".join(check.changes))
@@ -203,9 +203,9 @@ class Recovery:
             install_plan(mine, first, plan)
             what += ", with what was planned for the first epoch"
         report = StartReport(
-            0.0,
-            None,
-            None,
+            seconds=0.0,
+            chosen_id=None,
+            epoch=None,
             fresh_start=True,
             aborted=finished.aborted,
             working_copy=what,
@@ -214,7 +214,7 @@ class Recovery:
         return StartingPoint(mine, history, digests, report)
 
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
-        """Plans that epochs were started with and have to keep, whatever a directory says."""
+        """Plans that epochs were started with and have to keep, even if a directory has others."""
         plans = stored_plans(
             self._store,
             history.timeline,
@@ -254,9 +254,9 @@ class Recovery:
         if lost and chain.batch + 1 not in history.plans:
             refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
         report = StartReport(
-            0.0,
-            chosen.checkpoint_id,
-            chosen.epoch,
+            seconds=0.0,
+            chosen_id=chosen.checkpoint_id,
+            epoch=chosen.epoch,
             fresh_start=False,
             verified=f"SHA-256, {len(chain.digests)} files, {size_text(chain.size)}",
             finished=finished.outcomes,
@@ -325,7 +325,7 @@ class Recovery:
         """
         shown = most_ahead(history.ahead, batch)
         if history.newest is not None and history.timeline != shown_timeline(history.newest):
-            planned = {}  # plans of a history that was given up
+            planned = {}  # plans of an abandoned history
         for output in self._sinks.outputs:
             for epoch in range(batch + 2, history.ahead.get(output.name, 0) + 1):
                 receipt = output.sink.committed(history.timeline, epoch)

@@ -1,4 +1,4 @@
-"""Going back to an earlier checkpoint, for good: a new timeline, and nothing of the old reused."""
+"""Going back to an earlier checkpoint for good: a new timeline, which reuses nothing of the old."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown_timeline(manifest: CheckpointManifest) -> str:
 
 
 def abandoned_timelines(manifest: CheckpointManifest) -> set[str]:
-    """The histories that were given up when the manifest's epoch was rolled back to."""
+    """The histories that were abandoned when the manifest's epoch was rolled back to."""
     own = {shown_timeline(manifest), manifest.timeline or ""}
     return own.union(manifest.abandoned or ())
 
@@ -57,13 +57,12 @@ def roll_back(
 
     A writer that is still running is fenced. Sinks are brought back by the next start, also when
     this is killed at any point. :class:`DamageError` when the checkpoint is not whole,
-    :class:`RefusedError` when an earlier rollback has given it up; nobody is fenced then.
+    :class:`RefusedError` when an earlier rollback has abandoned it; then nobody is fenced.
     """
     require_rollback_target(store, checkpoint_id)
     before = store.claim(pipeline=pipeline).timeline
-    chosen = require_rollback_target(
-        store, checkpoint_id
-    )  # nobody else changes anything from here on
+    # once more: from here on nobody else changes anything
+    chosen = require_rollback_target(store, checkpoint_id)
     newest = store.next_id() - 1
     if newest > checkpoint_id:
         store.supersede(checkpoint_id + 1, newest)

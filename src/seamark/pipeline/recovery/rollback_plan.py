@@ -37,7 +37,7 @@ _UNKNOWN: Final[tuple[Action, str]] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SinkRollback:
     """What a rollback means for one sink."""
 
@@ -82,7 +82,14 @@ def _sink_rollback(
     action, why = _WAYS.get(kind, _UNKNOWN)
     if shown <= chosen.epoch:
         action, why = "nothing", "it shows nothing later"
-    return SinkRollback(name, kind, str(sink.get("target") or ""), shown, action, why)
+    return SinkRollback(
+        name=name,
+        kind=kind,
+        target=str(sink.get("target") or ""),
+        epoch=shown,
+        action=action,
+        why=why,
+    )
 
 
 def _shown(name: str, manifest: CheckpointManifest) -> int:
@@ -92,7 +99,7 @@ def _shown(name: str, manifest: CheckpointManifest) -> int:
     return manifest.sink_epochs.get(name, 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RollbackPlan:
     """What would happen, for people and for programs."""
 
@@ -139,13 +146,13 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
     claimed = owner.generation > 0 and not owner.released
     held = store.backend.is_held(claim_mark(owner.generation)) if claimed else False
     return RollbackPlan(
-        chosen,
-        counting[0] if counting else checkpoint_id,
-        newest or chosen,
-        sorted(counting),
-        sink_rollbacks(chosen, newest, _given_up_before(store, owner, chosen, newest)),
-        owner,
-        held,
+        chosen=chosen,
+        newest_id=counting[0] if counting else checkpoint_id,
+        newest=newest or chosen,
+        given_up=sorted(counting),
+        sinks=sink_rollbacks(chosen, newest, _given_up_before(store, owner, chosen, newest)),
+        owner=owner,
+        is_alive=held,
     )
 
 
@@ -177,10 +184,10 @@ def require_rollback_target(store: CheckpointStore, checkpoint_id: int) -> Check
         raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
     if standing(store.owner(), checkpoint_id) is Standing.SUPERSEDED:
         raise RefusedError(
-            f"checkpoint {checkpoint_id} was given up by an earlier rollback",
+            f"checkpoint {checkpoint_id} was abandoned by an earlier rollback",
             where=store.url,
-            hint="Its sinks have gone back behind it, so nothing can go on from there. Choose one "
-            "that counts.",
+            hint="Its sinks have gone back to before it, so nothing can go on from there. Choose "
+            "one that is in use.",
         )
     verified = store.validate_checkpoint(checkpoint_id)
     if not verified.valid:

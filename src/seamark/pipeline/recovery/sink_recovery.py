@@ -32,8 +32,8 @@ def finish_sinks(
 ) -> FinishedSinks:
     """Commit the chosen epoch in every sink that lacks it, and abort attempts of earlier writers.
 
-    Attempts of this generation or a later one stay: whoever has taken the store over meanwhile may
-    be writing them. Sinks in ``moved`` have got another target and start there.
+    Attempts of this generation or a later one stay: a writer that has taken over the store may be
+    working on them. Sinks in ``moved`` have a new target and start there.
     """
     done = FinishedSinks()
     if chosen is not None:

@@ -144,7 +144,7 @@ class PipelineMetrics:
 
 
 @dataclass(frozen=True)
-class _Families:
+class _MetricFamilies:
     """The metrics of one registry, which all its pipelines share."""
 
     checkpoints_completed: Counter
@@ -163,7 +163,7 @@ class _Families:
 
 
 _lock: Final = threading.Lock()
-_families: Final[WeakKeyDictionary[CollectorRegistry, _Families]] = WeakKeyDictionary()
+_families: Final[WeakKeyDictionary[CollectorRegistry, _MetricFamilies]] = WeakKeyDictionary()
 
 
 def _default_registry() -> CollectorRegistry:
@@ -179,7 +179,7 @@ def _default_registry() -> CollectorRegistry:
     return REGISTRY
 
 
-def _families_of(registry: CollectorRegistry) -> _Families:
+def _families_of(registry: CollectorRegistry) -> _MetricFamilies:
     """The families of a registry, made when its first pipeline comes."""
     with _lock:
         known = _families.get(registry)
@@ -196,7 +196,7 @@ def _families_of(registry: CollectorRegistry) -> _Families:
         return known
 
 
-def _register(registry: CollectorRegistry) -> _Families:
+def _register(registry: CollectorRegistry) -> _MetricFamilies:
     from prometheus_client import Counter, Gauge, Histogram
 
     def counter(name: str, meaning: str, *labels: str) -> Counter:
@@ -209,7 +209,7 @@ def _register(registry: CollectorRegistry) -> _Families:
         names = ["pipeline", *labels]
         return Histogram(f"seamark_{name}", meaning, names, buckets=buckets, registry=registry)
 
-    return _Families(
+    return _MetricFamilies(
         checkpoints_completed=counter(
             "checkpoints_completed_total", "Epochs that were saved and shown by all sinks"
         ),

@@ -88,7 +88,7 @@ class HttpServer:
             self._selector.close()
 
     def _turn(self) -> bool:
-        """Wait for something to happen, and do it; False when the server is to end."""
+        """Wait for the next event and handle it; False when the server has to end."""
         for key, _ in self._selector.select(self._seconds_to_wait()):
             source = key.fileobj
             if source is self._rung:
@@ -99,7 +99,7 @@ class HttpServer:
                 elif (connection := self._connections.get(key.data)) is not None:
                     self._go_on(connection)
             except Exception:
-                # whatever one client does is no matter to the others
+                # nothing that one client does may affect the others
                 log.debug("a client of the metrics was turned away", exc_info=True)
                 self._drop(key.data)
         self._expire()

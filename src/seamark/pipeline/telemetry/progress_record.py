@@ -110,7 +110,7 @@ class ProgressRecord:
 
     def _failed(self, error: Exception) -> None:
         """Go on without the record; a writer that was fenced here may still be shutting down."""
-        self._hash = None  # whatever answers next time may not know it
+        self._hash = None  # the store that answers next time may not have it
         log.warning("the progress of the sources was not recorded: %s", error)
         self._next_try = time.monotonic() + _AGAIN_AFTER
         if isinstance(error, FencedError):

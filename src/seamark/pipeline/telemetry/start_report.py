@@ -16,7 +16,7 @@ TEXT_COLUMN: Final = 2 + _LABEL_WIDTH + 1
 """Where the text starts, after its label."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StartReport:
     """The outcome of one recovery: which checkpoint was taken and what was done to reach it."""
 
