@@ -123,7 +123,7 @@ class CheckpointStore(StoreReader):
             owner = self._writable(checkpoint_id, existing=True)
             known = self._known(manifest, owner)
             base = known or self._found(checkpoint_id)[0]
-            blind = known is None and amendments.version_of(manifest) is None
+            blind = known is None and manifest.self_checksum is None
             now, update = base, manifest
             for _ in range(_TRIES):
                 if base is None or now is None:

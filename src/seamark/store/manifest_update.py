@@ -46,7 +46,7 @@ def amended(found: StoredManifest, update: CheckpointManifest) -> tuple[Checkpoi
 
 def is_outdated(update: CheckpointManifest, base: StoredManifest) -> bool:
     """Whether an update was made from another version of the manifest than ``base``."""
-    return version_of(update) not in (None, version_of(base.manifest))
+    return update.self_checksum not in (None, base.manifest.self_checksum)
 
 
 def rebased(
@@ -65,12 +65,6 @@ def rebased(
     if statuses is None or epochs is None or extra is None:
         return None
     return update.replace(sink_commit_statuses=statuses, sink_epochs=epochs, extra=extra)
-
-
-def version_of(manifest: CheckpointManifest) -> str | None:
-    """Which stored version a manifest was made from, as far as it says."""
-    version = manifest.extra.get(SELF_CHECKSUM)
-    return version if isinstance(version, str) else None
 
 
 def takes_back(update: CheckpointManifest, now: CheckpointManifest) -> bool:

@@ -164,15 +164,6 @@ def arrived_too_late(owner: Owner, manifest: CheckpointManifest) -> bool:
     return manifest.generation < required_generation(owner, manifest.checkpoint_id)
 
 
-def superseded_by(manifest: CheckpointManifest) -> tuple[tuple[int, int], ...]:
-    """The ranges that had been rolled back when a checkpoint was saved, as far as it tells."""
-    try:
-        told = msgspec.convert(manifest.extra.get("supersedes", []), list[tuple[int, int]])
-    except msgspec.ValidationError:
-        return ()
-    return tuple(told)
-
-
 def with_fence(owner: Owner, checkpoint_id: int, generation: int) -> Owner:
     """The owner with one more fence; older ones that say nothing new are dropped."""
     # the one that rules just above the prune boundary stays

@@ -18,7 +18,7 @@ from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import StoredManifest, Tombstone
-from seamark.store.owner import Owner, decode_owner, encode_owner, superseded_by
+from seamark.store.owner import Owner, decode_owner, encode_owner
 from seamark.store.ownership import claim_mark
 from seamark.store.parts import StoreParts
 
@@ -146,7 +146,7 @@ def rebuilt_owner(
         next_id=next_id,
         prune_boundary=max(min(ids, default=1) - 1, 0),
         superseded=tuple(
-            sorted({*old.superseded, *(limits for m in manifests for limits in superseded_by(m))})
+            sorted({*old.superseded, *(limits for m in manifests for limits in m.supersedes)})
         ),
         fences=((next_id, generation),),
         voided=tuple(i for i, found in contents if isinstance(found, Tombstone)),

@@ -125,8 +125,7 @@ class Sidecars:
         :class:`DamageError` when the manifest names anything but a sidecar of its own.
         """
         self._require_own(manifest)
-        named = manifest.extra.get("state_object")
-        return str(named) if named is not None else self._layout.state(manifest.checkpoint_id)
+        return manifest.state_object or self._layout.state(manifest.checkpoint_id)
 
     def _require_own(self, manifest: CheckpointManifest) -> None:
         if problem := self._layout.foreign_state(manifest):

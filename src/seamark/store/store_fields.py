@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from seamark._common.checks import check_id
 from seamark._common.writer import default_writer
 from seamark.blobs.checksummed_json import checksum_of, seal
 from seamark.errors import DamageError, InvalidInputError
-from seamark.manifest import SELF_CHECKSUM, CheckpointManifest
+from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for
 from seamark.store.layout import Layout
@@ -54,34 +52,37 @@ def stamped(
     layout: Layout,
 ) -> CheckpointManifest:
     """The manifest as it will be stored: checksum, sizes, writer, generation and timeline."""
-    extra: dict[str, Any] = {
-        **manifest.extra,
-        "writer": claim.writer if claim else default_writer(),
-        "generation": claim.generation if claim else owner.generation,
-    }
-    for name in (SELF_CHECKSUM, "timeline", "state_bytes", "state_object", "supersedes"):
-        extra.pop(name, None)
-    if owner.superseded:
-        extra["supersedes"] = [list(limits) for limits in owner.superseded]
-    if timeline := (claim.timeline if claim else owner.timeline):
-        extra["timeline"] = timeline
     refuse_unrecoverable(manifest, written.length if written else None)
-    checksum = manifest.state_checksum
+    state_bytes = state_object = checksum = None
     if written is not None:
-        extra["state_bytes"] = written.length
+        state_bytes, checksum = written.length, written.checksum
         if written.key != layout.state(manifest.checkpoint_id):
-            extra["state_object"] = written.key
-        checksum = written.checksum
+            state_object = written.key
     elif rule_for(manifest, has_sidecar=False) is ChecksumRule.INLINE:
         checksum = inline_checksum(manifest)
-    else:
-        checksum = None
     if manifest.state_checksum not in (None, checksum):
         raise InvalidInputError(
             "the manifest's state_checksum is not that of its state",
             hint="Leave it out: the store computes it.",
         )
-    return sized(manifest.replace(state_checksum=checksum, extra=extra))
+    bare = manifest.replace(
+        writer=claim.writer if claim else default_writer(),
+        generation=claim.generation if claim else owner.generation,
+        self_checksum=None,
+        supersedes=None,
+        timeline=None,
+        state_bytes=None,
+        state_object=None,
+    )
+    return sized(
+        bare.replace(
+            state_checksum=checksum,
+            supersedes=[list(limits) for limits in owner.superseded] or None,
+            timeline=(claim.timeline if claim else owner.timeline) or None,
+            state_bytes=state_bytes,
+            state_object=state_object,
+        )
+    )
 
 
 def may_replace(found: StoredManifest | Tombstone, owner: Owner, *, is_claimed: bool) -> bool:
@@ -105,4 +106,4 @@ def sized(manifest: CheckpointManifest) -> CheckpointManifest:
 def sealed(manifest: CheckpointManifest) -> tuple[CheckpointManifest, bytes]:
     """The manifest with its own checksum, and the bytes to store."""
     data = seal(manifest.to_json())
-    return manifest.with_extra(**{SELF_CHECKSUM: checksum_of(data)}), data
+    return manifest.with_extra(self_checksum=checksum_of(data)), data

@@ -19,7 +19,6 @@ from seamark.store.owner import (
     covers_any,
     live_pins,
     standing,
-    superseded_by,
 )
 from seamark.store.validation import Evidence, state_evidence
 
@@ -71,7 +70,7 @@ class CopyItem:
             stored + (manifest.state_bytes or 0),
             content,
             frozenset(sink for sink, status in statuses if status.is_committed),
-            superseded_by(manifest),
+            manifest.supersedes,
             state_evidence(manifest) is not Evidence.SIZE,
         )
 

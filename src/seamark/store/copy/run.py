@@ -149,7 +149,7 @@ def _copy_one(
         _refuse_unusable(found.manifest)
         there = target._parts.manifests.read(checkpoint_id)
         if isinstance(there, StoredManifest) and _same(there, found):
-            named = there.manifest.extra.get("state_object")  # only its sinks have changed
+            named = there.manifest.state_object  # only its sinks have changed
             size = 0
         elif isinstance(there, StoredManifest) and not replaceable:
             raise written_meanwhile(target._parts, checkpoint_id)

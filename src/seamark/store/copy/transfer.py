@@ -107,7 +107,7 @@ def _verified(source: StoreParts, manifest: CheckpointManifest) -> Iterator[Buff
 
 def translated(found: StoredManifest, named: object) -> bytes:
     """The manifest's bytes, but for the name of its sidecar. All else stays as it is stored."""
-    if found.manifest.extra.get(_NAMED) == named or not is_sealed(found.data):
+    if found.manifest.state_object == named or not is_sealed(found.data):
         return found.data
     members: dict[str, Any] = msgspec.json.decode(unseal(found.data), type=dict[str, msgspec.Raw])
     members.pop(_NAMED, None)
