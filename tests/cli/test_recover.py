@@ -68,11 +68,11 @@ def test_an_empty_store_and_one_that_was_reset_begin_anew(
     seamark: Commands, store: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    assert "begin at epoch 1" in seamark("recover", "empty", "--explain")
+    assert "start at epoch 1" in seamark("recover", "empty", "--explain")
     with open_store(store) as found:
         found.claim()
         found.supersede(1, 4)
-    assert "begin at epoch 1" in " ".join(seamark("recover", store, "--explain").split())
+    assert "start at epoch 1" in " ".join(seamark("recover", store, "--explain").split())
 
 
 def test_a_store_that_does_not_answer_decides_nothing(

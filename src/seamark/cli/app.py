@@ -19,21 +19,21 @@ from seamark.cli.stderr_logs import log_lines
 
 COMMANDS: Final = {
     "list": ("seamark.cli.list", "List the checkpoints of a store, newest first."),
-    "show": ("seamark.cli.show", "Show all about one checkpoint."),
-    "verify": ("seamark.cli.verify", "Check what is stored, down to every byte if asked."),
+    "show": ("seamark.cli.show", "Show everything about one checkpoint."),
+    "verify": ("seamark.cli.verify", "Check what is stored, down to every byte if you ask."),
     "diff": ("seamark.cli.diff", "Compare two checkpoints."),
     "recover": ("seamark.cli.recover", "Explain which checkpoint a start would choose."),
     "pin": ("seamark.cli.pin", "Keep a checkpoint under a name."),
     "unpin": ("seamark.cli.unpin", "Remove a pin."),
     "prune": ("seamark.cli.prune", "Remove checkpoints that a rule does not keep."),
-    "gc": ("seamark.cli.gc", "Remove what unfinished writes have left."),
+    "gc": ("seamark.cli.gc", "Remove what unfinished writes left behind."),
     "copy": ("seamark.cli.copy", "Copy checkpoints to another store, verified."),
     "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
-    "doctor": ("seamark.cli.doctor", "Find out whether a store can be relied on."),
-    "sources": ("seamark.cli.sources", "Show how far the sources of a pipeline are."),
+    "doctor": ("seamark.cli.doctor", "Check whether a store can be relied on."),
+    "sources": ("seamark.cli.sources", "Show how far the sources of a pipeline have been read."),
     "spark": ("seamark.cli.spark.group", "Work on the checkpoint directory of any Spark query."),
-    "demo": ("seamark.cli.demo.command", "Kill a running pipeline; no row is lost or doubled."),
-    "version": ("seamark.cli.version", "Show the versions of Seamark and what it works with."),
+    "demo": ("seamark.cli.demo.command", "Kill a running pipeline and lose or double no row."),
+    "version": ("seamark.cli.version", "Show the versions of Seamark and its dependencies."),
 }
 
 INTERRUPTED: Final = 130
@@ -80,7 +80,7 @@ def run(args: Sequence[str] | None = None) -> int:
             click.echo("Interrupted.", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        discard_stdout()  # whoever read has seen enough
+        discard_stdout()  # the reader has closed the pipe: it has seen enough
         return _PIPE_CLOSED
 
 
@@ -98,7 +98,7 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         from seamark.cli.error_report import report_usage_error
 
-        # what is wrong may stand before the option that asks for JSON
+        # the mistake may come before --json on the command line
         before = arguments[: arguments.index("--")] if "--" in arguments else arguments
         return report_usage_error(
             error, replace(asked, as_json=asked.as_json or "--json" in before)
@@ -107,7 +107,7 @@ def _run(arguments: list[str]) -> int:
         raise KeyboardInterrupt from None
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - told as what it is, with its trace on request
+    except Exception as error:  # noqa: BLE001 - reported, with its trace on request
         return _tell(error, asked)
 
 

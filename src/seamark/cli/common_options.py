@@ -1,4 +1,4 @@
-"""Options that every command has, before its name or after it, and what they add up to."""
+"""The options that every command has, before or after its name, and their values."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ def _storage(context: click.Context, parameter: click.Parameter, given: tuple[st
 
 
 def common_options() -> list[click.Parameter]:
-    """The options, made anew for each command."""
+    """The options, a new set for each command."""
     kept_back: dict[str, Any] = {"expose_value": False, "is_eager": True}
     flag: Callable[..., click.Option] = click.Option
     return [
         flag(["--json", "as_json"], is_flag=True, callback=_json, help="Print JSON.", **kept_back),
-        flag(["-q", "--quiet"], is_flag=True, callback=_quiet, help="No bars, no hints.",
-             **kept_back),
+        flag(["-q", "--quiet"], is_flag=True, callback=_quiet,
+             help="Print no progress bars and no hints.", **kept_back),
         flag(["-v", "--verbose"], count=True, callback=_verbose,
-             help="Say more; -vv also shows where an error comes from.", **kept_back),
+             help="Log more; -vv also shows the traceback of an error.", **kept_back),
         flag(["--storage-option"], multiple=True, metavar="NAME=VALUE", callback=_storage,
-             help="For s3://, gs://, az://: an option of the object store. Repeatable.",
+             help="An option of the object store (s3://, gs://, az://). Repeatable.",
              **kept_back),
     ]  # fmt: skip
 

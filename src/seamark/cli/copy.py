@@ -1,4 +1,4 @@
-"""``seamark copy``: checkpoints of one store into another, verified, as often as it takes."""
+"""``seamark copy``: copy checkpoints from one store to another and verify them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _options(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_options,
-    help="Like --storage-option, for the target; without any, the target gets the same ones.",
+    help="Like --storage-option, for the target. Default: the same options as the source.",
 )
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Also when a writer may be using TARGET: it is stopped by that.",
+    help="Copy even if a writer may be using TARGET. This stops that writer.",
 )
 def command(
     source: str,
@@ -60,8 +60,9 @@ def command(
 ) -> None:
     """Copy checkpoints to another store, verified.
 
-    All that count, or the one with ID and what it builds on. They keep their ids. Whatever
-    interrupts it: the same command finishes it. A pipeline started on TARGET goes on from there.
+    Copies all current checkpoints, or with ID that one and those it builds on. They keep their ids.
+    If the copy is interrupted, run the same command again to finish it. A pipeline that is started
+    on TARGET continues from there.
     """
     with _opened_source(source) as here, _opened_target(target, to_options) as there:
         checkpoint_id = resolve_id(here, checkpoint) if checkpoint is not None else None
@@ -143,7 +144,7 @@ def _document(
 
 
 def _is_verified(plan: CopyPlan, copied: CopyResult) -> bool | None:
-    """Whether its bytes were held against a checksum; None for what was not copied."""
+    """Whether its bytes were compared with a checksum; None if it was not copied."""
     if copied.outcome != "copied":
         return None
     return plan.items[copied.checkpoint_id].has_checksum
@@ -158,7 +159,7 @@ def _proven(rows: list[Document]) -> str:
 
 def _show(document: Document, source: str, target: str) -> None:
     rows = document["checkpoints"]
-    # what was there before is only counted, so that a nightly copy stays readable
+    # what was there already is only counted, so that the output of a nightly copy stays short
     shown = [row for row in rows if row["outcome"] not in ("there already", "pruned there")]
     if shown:
         print_rows(

@@ -39,13 +39,15 @@ _PROGRESS = ("redis", "rediss", "rocksdb")
 @click.command("doctor", cls=Command)
 @click.argument("store", type=PLACE)
 @click.option("--read-only", is_flag=True, help="Write nothing, not even a probe.")
-@click.option("--rebuild-owner", is_flag=True, help="Make a damaged or lost owner.json anew.")
-@click.option("--yes", is_flag=True, help="Do that. Without this it is only shown.")
+@click.option(
+    "--rebuild-owner", is_flag=True, help="Rebuild an owner.json that is damaged or lost."
+)
+@click.option("--yes", is_flag=True, help="Do it. Without this, only show what would be done.")
 def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None:
-    """Find out whether a store can be relied on.
+    """Check whether a store can be relied on.
 
-    STORE is a store of checkpoints, or a progress store (redis://, rocksdb://). Probes are written
-    and removed again. Warnings alone are no failure.
+    STORE is a store of checkpoints or a progress store (redis://, rocksdb://). Small probe objects
+    are written and removed again. Warnings alone are not a failure.
     """
     if rebuild_owner or yes:
         run_rebuild(store, rebuild_owner=rebuild_owner, read_only=read_only, yes=yes)

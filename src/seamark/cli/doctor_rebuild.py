@@ -21,7 +21,7 @@ def run_rebuild(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) ->
     if not rebuild_owner:
         raise click.UsageError("--yes is for --rebuild-owner; doctor itself changes nothing")
     if read_only and yes:
-        raise click.UsageError("--read-only and --yes exclude each other")
+        raise click.UsageError("--read-only and --yes cannot be used together")
     with opened_store(url) as store:
         plan = planned_rebuild(store)
         if yes:

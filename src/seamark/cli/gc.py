@@ -1,4 +1,4 @@
-"""``seamark gc``: remove what unfinished writes have left."""
+"""``seamark gc``: remove what unfinished writes left behind."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ from seamark.store.plans import PLANS_PREFIX
     type=duration,
     default="1h",
     show_default=True,
-    metavar="SPAN",
-    help="Leave alone what is younger: it may be a save in flight.",
+    metavar="DURATION",
+    help="Keep anything younger: it may be a save in progress.",
 )
 @removal_options
 def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool) -> None:
-    """Remove what unfinished writes have left.
+    """Remove what unfinished writes left behind.
 
-    State without a manifest, temporary files, plans of epochs that no start needs any more, and
-    partitioned state that no checkpoint points at.
-    Shows what it would remove, and why; --yes does it. A store that a pipeline is using is left
+    That is state without a manifest, temporary files, plans of epochs that no start needs any more,
+    and partitioned state that no checkpoint refers to.
+
+    Shows what it would remove and why; --yes does it. A store that a pipeline is using is left
     alone.
     """
     with opened_store(store) as opened:

@@ -31,13 +31,13 @@ OFFSETS = "OFFSETS"
 
 @click.command("list", cls=Command)
 @click.argument("store", type=PLACE)
-@click.option("--verify", is_flag=True, help="Read and check all bytes instead of trusting.")
+@click.option("--verify", is_flag=True, help="Read all state and check every byte.")
 def command(store: str, verify: bool) -> None:
     """List the checkpoints of a store, newest first.
 
-    STORE is a path or URL. A manifest is always checked against its own checksum; --verify also
-    reads all state, and exits with 3 when something is damaged. Exit code 7 when a manifest could
-    not be read; the others are listed all the same.
+    STORE is a path or URL. Manifests are always checked against their own checksums; --verify also
+    reads all state and exits with 3 when something is damaged. If a manifest cannot be read, the
+    other checkpoints are still listed and the exit code is 7.
     """
     with opened_store(store) as opened:
         known = summarize_checkpoints(opened)
@@ -52,9 +52,9 @@ def command(store: str, verify: bool) -> None:
 
 
 def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list[int]:
-    """Put down as damaged what is found to be, and leave out what is gone meanwhile.
+    """Mark damaged checkpoints as damaged, and drop those that were pruned meanwhile.
 
-    The ids of those whose state has no checksum, so that reading it proves nothing.
+    Returns the ids of those whose state has no checksum, so that reading it proves nothing.
     """
     weights = {one.id: one.new_bytes or 0 for one in known.values()}
     with progress_bar("Verifying", sum(weights.values()), of_bytes=True) as advance:

@@ -29,5 +29,5 @@ def duration(text: str) -> float:
     """Seconds, given with a unit; click's usage error for anything else."""
     seconds = parse_duration(text)
     if seconds is None:
-        raise click.BadParameter("not a span like 90s, 15min, 2h or 7d")
+        raise click.BadParameter("not a duration like 90s, 2h or 7d")
     return seconds

@@ -18,12 +18,14 @@ from seamark.errors import CheckpointNotFoundError, InvalidInputError
 @click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
 @click.argument("name")
-@click.option("--expires", type=duration, metavar="SPAN", help="Until then only, like 30d.")
+@click.option(
+    "--expires", type=duration, metavar="DURATION", help="Keep it only this long, like 30d."
+)
 def command(store: str, checkpoint: str, name: str, expires: float | None) -> None:
     """Keep a checkpoint under a name.
 
-    Neither it nor anything that it builds on is pruned as long as the pin is there. A pipeline
-    that is running is not disturbed.
+    As long as the pin exists, neither the checkpoint nor anything it builds on is pruned. A running
+    pipeline is not disturbed.
     """
     _check(name)
     with opened_store(store) as opened:

@@ -24,8 +24,15 @@ from seamark.store.retention import Verdict
 
 @click.command("prune", cls=Command)
 @click.argument("store", type=PLACE)
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="The newest N valid ones.")
-@click.option("--keep-within", type=duration, metavar="SPAN", help="All that are younger, like 7d.")
+@click.option(
+    "--keep", type=click.IntRange(min=1), metavar="N", help="Keep the newest N valid ones."
+)
+@click.option(
+    "--keep-within",
+    type=duration,
+    metavar="DURATION",
+    help="Keep all that are younger than this, like 7d.",
+)
 @removal_options
 def command(
     store: str,
@@ -37,11 +44,11 @@ def command(
 ) -> None:
     """Remove checkpoints that a rule does not keep.
 
-    Shows what it would keep and remove, and why; --yes does it. Pinned checkpoints, and whatever
-    a kept one builds on, always stay. A store that a pipeline is using is left alone.
+    Shows what it would keep and remove and why; --yes does it. Pinned checkpoints, and all that a
+    kept one builds on, always stay. A store that a pipeline is using is left alone.
     """
     if keep is None and keep_within is None:
-        raise click.UsageError("Say what to keep: --keep N, --keep-within SPAN, or both.")
+        raise click.UsageError("Say what to keep: --keep N, --keep-within DURATION, or both.")
     with opened_store(store) as opened:
         known = summarize_checkpoints(opened)
         verdicts = opened.plan_prune(keep, within=keep_within)

@@ -1,4 +1,4 @@
-"""``seamark recover --explain``: the walk that a start would make, and its reasons."""
+"""``seamark recover --explain``: which checkpoint a start would choose, and why."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from seamark.store.validation import Evidence, weakest
 
 @click.command("recover", cls=Command)
 @click.argument("store", type=PLACE)
-@click.option("--explain", is_flag=True, help="Show the walk. Nothing is changed.")
+@click.option("--explain", is_flag=True, help="Show the search. Nothing is changed.")
 def command(store: str, explain: bool) -> None:
     """Explain which checkpoint a start would choose.
 
-    Walks from the newest checkpoint down as a start does, reading every byte, and says why each
-    one is chosen or skipped. Exit code 3 when none can be used, 7 when that cannot be decided.
+    Goes from the newest checkpoint down, as a start does, reads every byte, and says why each one
+    is chosen or skipped. The exit code is 3 when none can be used, and 7 when that cannot be
+    decided.
     """
     if not explain:
         raise click.UsageError(
@@ -122,11 +123,11 @@ def show(document: Document, url: str) -> None:
         print_paragraph(f"warning: {warning}")
     if document["outcome"] == "fresh start":
         what = "empty" if not document["skipped"] else "without a checkpoint that still counts"
-        print_paragraph(f"The store is {what}: a pipeline would begin at epoch 1.")
+        print_paragraph(f"The store is {what}: a pipeline would start at epoch 1.")
     elif chosen is None:
         print_paragraph(
             "No checkpoint can be used, and a start would refuse: damage never makes a pipeline "
-            "begin anew. Bring the store back from a copy, or give the pipeline a new store."
+            "start over. Restore the store from a copy, or give the pipeline a new store."
         )
     else:
         print_paragraph(_consequence(document))

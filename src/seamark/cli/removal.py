@@ -1,4 +1,4 @@
-"""What commands that remove things share: the claim that they need, and the way they ask."""
+"""What the commands that remove things share: their options, checks and claim."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from seamark.store.inspection import is_store
 log = logger_named(__name__)
 
 force_option = click.option(
-    "--force", is_flag=True, help="Also when another system wrote the newest checkpoint."
+    "--force", is_flag=True, help="Do it even if another system wrote the newest checkpoint."
 )
 
 
@@ -35,9 +35,11 @@ def removal_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--take-over",
             is_flag=True,
-            help="Also when a writer may be alive: it is stopped by that.",
+            help="Do it even if a writer may be alive. This stops that writer.",
         ),
-        click.option("--yes", is_flag=True, help="Do it. Without this it is only shown."),
+        click.option(
+            "--yes", is_flag=True, help="Do it. Without this, only show what would be done."
+        ),
     ):
         command = option(command)
     return command
@@ -46,7 +48,7 @@ def removal_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def require_store(store: CheckpointStore, *, or_empty: bool = False) -> None:
     """:class:`CheckpointNotFoundError` for a place that nothing shows to be a store.
 
-    ``or_empty`` lets pass one that has nothing of what a store could have left either.
+    ``or_empty`` also accepts a place without any leftovers of a store.
     """
     if is_store(store):
         return
@@ -61,7 +63,7 @@ def require_store(store: CheckpointStore, *, or_empty: bool = False) -> None:
 def refuse_foreign(store: CheckpointStore, *, force: bool) -> None:
     """:class:`RefusedError` when another system wrote the newest checkpoint, unless ``force``.
 
-    It knows nothing of our claims, so it may be running, and it may need what would go.
+    That system does not know our claims, so it may be running and may need what would be removed.
     """
     if force:
         return
@@ -81,7 +83,7 @@ def refuse_foreign(store: CheckpointStore, *, force: bool) -> None:
 def options_needed(
     store: CheckpointStore, *, take_over: bool = False, force: bool = False
 ) -> list[str]:
-    """What has to be added to the command line to have it done, as far as can be told now."""
+    """The options that must be added to the command line to do it, as far as is known now."""
     needed = ["--yes"]
     try:
         refuse_foreign(store, force=force)
@@ -112,8 +114,8 @@ def claim_to_remove(
 ) -> None:
     """Become the only writer for as long as things are removed.
 
-    A pipeline that is running is not stopped by that: :class:`FencedError`, unless
-    ``take_over``. The claim is given back when the store is closed.
+    This does not stop a running pipeline: it raises :class:`FencedError` instead, unless
+    ``take_over`` is set. The claim is released when the store is closed.
     """
     require_store(store)
     refuse_foreign(store, force=force)

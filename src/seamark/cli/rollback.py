@@ -1,4 +1,4 @@
-"""``seamark rollback``: first what it means for every sink, then, with ``--yes``, the deed."""
+"""``seamark rollback``: show what it means for every sink and, with ``--yes``, do it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from seamark.pipeline.recovery.rollback_plan import RollbackPlan, plan_rollback
 @click.command("rollback", cls=Command)
 @click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, only show what would happen.")
 @force_option
 def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
     """Make an earlier checkpoint the newest one.
 
-    Later checkpoints are taken out of use for good and a new timeline begins. A pipeline that
-    still runs on the store is fenced. Sinks are brought back when the pipeline starts next.
+    Later checkpoints are given up for good, and a new timeline begins. A pipeline that is still
+    running on the store is fenced. Sinks are brought back at the next start of the pipeline.
     """
     with opened_store(store) as opened:
         chosen = load(opened, resolve_id(opened, checkpoint))

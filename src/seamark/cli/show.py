@@ -1,4 +1,4 @@
-"""``seamark show``: all about one checkpoint."""
+"""``seamark show``: everything about one checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seamark.cli.store_argument import load, opened_store, resolve_id
 @click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="ID")
 def command(store: str, checkpoint: str) -> None:
-    """Show all about one checkpoint.
+    """Show everything about one checkpoint.
 
     ID is a number, the name of a pin, four or more characters of a UUID, or 'latest'.
     """
@@ -82,7 +82,7 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
     if document["pins"]:
         yield "pinned", ", ".join(document["pins"])
     if document["full"]:
-        yield "kind", "full: it builds on no other"
+        yield "kind", "full: it builds on no other checkpoint"
     else:
         parents = ", ".join(map(str, document["parents"])) or "nothing that is there"
         yield "kind", f"incremental, builds on {parents}"

@@ -1,4 +1,4 @@
-"""``seamark sources``: how far each source is, read beside whoever writes it."""
+"""``seamark sources``: how far each source has been read, also while a pipeline runs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ _DEEPEST: Final = 4
 
 @click.command("sources", cls=Command)
 @click.argument("url", type=PLACE)
-@click.option("--namespace", help="Of a Redis store, unless it is in the URL.")
+@click.option("--namespace", help="Namespace of a Redis store, unless the URL has it.")
 def command(url: str, namespace: str | None) -> None:
-    """Show how far the sources of a pipeline are.
+    """Show how far the sources of a pipeline have been read.
 
     URL is a progress store (redis://host/0?namespace=NAME, rocksdb:///path) or a store of
-    checkpoints. Of the latter, the progress that is kept beside it is shown; without any, where
-    the newest checkpoint that is whole stands. It is only read, also while a pipeline writes.
+    checkpoints. For a store of checkpoints, the progress store inside it is shown or, if there is
+    none, the positions of the newest valid checkpoint. Nothing is written, so a pipeline may be
+    running.
     """
     progress = _progress_url(url)
     if progress is None:
@@ -103,8 +104,8 @@ def _require_rocksdb(folder: str) -> None:
         raise CheckpointNotFoundError(
             "there is no progress store in this folder",
             where=folder,
-            hint="A pipeline on a local store keeps one beside it as soon as it runs; one on a "
-            "remote store where its option progress= says.",
+            hint="A pipeline on a local store keeps one inside the store as soon as it runs; on a "
+            "remote store it is where its option progress= says.",
         )
 
 

@@ -47,7 +47,7 @@ def opened_store(url: str, *, must_exist: bool = True) -> Iterator[CheckpointSto
 
 
 def require_path(url: str, what: str) -> None:
-    """Refuse a local path that does not exist; a remote one is asked when it is read."""
+    """Refuse a local path that does not exist; a remote one is only checked when it is read."""
     path = local_path(url)
     if path is None:
         return
@@ -71,8 +71,8 @@ def require_path(url: str, what: str) -> None:
 
 def looks_like_spark(path: str) -> bool:
     """Whether a directory is the ``checkpointLocation`` of a query and not one of our stores."""
-    ours = ("owner.json", "checkpoints", "manifests")
-    if any(os.path.exists(f"{path}/{name}") for name in ours):
+    own_names = ("owner.json", "checkpoints", "manifests")
+    if any(os.path.exists(f"{path}/{name}") for name in own_names):
         return False
     return os.path.isdir(f"{path}/offsets") and os.path.isfile(f"{path}/metadata")
 
@@ -140,7 +140,7 @@ def load(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
             where=error.where,
             hint=error.hint
             if error.what.startswith("owner.json")
-            else f"'seamark recover {store.url} --explain' tells which checkpoint a start would "
+            else f"'seamark recover {store.url} --explain' shows which checkpoint a start would "
             "choose.",
         ) from None
     if manifest is None:
@@ -189,7 +189,7 @@ def _by_prefix(store: CheckpointStore, prefix: str) -> int:
         raise InvalidInputError(
             f"{prefix!r} is the beginning of {len(ids)} UUIDs",
             where=f"checkpoints {', '.join(map(str, sorted(ids)))}",
-            hint="Give more of it.",
+            hint="Give more characters.",
         )
     if not ids:
         raise CheckpointNotFoundError(

@@ -1,4 +1,4 @@
-"""``seamark unpin``: let go of a checkpoint."""
+"""``seamark unpin``: remove the pin of a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seamark.errors import CheckpointNotFoundError
 def command(store: str, name: str) -> None:
     """Remove a pin.
 
-    The checkpoint itself stays until a prune no longer keeps it.
+    The checkpoint itself stays until a prune removes it.
     """
     with opened_store(store) as opened:
         pins = opened.pins()

@@ -33,11 +33,11 @@ def _share(text: str) -> float:
 @click.command("verify", cls=Command)
 @click.argument("store", type=PLACE)
 @click.argument("checkpoint", metavar="[ID]", required=False)
-@click.option("--read-data", is_flag=True, help="Read and check every byte of state too.")
+@click.option("--read-data", is_flag=True, help="Also read and check every byte of state.")
 @click.option(
-    "--read-data-subset", type=_share, metavar="SHARE", help="The same for a share, like 10%."
+    "--read-data-subset", type=_share, metavar="SHARE", help="The same for a share of it, like 10%."
 )
-@click.option("--seed", type=int, help="Chooses the share; without it each run takes another one.")
+@click.option("--seed", type=int, help="Selects the share; random by default.")
 def command(
     store: str,
     checkpoint: str | None,
@@ -45,14 +45,15 @@ def command(
     read_data_subset: float | None,
     seed: int | None,
 ) -> None:
-    """Check what is stored, down to every byte if asked.
+    """Check what is stored, down to every byte if you ask.
 
-    All manifests are read and checked, and that their parents and state are there in full size.
-    With ID only that checkpoint and those it builds on. Safe on a store in use. Exit code 3 when
-    something is damaged, 7 when something could not be read; warnings alone are 0.
+    Reads and checks all manifests, and checks that their parents are there and their state has its
+    full size. With ID, checks only that checkpoint and those it builds on. Safe on a store in use.
+    The exit code is 3 when something is damaged and 7 when something could not be read; warnings
+    alone leave it at 0.
     """
     if read_data and read_data_subset is not None:
-        raise click.UsageError("--read-data and --read-data-subset exclude each other")
+        raise click.UsageError("--read-data and --read-data-subset cannot be used together")
     with opened_store(store) as opened:
         known = summarize_checkpoints(opened)
         ids = _chosen_ids(opened, checkpoint, known)

@@ -31,7 +31,7 @@ def versions() -> dict[str, str | None]:
 
 @click.command("version", cls=Command)
 def command() -> None:
-    """Show the versions of Seamark and what it works with."""
+    """Show the versions of Seamark and its dependencies."""
     installed = versions()
     if settings().as_json:
         click.echo(json.dumps(installed))

@@ -30,14 +30,14 @@ LAST_EPOCH: Final = 15
     show_default=True,
     help="Where the demo keeps its files.",
 )
-@click.option("--verify-only", is_flag=True, help="Prove the demo that was run there before.")
+@click.option("--verify-only", is_flag=True, help="Only check the result of an earlier demo.")
 def command(folder: Path, verify_only: bool) -> None:
-    """Kill a running pipeline; no row is lost or doubled.
+    """Kill a running pipeline and lose or double no row.
 
-    A streaming pipeline on a real Spark makes bars out of trades, filters the large ones, and keeps
-    a live view of the newest. It is killed with SIGKILL in the middle of an epoch, started again,
-    and every row of all sinks is held against what must be there. The exit code is 1 when a row is
-    lost, doubled or wrong, or when a reader of the view has seen half an epoch.
+    A streaming pipeline on a real Spark turns trades into bars, filters the large trades, and keeps
+    a live view of the newest. It is killed with SIGKILL in the middle of an epoch and started
+    again; then every row of all sinks is compared with what must be there. The exit code is 1 when
+    a row is lost, doubled or wrong, or when a reader of the view saw half an epoch.
     """
     from seamark.cli.demo.proof import prove
     from seamark.cli.demo.screen import Screen

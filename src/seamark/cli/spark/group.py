@@ -7,10 +7,13 @@ from typing import Final
 from seamark.cli.lazy_group import LazyGroup
 
 COMMANDS: Final = {
-    "inspect": ("seamark.cli.spark.inspect", "Show what a directory holds and what is wrong."),
-    "snapshot": ("seamark.cli.spark.snapshot", "Take a directory into a store."),
-    "watch": ("seamark.cli.spark.watch", "Keep taking a directory into a store."),
-    "restore": ("seamark.cli.spark.restore", "Make a directory that Spark goes on from."),
+    "inspect": (
+        "seamark.cli.spark.inspect",
+        "Show what a directory holds and what is wrong with it.",
+    ),
+    "snapshot": ("seamark.cli.spark.snapshot", "Save a checkpoint directory in a store."),
+    "watch": ("seamark.cli.spark.watch", "Keep saving a checkpoint directory in a store."),
+    "restore": ("seamark.cli.spark.restore", "Write a directory that Spark continues from."),
     "rollback": ("seamark.cli.spark.rollback", "Rewind a directory to an earlier batch."),
     "repartition": ("seamark.cli.spark.repartition", "Change the number of state partitions."),
     "state": ("seamark.cli.spark.state", "Show the rows of the state at a batch."),
@@ -21,5 +24,5 @@ command = LazyGroup(
     table=COMMANDS,
     help="Work on the checkpoint directory of any Spark query.\n\n"
     "PATH is its checkpointLocation: local, s3a://, gs://, abfss://, or anything else that Hadoop "
-    "knows when Spark is installed. The query needs no change.",
+    "supports if Spark is installed. The query needs no change.",
 )

@@ -53,13 +53,14 @@ _PINNED = (
 
 @click.command("inspect", cls=Command)
 @click.argument("path", type=PLACE)
-@click.option("--read-data", is_flag=True, help="Read all state files and not only small ones.")
+@click.option("--read-data", is_flag=True, help="Read all state files, not only the small ones.")
 @click.pass_context
 def command(context: click.Context, path: str, read_data: bool) -> None:
-    """Show what a directory holds and what is wrong.
+    """Show what a directory holds and what is wrong with it.
 
-    Batches, sources, state, and what a restart of the query would do. Nothing is changed, and the
-    query may be running. Exit code 3 when something is damaged; warnings alone are 0.
+    Lists batches, sources and state, and says what a restart of the query would do. Nothing is
+    changed, and the query may be running. The exit code is 3 when something is damaged; warnings
+    alone leave it at 0.
     """
     with opened_directory(path) as directory:
         with progress_bar("reading", None, of_bytes=True) as advance:
@@ -216,7 +217,7 @@ def _operator(operator: OperatorSeen) -> Iterator[str]:
 def _way_back(inspection: Inspection) -> str:
     batches = inspection.restorable
     if not batches:
-        return "to no batch: none is there as a whole"
+        return "to no batch: none is complete"
     if len(batches) == batches[-1] - batches[0] + 1:
         which = f"{batches[0]}" if len(batches) == 1 else f"{batches[0]} to {batches[-1]}"
     else:

@@ -30,14 +30,14 @@ from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 @click.command("repartition", cls=Command)
 @click.argument("path", type=PLACE)
 @click.argument("partitions", metavar="N", type=click.IntRange(1))
-@click.option("--store", help="Where a snapshot is kept; PATH.seamark unless given.")
-@click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
+@click.option("--store", help="Where the snapshot goes. Default: PATH.seamark.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, only show what would happen.")
 def command(path: str, partitions: int, store: str | None, yes: bool) -> None:
     """Change the number of state partitions.
 
-    Stop the query first: Spark has no lock that could be asked. A snapshot is taken before; then
-    Spark's own runner (4.2 or newer, RocksDB) writes the state anew as one batch more, which reads
-    nothing, and every partition of it is verified.
+    Stop the query first: Spark has no lock to check. A snapshot is taken first. Then Spark's own
+    runner (4.2 or newer, RocksDB) rewrites the state as one more batch, which reads no input, and
+    every partition of it is verified.
     """
     require_runner(installed_spark())
     with opened_directory(path) as directory:
@@ -61,7 +61,7 @@ def _do(plan: Repartition, tree: Tree, directory: Directory, kept: str) -> Docum
         undo += " --without-plan" if taken.in_flight else ""
     require_still(tree)
     spark = a_session()
-    spark.sparkContext.setLogLevel("OFF")  # what it has to say is told once, as an error
+    spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
     try:
         stores = repartition(spark, directory, plan, undo)
     finally:

@@ -1,4 +1,4 @@
-"""``seamark spark restore``: a directory that stock Spark goes on from."""
+"""``seamark spark restore``: write a directory that stock Spark continues from."""
 
 from __future__ import annotations
 
@@ -49,11 +49,13 @@ class _Sink:
 @click.argument("path", type=PLACE)
 @sink_options
 @click.option("--new-query-id", is_flag=True, hidden=True)
-@click.option("--table", metavar="PATH", help="The Delta or Iceberg table that it writes to.")
 @click.option(
-    "--move-input", multiple=True, metavar="OLD=NEW", help="Where a file source's input is now."
+    "--table", metavar="PATH", help="The Delta or Iceberg table that the query writes to."
 )
-@click.option("--without-plan", is_flag=True, help="Have Spark plan the next batch anew.")
+@click.option(
+    "--move-input", multiple=True, metavar="OLD=NEW", help="The new place of a file source's input."
+)
+@click.option("--without-plan", is_flag=True, help="Let Spark plan the next batch again.")
 def command(
     store: str,
     checkpoint: str,
@@ -65,15 +67,15 @@ def command(
     move_input: tuple[str, ...],
     without_plan: bool,
 ) -> None:
-    """Make a directory that Spark goes on from.
+    """Write a directory that Spark continues from.
 
-    PATH is empty or not there yet. Give it to the query as its checkpointLocation: it continues
-    after the checkpoint's batch, with the results that it would have had. Absolute paths inside
-    lead to the new place.
+    PATH must be empty or not exist yet. Give it to the query as its checkpointLocation: the query
+    continues after the batch of the checkpoint, with the results that it would have had. Absolute
+    paths inside the directory point to the new place.
 
-    A sink may have seen later batches than the checkpoint has. They run again, with other rows in
-    each, and some sinks drop the numbers that they know. So it has to be said what the sink is:
-    --query-id, --file-sink, or --table to look.
+    A sink may have seen later batches than the checkpoint. They run again, with other rows in each
+    of them, and some sinks drop batches whose numbers they know. So say what the sink is:
+    --query-id, --file-sink, or --table to look it up.
     """
     with ExitStack() as stack:
         source = stack.enter_context(opened_store(store))

@@ -1,4 +1,4 @@
-"""``seamark spark rollback``: first what it means, then, with ``--yes``, the deed."""
+"""``seamark spark rollback``: show what it means and, with ``--yes``, do it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from seamark.store import CheckpointStore
 
 @click.command("rollback", cls=Command)
 @click.argument("path", type=PLACE)
-@click.option("--to-batch", type=click.IntRange(0), required=True, help="The last one to keep.")
+@click.option("--to-batch", type=click.IntRange(0), required=True, help="The last batch to keep.")
 @sink_options
-@click.option("--store", help="Where a snapshot is kept; PATH.seamark unless given.")
-@click.option("--yes", is_flag=True, help="Do it. Without, only say what would happen.")
+@click.option("--store", help="Where the snapshot goes. Default: PATH.seamark.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, only show what would happen.")
 def command(
     path: str,
     to_batch: int,
@@ -51,11 +51,11 @@ def command(
 ) -> None:
     """Rewind a directory to an earlier batch.
 
-    Stop the query first, and its Spark: there is no lock that could be asked, and the maintenance
-    of state goes on for a moment. A snapshot of the newest batch is taken before, and whatever
-    leaves the directory is moved to PATH.rolled-back-TIME. State newer than the batch goes as well,
-    source logs are rebuilt across compactions, and no start of Spark gets between. Repeat the
-    command when it was interrupted.
+    Stop the query and its Spark first: Spark has no lock to check, and its maintenance of state
+    goes on for a moment. A snapshot of the newest batch is taken first, and every file that leaves
+    the directory is moved to PATH.rolled-back-TIME. State newer than the batch is moved too, source
+    logs are rebuilt across compactions, and Spark cannot start in between. If the command is
+    interrupted, repeat it.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(opened_directory(path))
@@ -114,7 +114,9 @@ def _safety_store(
     """The store for snapshots, closed with the stack; None when there is none and none is made."""
     query = query_before(tree)
     if given is None:
-        tree.directory.beside(".seamark").close()  # tells where nothing can be put beside it
+        tree.directory.beside(
+            ".seamark"
+        ).close()  # raises where no neighbouring directory can be made
     beside = f"{path.rstrip('/')}.seamark"
     # a query with a new id needs another store than it had before
     for url in [given] if given is not None else [beside, f"{beside}-{query[:8]}"]:

@@ -1,4 +1,4 @@
-"""What becomes of the sink when batches run again: asked by ``rollback`` and ``restore`` alike."""
+"""What happens to the sink when batches run again, for ``rollback`` and ``restore``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seamark.native.rewind.rewind import SinkPlan, sink_plan
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 DECISION: Final = (
-    "The directory does not tell where the query writes, and some sinks silently drop a batch whose"
+    "The directory does not say where the query writes, and some sinks silently drop a batch whose"
     " number they have seen. A file sink (parquet, json, csv, text) goes by the number alone: give"
     " --file-sink OUT, or keep the id and let the query write to a new folder. Delta Lake and"
     " others that remember the query's id and the batch: give --query-id new, and undo there what"
@@ -31,10 +31,14 @@ DECISION: Final = (
 def sink_options(function: Decorated) -> Decorated:
     """``--file-sink`` and ``--query-id``."""
     file_sink = click.option(
-        "--file-sink", metavar="OUT", help="The query's file sink: rewind its log too."
+        "--file-sink",
+        metavar="OUT",
+        help="The folder of the query's file sink, whose log is rewound too.",
     )
     query_id = click.option(
-        "--query-id", type=click.Choice(["new", "keep"]), help="For sinks that know the query's id."
+        "--query-id",
+        type=click.Choice(["new", "keep"]),
+        help="Whether the query gets a new id; for sinks that remember it.",
     )
     return file_sink(query_id(function))
 
@@ -42,7 +46,7 @@ def sink_options(function: Decorated) -> Decorated:
 def sink_decision_needed(what: str, where: str, more: str = "") -> RefusedError:
     """The error for a command that cannot go on without an answer."""
     return RefusedError(
-        f"it has to be said what becomes of the sink, so nothing was {what}",
+        f"you must say what happens to the sink, so nothing was {what}",
         where=where,
         hint=f"{DECISION}{more}",
     )

@@ -15,15 +15,15 @@ from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 @click.command("snapshot", cls=Command)
 @click.argument("path", type=PLACE)
 @click.argument("store", type=PLACE)
-@click.option("--batch", type=click.IntRange(0), help="This batch instead of the newest one.")
-@click.option("--full", is_flag=True, help="Take everything, also what the store has already.")
-@click.option("--keep", type=click.IntRange(1), help="Prune to that many checkpoints afterwards.")
+@click.option("--batch", type=click.IntRange(0), help="Save this batch instead of the newest one.")
+@click.option("--full", is_flag=True, help="Save everything, even what the store already has.")
+@click.option("--keep", type=click.IntRange(1), help="Afterwards, prune to this many checkpoints.")
 def command(path: str, store: str, batch: int | None, full: bool, keep: int | None) -> None:
-    """Take a directory into a store.
+    """Save a checkpoint directory in a store.
 
     The newest committed batch of PATH becomes a checkpoint of STORE, with only the files that the
-    store does not have yet. The query may be running. A batch that was planned and not finished
-    goes along, and is replayed first after a restore.
+    store does not have yet. The query may be running. A batch that was planned but not finished is
+    saved too, and is replayed first after a restore.
     """
     with opened_directory(path) as directory, target_store(store) as opened:
         with progress_bar("reading", None, of_bytes=True) as advance:
@@ -41,7 +41,7 @@ def command(path: str, store: str, batch: int | None, full: bool, keep: int | No
 
 
 def snapshot_document(taken: Snapshot) -> Document:
-    """What is told about a snapshot."""
+    """What ``--json`` prints about a snapshot."""
     return {
         "id": taken.checkpoint_id,
         "batch": taken.batch,
@@ -56,7 +56,7 @@ def snapshot_document(taken: Snapshot) -> Document:
 
 
 def snapshot_line(document: Document) -> str:
-    """The same for people."""
+    """The same in one line, for people."""
     head = f"checkpoint {document['id']} · batch {document['batch']}"
     if not document["new"]:
         return f"{head} · was there already"

@@ -27,21 +27,31 @@ _ON_SCREEN = 20
 
 @click.command("state", cls=Command)
 @click.argument("path", type=PLACE, required=False)
-@click.option("--batch", type=click.IntRange(0), help="At this batch instead of the newest one.")
+@click.option(
+    "--batch", type=click.IntRange(0), help="Read the state at this batch, not at the newest one."
+)
 @click.option("--operator", type=click.IntRange(0), help="This stateful operator.")
-@click.option("--store-name", help="This store of it.")
+@click.option("--store-name", help="This state store of the operator.")
 @click.option("--join-side", type=click.Choice(["left", "right"]), help="This side of a join.")
 @click.option("--state-var", help="This state variable of a transformWithState.")
 @click.option("--partition", type=click.IntRange(0), help="Only this state partition.")
-@click.option("--changes", metavar="A..B", help="What batches A to B changed, instead of rows.")
 @click.option(
-    "--limit", type=click.IntRange(0), help="That many rows; 0 is all. On a screen 20 by default."
+    "--changes", metavar="A..B", help="Show what batches A to B changed instead of the rows."
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="How to print; table.")
-@click.option("--output", metavar="FILE", help="Into a new file instead of onto the screen.")
-@click.option("--list", "listed", is_flag=True, help="Only what there is to look into.")
-@click.option("--from", "store", metavar="STORE", help="Look into a checkpoint of a store instead.")
-@click.option("--id", "checkpoint", metavar="ID", default="latest", help="Which one.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    help="At most this many rows; 0 for all. Default on a screen: 20.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Output format. Default: table.")
+@click.option("--output", metavar="FILE", help="Write to a new file instead of the screen.")
+@click.option("--list", "listed", is_flag=True, help="Only list the operators and their stores.")
+@click.option(
+    "--from", "store", metavar="STORE", help="Read a checkpoint of this store instead of PATH."
+)
+@click.option(
+    "--id", "checkpoint", metavar="ID", default="latest", help="Which checkpoint of the store."
+)
 def command(
     path: str | None,
     batch: int | None,
@@ -60,8 +70,9 @@ def command(
 ) -> None:
     """Show the rows of the state at a batch.
 
-    Read by Spark itself, without changing anything; the query may be running. What there is only
-    one of need not be named. With --changes, what each of some batches changed.
+    Spark itself reads them and changes nothing; the query may be running. Options are only needed
+    where there is more than one operator, store or side to choose from. --changes shows what each
+    batch of a range changed.
     """
     asked = Asked(
         batch, operator, store_name, join_side, state_var, partition, _changes(changes)
@@ -79,12 +90,12 @@ def command(
 
 def _row_output(form: str | None, output: str | None, limit: int | None) -> RowOutput:
     if settings().as_json and form not in (None, "json"):
-        raise click.UsageError(f"--json and --format {form} exclude each other.")
+        raise click.UsageError(f"--json and --format {form} cannot be used together.")
     chosen = form or ("json" if settings().as_json else "table")
     if chosen == "parquet" and output is None:
-        raise click.UsageError("Parquet goes into a file: say --output FILE.")
+        raise click.UsageError("Parquet is written to a file: add --output FILE.")
     if chosen == "table" and output is not None:
-        raise click.UsageError("A table goes onto the screen: say --format parquet, csv or json.")
+        raise click.UsageError("A table is for the screen: add --format parquet, csv or json.")
     default = _ON_SCREEN if output is None else 0
     return RowOutput(chosen, output, default if limit is None else limit)
 

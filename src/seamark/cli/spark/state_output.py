@@ -57,7 +57,7 @@ def write_rows(directory: Directory, tree: Tree, reading: Reading, destination: 
     """Have Spark read, and put the rows where they are wanted."""
     with _within_reach(directory, tree) as files:
         spark = a_session()
-        spark.sparkContext.setLogLevel("OFF")  # what it has to say is told once, as an error
+        spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
         try:
             with state_frame(spark, files, reading) as frame:
                 _put(frame, reading, destination)

@@ -49,29 +49,29 @@ def _every(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.command("watch", cls=Command)
 @click.argument("path", type=PLACE)
 @click.argument("store", type=PLACE)
-@click.option("--once", is_flag=True, help="Take one checkpoint and end.")
+@click.option("--once", is_flag=True, help="Save one checkpoint and exit.")
 @click.option(
     "--every",
     default="1b",
     show_default=True,
     metavar="30s|5b",
     callback=_every,
-    help="How often: a time, or a number of batches.",
+    help="How often: a duration or a number of batches.",
 )
 @click.option(
     "--keep",
     type=click.IntRange(1),
     default=KEEP,
     show_default=True,
-    help="Prune to that many checkpoints after each one.",
+    help="Prune to this many checkpoints after each one.",
 )
 def command(path: str, store: str, once: bool, every: float, keep: int) -> None:
-    """Keep taking a directory into a store.
+    """Keep saving a checkpoint directory in a store.
 
-    The newest committed batch of PATH becomes a checkpoint of STORE, again and again, as 'seamark
-    spark snapshot' does once. The query is not touched and need not run; PATH need not exist yet.
-    What fails is told and tried again. Ctrl-C or SIGTERM end it, after a last checkpoint; a second
-    one ends it at once.
+    Does again and again what 'seamark spark snapshot' does once: the newest committed batch of PATH
+    becomes a checkpoint of STORE. The query is not touched and need not be running; PATH need not
+    exist yet. Failures are reported and tried again. Ctrl-C or SIGTERM ends it after a last
+    checkpoint; a second one ends it at once.
     """
     with opened_directory(path) as directory:
         if once:
