@@ -195,7 +195,7 @@ def test_a_snapshot_that_names_very_many_files_gives_a_few_findings(tmp_path: Pa
     with bounded_memory():
         found = looked_at(tmp_path)
     missing = [each for each in found.findings if each.code == "sst-missing"]
-    assert len(missing) == limits.MOST_MISSING_TOLD + 1
+    assert len(missing) == limits.MOST_MISSING_NAMED + 1
     assert "20000 files" in missing[-1].message
 
 

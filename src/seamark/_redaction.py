@@ -209,7 +209,7 @@ def redacted_document(
 
 def _is_secret(name: str, value: object) -> bool:
     if isinstance(value, str):
-        # a sink may be called 'tokens', and its status is no secret
+        # a sink may be called 'tokens', and its status is not a secret
         return value not in _STATUSES and is_secret_name(name)
     # nor is the watermark of such a source
     return isinstance(value, int | float) and _PASSWORD.search(name[-_LONGEST_NAME:]) is not None

@@ -79,7 +79,7 @@ class FormatTooNewError(RefusedError):
 
 
 class LineageError(RefusedError):
-    """A sink and the checkpoints tell different histories; nothing was changed in either."""
+    """A sink and the checkpoints have different histories; nothing was changed in either."""
 
 
 class PositionUnavailable(RefusedError):
@@ -105,8 +105,8 @@ class PositionUnavailable(RefusedError):
         self.earliest = earliest
 
     def __reduce__(self) -> tuple[object, ...]:
-        told = (self.what, self.where, self.hint, self.source, self.requested, self.earliest)
-        return (_rebuild_position, told)
+        arguments = (self.what, self.where, self.hint, self.source, self.requested, self.earliest)
+        return (_rebuild_position, arguments)
 
 
 class SourceUnavailableError(SeamarkError, OSError):

@@ -1,9 +1,9 @@
 """How much work and memory a file of unknown origin may cause.
 
 A store or a checkpoint directory may come from anybody. What it says about itself (a size, a count,
-a number in a name) is held against these limits before anything is done with it. They are far above
-what Spark or Seamark writes. Where a legitimate file may be large, a limit grows with its stored
-size, so that work stays in proportion to what was really read.
+a number in a name) is compared with these limits before anything is done with it. They are far
+above what Spark or Seamark writes. Where a legitimate file may be large, a limit grows with its
+stored size, so that work stays in proportion to what was really read.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ MOST_ZIP_MEMBERS: Final = 10_000
 
 LARGEST_ZIP_METADATA: Final = 8 * MIB
 LARGEST_ZIP_PLAIN: Final = 128 * MIB
-"""What all files inside a RocksDB snapshot unpack to; the large ones are kept beside it."""
+"""What all files inside a RocksDB snapshot unpack to; the large ones are stored next to it."""
 
-MOST_MISSING_TOLD: Final = 100
+MOST_MISSING_NAMED: Final = 100
 """Missing files of one snapshot that are named one by one."""
 
 MOST_ABSENT_STORES: Final = 1_000
-"""State stores of a directory that are looked for although they have no folder."""
+"""State stores of a directory that are searched for although they have no folder."""
 
 MOST_STORE_NAMES: Final = 100
 """Stores of one operator in each partition. A join has four."""
@@ -49,8 +49,8 @@ LARGEST_ENTRY: Final = 10**12
 """No log of Spark has an entry with a higher number."""
 
 MOST_ENTRIES_TRIED: Final = 10_000_000
-"""Files that are gone through to find the batches that a directory can be taken back to: trying one
-batch goes through them all. Spark keeps about 100 batches."""
+"""Files that are examined to find the batches that a directory can be rolled back to: trying one
+batch goes through all of them. Spark keeps about 100 batches."""
 
 # packs of a StateStore
 
@@ -64,7 +64,7 @@ READ_AHEAD: Final = 64 * MIB
 # stores
 
 LARGEST_GENERATION: Final = 2**53
-"""Claims of one store. A higher one leaves no room to count on."""
+"""Claims of one store. A higher number would leave no room to count further."""
 
 MOST_TOMBSTONES: Final = 10_000
 """Tombstones that ``owner.json`` may name. A store has one or two."""

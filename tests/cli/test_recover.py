@@ -32,7 +32,7 @@ def test_the_newest_whole_one_is_chosen_and_nothing_changes(seamark: Commands, s
     shown = seamark("recover", store, "--explain")
     assert "4  chosen  epoch 4 · at trades 400…402 · manifest valid · state 8 files" in shown
     assert "builds on 3, 2, 1" in shown
-    assert "goes on with epoch 5" in shown
+    assert "continues with epoch 5" in shown
     assert "Nothing was changed." in shown
     assert contents(store) == before
 

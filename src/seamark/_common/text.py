@@ -41,7 +41,7 @@ def phase_text(seconds: float) -> str:
 
 
 def parse_duration(text: str) -> float | None:
-    """The seconds that a text such as ``90s`` or ``7d`` means; None when it is no duration.
+    """The seconds that a text such as ``90s`` or ``7d`` means; None when it is not a duration.
 
     >>> parse_duration("90s"), parse_duration("1.5h"), parse_duration("7")
     (90.0, 5400.0, None)

@@ -42,8 +42,8 @@ def check_checkpoints(
 ) -> list[CheckpointCheck]:
     """Check manifests, and all bytes of those in ``read``; one that builds on damage is damaged.
 
-    An I/O error is put down as ``unreadable`` and the rest goes on. Progress counts checkpoints,
-    or their ``weights``.
+    After an I/O error a checkpoint is ``unreadable``, and the others are still checked. Progress
+    counts checkpoints, or their ``weights``.
     """
     checks: dict[int, CheckpointCheck] = {}
     for checkpoint_id in ids:
@@ -117,10 +117,10 @@ def data_bytes(store: CheckpointStore, manifest: CheckpointManifest) -> int:
         state = named_state(manifest) if manifest.is_ours else None
     except DamageError:
         state = None
-    beside = sum(store.partitioned_state.sizes([state]).values()) if state is not None else 0
+    partitioned = sum(store.partitioned_state.sizes([state]).values()) if state is not None else 0
     inline = sum(len(op.decode_inline() or b"") for op in manifest.operator_states.values())
     sidecar = manifest.state_bytes
     if sidecar is None:
         ends = [o.external_offset + o.external_length for o in manifest.operator_states.values()]
         sidecar = max(ends, default=0)
-    return inline + sidecar + beside
+    return inline + sidecar + partitioned

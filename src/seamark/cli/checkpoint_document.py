@@ -1,4 +1,4 @@
-"""One checkpoint as a plain document: everything that its manifest and its packs tell."""
+"""One checkpoint as a plain document: everything that its manifest and packs say."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _packed(
         start = max(0, size - _TAIL)
         tail = read_sidecar_range(store, manifest, operator.external_offset + start, size - start)
         entries = _entries(tail or b"", size)
-        if entries is None and start:  # the index is longer than that, or it is no pack
+        if entries is None and start:  # the index is longer than that, or it is not a pack
             whole = read_sidecar_range(store, manifest, operator.external_offset, size)
             entries = _entries(whole or b"", size)
         return size, entries or []
@@ -121,7 +121,7 @@ def _packed(
 
 
 def _entries(tail: bytes, size: int) -> list[PackedEntry] | None:
-    """The index; None for what is no pack, as the state of other systems is."""
+    """The index; None for what is not a pack, such as the state of other systems."""
     try:
         return read_index(tail, size)
     except DamageError:
@@ -141,7 +141,7 @@ def _add_partitioned(
             return
         chains = store.partitioned_state.partitions(partitioned)
     except SeamarkError:
-        return  # verify tells what is wrong with it
+        return  # 'seamark verify' reports what is wrong with it
     for (name, partition), chain in chains.items():
         about = operators.setdefault(name, OperatorFiles())
         size = sum(link.entry.size_bytes for link in chain)

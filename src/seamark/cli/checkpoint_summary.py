@@ -189,7 +189,7 @@ def _row(
 
 
 def note_of(summary: CheckpointSummary, pins: list[str]) -> str | None:
-    """What is worth saying about a checkpoint beside its status."""
+    """What is worth saying about a checkpoint in addition to its status."""
     notes = [text for text in (summary.damage, summary.error) if text]
     notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
     notes += [f"pinned: {', '.join(pins)}"] if pins else []

@@ -1,7 +1,7 @@
 """Characters that a terminal would obey instead of showing, made visible.
 
 Names and messages come from stores that anybody may have written. An escape sequence in one of
-them must not colour, move or erase anything on the screen of whoever looks at it.
+them must not colour, move or erase anything on the screen of the person who looks at it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _DEEPEST = 20
 def command(store: str, a: str, b: str) -> None:
     """Compare two checkpoints.
 
-    A and B are named as for 'seamark show'. What is told is the way from A to B.
+    A and B are IDs as for 'seamark show'. Shows what changed from A to B.
     """
     with opened_store(store) as opened:
         before, after = (describe(opened, load(opened, resolve_id(opened, i))) for i in (a, b))
@@ -75,7 +75,7 @@ def _offsets(
 
 
 def _shown(name: str, value: Any) -> Any:
-    """The value, unless its name tells that it is secret; compared it was before."""
+    """The value, or stars if its name suggests a secret; it was compared before."""
     return next(iter(without_secrets({name: value}).values()))
 
 
@@ -117,7 +117,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, D
 
 
 def _flat(value: object, path: str = "", depth: int = 0) -> dict[str, Any]:
-    """Nested members as one level, so that only what differs is told."""
+    """Nested members as one level, so that only what differs is shown."""
     if isinstance(value, dict) and (value or not path) and depth < _DEEPEST:
         return {
             name: inner

@@ -55,7 +55,7 @@ def _show(document: Document, url: str) -> None:
             ("checkpoints", f"{document['checkpoints']} can be read"),
             ("generation", str(document["generation"])),
             ("next id", str(document["next_id"])),
-            ("rolled back", ", ".join(given_up) or "none that a manifest tells of"),
+            ("rolled back", ", ".join(given_up) or "none that a manifest mentions"),
         ]
     )
     if document["pins"]:

@@ -1,4 +1,4 @@
-"""How an error of a command is told: one paragraph, and nothing secret at any level."""
+"""How the error of a command is reported: one paragraph, without secrets at any verbosity."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from seamark.errors import SeamarkError
 
 
 def report_error(error: Exception, asked: Settings) -> int:
-    """Print an error to stderr, as JSON when that was asked for; its exit code.
+    """Print an error to stderr, as JSON if asked for, and return its exit code.
 
-    The code is the same when stderr cannot be written to.
+    The exit code is the same when stderr cannot be written to.
     """
     is_lost = isinstance(error, OSError) and is_printing_error(error)
     if stdout_error() is not None or is_lost:
@@ -50,7 +50,7 @@ def report_error(error: Exception, asked: Settings) -> int:
 
 
 def report_usage_error(error: click.ClickException, asked: Settings) -> int:
-    """Say what is wrong with a command line, but none of the secrets in it; the exit code."""
+    """Print what is wrong with a command line, without the secrets in it; return the exit code."""
     redact = storage_option_redactor(asked.storage_options)
     with suppress(OSError):
         if asked.as_json:
@@ -72,7 +72,7 @@ def report_usage_error(error: click.ClickException, asked: Settings) -> int:
 def _output_lost(error: OSError) -> SeamarkError:
     return SeamarkError(
         f"what was to be printed could not be written: {error.strerror}",
-        hint="That is no fault of the store. What the command was to change may have been changed.",
+        hint="The store is not at fault. What the command was to change may have been changed.",
     )
 
 
@@ -87,7 +87,7 @@ def _document(error: SeamarkError) -> dict[str, object]:
 
 
 def _other(error: Exception) -> SeamarkError:
-    """What no module has told: a disk that is full or read-only, or a fault of our own."""
+    """An error that no module has translated: a full or read-only disk, or a fault of our own."""
     return (isinstance(error, OSError) and system_refusal(error)) or _unexpected(error)
 
 
@@ -102,7 +102,7 @@ def _unexpected(error: Exception) -> SeamarkError:
 def error_lines(error: SeamarkError) -> list[str]:
     """Lay out an error: what happened, then where and what to do next, then its exit code.
 
-    Further lines of one part stand deeper, so that a name with line ends cannot add a part.
+    Further lines of one part stand deeper, so that a name with line breaks cannot look like a part.
     """
     width = screen_width(stderr())
     lines: list[str] = []

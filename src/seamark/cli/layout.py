@@ -1,4 +1,4 @@
-"""Lines that never pass the width of the screen: rows under headings, and facts beside labels."""
+"""Lines that fit the width of the screen: rows under headings, and labels with facts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fits(table: Sequence[Sequence[Cell]]) -> bool:
 
 
 def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
-    """Print labels with what they are, the second line of a long one below the first.
+    """Print labels with their facts; a long fact continues below its first line.
 
     A label that would leave too little room has a line of its own.
     """

@@ -1,4 +1,4 @@
-"""What the commands print: consoles, tables, bars, times, and the layout of an error."""
+"""What the commands print: consoles, JSON, progress bars, and texts without secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STYLES: Final = {
     "error": "red",
     "failed": "red",
 }
-"""Colours are a second signal beside these words."""
+"""Colours are a second signal, next to these words."""
 
 
 class _Console(Console):
@@ -147,7 +147,7 @@ def print_answer(document: Document, show: Callable[[Document], None]) -> None:
 
 
 def printable(text: str) -> str:
-    """A text on one line: line ends in it are shown as such, so that none can look like a row."""
+    """A text on one line: line breaks in it are made visible, so that none looks like a new row."""
     return escape_controls(_redact()(text))
 
 
@@ -157,7 +157,7 @@ def printable_lines(text: str) -> list[str]:
 
 
 def without_secrets(document: Any) -> Any:
-    """A document made of JSON values, where a member's name can also tell that it is secret."""
+    """A document made of JSON values, without secrets, which a member's name may also reveal."""
     return redacted_document(document, _redact())
 
 

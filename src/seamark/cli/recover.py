@@ -54,7 +54,7 @@ def explain_walk(store: CheckpointStore) -> Document:
 
 
 def _explained(store: CheckpointStore) -> Document:
-    """:class:`Overtaken` when the chosen checkpoint is pruned before all was told of it."""
+    """:class:`Overtaken` when the chosen checkpoint is pruned before it was described."""
     walk = store.recover_latest_validated()
     outcome = "chosen" if walk.chosen_id is not None else "nothing usable"
     if walk.begins_anew:
@@ -161,10 +161,10 @@ def _sink_words(chosen: Document) -> list[tuple[str, ...]]:
 def _consequence(document: Document) -> str:
     chosen, skipped = document["chosen"], document["skipped"]
     took = seconds_text(document["seconds"])
-    goes_on = f"A start goes on with epoch {chosen['epoch'] + 1}."
+    goes_on = f"A start continues with epoch {chosen['epoch'] + 1}."
     if not chosen["of_pipeline"]:
         goes_on = "No pipeline of Seamark wrote it."
-    text = f"{goes_on} The walk took {took}."
+    text = f"{goes_on} The search took {took}."
     damaged = [str(s["id"]) for s in skipped if not s["superseded"]]
     if damaged and chosen["of_pipeline"]:
         text += (

@@ -103,7 +103,7 @@ def _show(document: Document) -> None:
     if document["done"]:
         print_paragraph(
             f"Rolled back: checkpoint {document['new_id']} repeats checkpoint {document['id']} in "
-            "a new timeline. The next start of the pipeline goes on from it and brings the sinks "
+            "a new timeline. The next start of the pipeline continues from it and brings the sinks "
             "back."
         )
     else:

@@ -1,4 +1,4 @@
-"""Where sources stand: all of it for a program, the gist of it on one line."""
+"""The positions of sources: in full for a program, shortened to one line for people."""
 
 from __future__ import annotations
 

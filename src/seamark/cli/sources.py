@@ -149,7 +149,7 @@ def readable(position: bytes | None) -> tuple[str | None, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _show(document: Document) -> None:

@@ -1,4 +1,4 @@
-"""Log lines of a command: on stderr, and with nothing of the storage options in them."""
+"""The log lines of a command: on stderr, and without the values of storage options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Lines(logging.Handler):
             text = escape_controls(storage_option_redactor(self.options)(line), lines=True)
             # a second line never looks like one of its own
             sys.stderr.write(text.replace("\n", "\n  ") + "\n")
-        except Exception:  # noqa: BLE001 - logging's own way of telling
+        except Exception:  # noqa: BLE001 - logging reports it in its own way
             self.handleError(record)
 
 

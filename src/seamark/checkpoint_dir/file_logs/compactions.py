@@ -100,7 +100,7 @@ def missing_between(present: Collection[int], first: int, before: int) -> Iterat
     """The numbers from ``first`` on, and below ``before``, that are not present; not too many."""
     there = set(present)
     gaps = (at for at in range(first, before) if at not in there)
-    return islice(gaps, limits.MOST_MISSING_TOLD)
+    return islice(gaps, limits.MOST_MISSING_NAMED)
 
 
 def known_interval(compacted: Sequence[int]) -> int | None:

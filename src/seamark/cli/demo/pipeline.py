@@ -2,7 +2,7 @@
 
     python -m seamark.cli.demo.pipeline FOLDER [EPOCH]
 
-tells about its start and each epoch in a line of JSON on stdout. Killed with SIGKILL between the
+reports its start and each epoch as a line of JSON on stdout. Killed with SIGKILL between the
 save and the commit of EPOCH if one is given; SIGTERM lets it finish the epoch and end well.
 """
 
@@ -119,13 +119,13 @@ def kill_after_save(fatal_epoch: int) -> OnStep:
 
     def on_step(step: Step, when: Literal["before", "after"], epoch: int) -> None:
         if (step, when, epoch) == (Step.SAVE, "after", fatal_epoch):
-            tell("killing", epoch=epoch)
+            report_event("killing", epoch=epoch)
             os.killpg(0, signal.SIGKILL)
 
     return on_step
 
 
-def tell(event: str, **fields: Any) -> None:
+def report_event(event: str, **fields: Any) -> None:
     """Write one event for the process that watches this one."""
     try:
         print(json.dumps({"event": event, **fields}), flush=True)  # noqa: T201
@@ -137,16 +137,16 @@ class TellEvents(logging.Handler):
     """Passes on what the pipeline logs about its start and its epochs."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell of a recovery or an epoch; other records are not for the screen."""
+        """Report a recovery or an epoch; other records are not for the screen."""
         fields = vars(record)
         if fields.get("event") == "recovery":
-            tell("recovery", report=fields["recovery"])
+            report_event("recovery", report=fields["recovery"])
         elif fields.get("event") == "epoch":
-            tell("epoch", **{name: fields[name] for name in EPOCH_FIELDS})
+            report_event("epoch", **{name: fields[name] for name in EPOCH_FIELDS})
 
 
 def main(folder: Path, fatal_epoch: int | None) -> None:
-    """Run until killed or told to stop."""
+    """Run until killed or asked to stop."""
     logging.basicConfig(level=logging.WARNING)
     log = logging.getLogger("seamark.pipeline")
     log.setLevel(logging.INFO)

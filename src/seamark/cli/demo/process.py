@@ -1,4 +1,4 @@
-"""The demo's pipeline as its parent sees it: a process that tells events until it ends."""
+"""The demo's pipeline as its parent sees it: a process that reports events until it ends."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class SinkProof:
         return self.expected == self.found
 
     def findings(self) -> list[str]:
-        """The first rows that are wrong, in words."""
+        """The first rows that are wrong, one line for each."""
         lines = []
         for what, rows in (("lost", self.lost), ("too many", self.surplus)):
             shown = sorted(rows.elements())[:_EXAMPLES]
@@ -77,7 +77,7 @@ class SinkProof:
 
 @dataclass(frozen=True)
 class Proof:
-    """All sinks, held against what Spark says that it has read."""
+    """All sinks, compared with what Spark says that it has read."""
 
     progress: SparkProgress
     sinks: tuple[SinkProof, ...]
@@ -102,7 +102,7 @@ class Proof:
 
 
 def prove(folder: Path, watched: Watched | None = None) -> Proof:
-    """Hold the sinks of a demo against Spark's own offset log."""
+    """Compare the sinks of a demo with Spark's own offset log."""
     progress = spark_progress(folder / CHECKPOINTS / "working")
     large = Counter[Row](large_trades(progress.trades))
     bars = Counter[Row](closed_bars(progress.trades, progress.watermark_ms))

@@ -133,13 +133,13 @@ def view_lines(view: Look) -> list[str]:
     """The view in a few lines: whether it is whole, and the price of each symbol."""
     cells = [f"{row.symbol} {row.price:6.2f}" for row in view.rows]
     lines = [cells[at : at + _ROWS_PER_LINE] for at in range(0, len(cells), _ROWS_PER_LINE)]
-    return [f"latest, read beside the pipeline: {whole_text(view)}"] + [
+    return [f"latest, read while the pipeline runs: {whole_text(view)}"] + [
         "  " + "   ".join(line) for line in lines
     ]
 
 
 def whole_text(view: Look) -> str:
-    """What a reader sees in the view, in words."""
+    """What a reader sees in the view."""
     if not view.rows:
         return "nothing yet"
     which = "half an epoch" if view.epoch is None else f"all of epoch {view.epoch}"
@@ -149,7 +149,7 @@ def whole_text(view: Look) -> str:
 def _watched_text(watched: Watched) -> str:
     if not watched.epochs:
         return "The view was never there for its reader."
-    looks = f"View read {_grouped(watched.looks)} times beside its writer"
+    looks = f"View read {_grouped(watched.looks)} times while it was written"
     if watched.wrong:
         return f"{looks}: {watched.wrong} times half an epoch, or an old one."
     return f"{looks}: {watched.epochs} epochs, never half of one."

@@ -1,4 +1,4 @@
-"""The demo's live view, as another program reads it beside the pipeline that writes it."""
+"""The demo's live view, as another program reads it while the pipeline writes it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ViewReader:
                     self._store = open_view(self._folder)
                 self.newest = Look(rows_in_view(self._store))
             except StoreUnavailableError:
-                return self.newest  # its writer has not made it yet, or is making it anew
+                return self.newest  # its writer has not made it yet, or is making it again
             self.watched = self.watched.after(self.newest)
             return self.newest
 
@@ -110,12 +110,12 @@ class ViewReader:
 
 
 def open_view(folder: Path) -> SourceCheckpointStore:
-    """Open a demo's view beside its writer, or without one."""
+    """Open a demo's view, with or without a running writer."""
     return open_progress(rocksdb_url(folder / LATEST), read_only=True)
 
 
 def rows_in_view(store: SourceCheckpointStore) -> tuple[Trade, ...]:
-    """All rows of the view at one moment; :class:`DamageError` when one is no trade."""
+    """All rows of the view at one moment; :class:`DamageError` when one is not a trade."""
     return tuple(_trade(key, value) for key, value in store.items(_SPACE))
 
 

@@ -36,7 +36,7 @@ _LOOK: Final = (
 
 @dataclass(frozen=True)
 class _Sink:
-    """What was said about the sink, and what its table tells."""
+    """What the user said about the sink, and what its table says."""
 
     query_id: str | None
     file_sink: str | None
@@ -115,7 +115,7 @@ def _looked_up(table: str, manifest: CheckpointManifest) -> TableAt:
     query_id = (manifest.native or {}).get("query_id")
     if not isinstance(query_id, str):
         raise InvalidInputError(
-            f"checkpoint {manifest.checkpoint_id} does not tell the id of its query",
+            f"checkpoint {manifest.checkpoint_id} does not hold the id of its query",
             hint="--table is for snapshots of directories that Spark keeps by itself.",
         )
     return table_at(opened_directory, table, query_id, manifest.batch)

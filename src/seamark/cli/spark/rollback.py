@@ -117,9 +117,9 @@ def _safety_store(
         tree.directory.beside(
             ".seamark"
         ).close()  # raises where no neighbouring directory can be made
-    beside = f"{path.rstrip('/')}.seamark"
+    default = f"{path.rstrip('/')}.seamark"
     # a query with a new id needs another store than it had before
-    for url in [given] if given is not None else [beside, f"{beside}-{query[:8]}"]:
+    for url in [given] if given is not None else [default, f"{default}-{query[:8]}"]:
         try:
             store = stack.enter_context(opened_store(url, must_exist=not create))
         except CheckpointNotFoundError:

@@ -27,7 +27,7 @@ _KINDS: Final = {
 def document_of(
     plan: RewindPlan, path: str, query_id: str | None, file_sink: str | None
 ) -> Document:
-    """What a plan means; the documented JSON."""
+    """What a plan means, as the documented JSON."""
     sink = plan.sink
     moved = [*plan.moves, *plan.spare, *(sink.moves if sink is not None else ())]
     decided = query_id is not None or file_sink is not None
@@ -88,7 +88,7 @@ def show(document: Document) -> None:
     if document["unlisted"]:
         print_paragraph(
             f"{len(document['unlisted'])} data files of the sink are no longer in its log. They "
-            "stay where they are: whoever reads the folder without its log still sees them."
+            "stay where they are: programs that read the folder without its log still see them."
         )
     if document["done"]:
         _show_done(document)
@@ -111,7 +111,7 @@ def _facts(document: Document, newest: int | None) -> list[tuple[str, str]]:
         facts.append(("taken from", f"checkpoint {origin} of the store, SHA-256 verified"))
     if document["watermark_ms"] is not None:
         facts.append(("watermark", f"{time_text(document['watermark_ms'])} in the next batch"))
-    facts.append(("written anew", _named(document["writes"])))
+    facts.append(("rewritten", _named(document["writes"])))
     kept = {"new": "a new one", "keep": "kept", None: "to be decided"}
     facts.append(("query id", kept[document["query_id"]]))
     return facts
@@ -135,7 +135,7 @@ def _show_done(document: Document) -> None:
             f"{document['snapshot_problem']}."
         )
     print_paragraph(
-        f"Done. A restart plans batch {to_batch + 1} anew, from where batch {to_batch} ended. No "
+        f"Done. A restart plans batch {to_batch + 1} again, from where batch {to_batch} ended. No "
         "row is lost as long as the source still has it."
     )
     print_hint(f"Moved files: {document['aside']}")

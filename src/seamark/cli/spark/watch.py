@@ -116,7 +116,7 @@ def _say_what_is_awaited(directory: Directory) -> None:
     except CheckpointNotFoundError:
         awaited, what = True, "it to appear"
     except SeamarkError:
-        return  # the watcher tells, and tries again
+        return  # the watcher reports it and tries again
     if awaited and not settings().quiet:
         print_long(f"{directory.url}: waiting for {what}", stderr())
 

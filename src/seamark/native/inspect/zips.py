@@ -38,7 +38,7 @@ def zip_findings(seen: Seen, folder: StoreFolder, path: str, named: str) -> Iter
         told = sizes.get(name.removeprefix(f"{SST_FOLDER}/"))
         if file not in seen.entries:
             missing += 1
-            if missing > limits.MOST_MISSING_TOLD:
+            if missing > limits.MOST_MISSING_NAMED:
                 continue
             what = f"{named}: {name} is not there, and {short} needs it"
             yield damage(Code.SST_MISSING, file, what, _ADVICE, _ERROR)
@@ -46,7 +46,7 @@ def zip_findings(seen: Seen, folder: StoreFolder, path: str, named: str) -> Iter
             size = seen.entries[file].size
             what = f"{named}: {name} has {size} bytes, and {short} says {told}"
             yield damage(Code.SST_SIZE, file, what, _ADVICE, _ERROR)
-    if missing > limits.MOST_MISSING_TOLD:
+    if missing > limits.MOST_MISSING_NAMED:
         what = f"{named}: {missing} files that {short} needs are not there"
         yield damage(Code.SST_MISSING, path, what, _ADVICE, _ERROR)
 
