@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from seamark._common.text import duration_text, parse_duration
 from tests.cli.stores import Commands
 
 
@@ -64,21 +63,3 @@ def test_a_name_is_not_moved_silently(seamark: Commands, store: Path) -> None:
     seamark("pin", store, 1, "gold")
     seamark("pin", store, 2, "gold", code=6)
     assert seamark.json("unpin", store, "gold")["id"] == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90), ("15min", 900), ("15 min", 900), ("2h", 7200), ("7d", 604800), ("1.5H", 5400)],
-)
-def test_spans_of_time_are_read_as_people_write_them(text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1y", "1d2h", "٣h x"])
-def test_anything_else_is_no_span_of_time(text: str) -> None:
-    assert parse_duration(text) is None
-
-
-def test_spans_of_time_are_written_as_people_read_them() -> None:
-    told = [duration_text(seconds) for seconds in (90, 900, 7200, 86400, 604800, 0.5)]
-    assert told == ["90 s", "15 min", "2 h", "1 day", "7 days", "0.5 s"]

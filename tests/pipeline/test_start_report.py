@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.pipeline.telemetry.start_report import StartReport
 from tests.pipeline.epochs import RECOVERY, recovery
 
@@ -94,36 +93,3 @@ def test_the_dictionary_is_a_copy() -> None:
     report = recovery()
     report.to_dict()["finished"].clear()
     assert report == RECOVERY
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1 KiB"),
-        (41 * 1024 + 100, "41 KiB"),
-        (1024 * 1024 - 1, "1.0 MiB"),
-        (3_250_586, "3.1 MiB"),
-        (42 * 1024**2, "42 MiB"),
-        (1024**3, "1.0 GiB"),
-        (5 * 1024**5, "5120 TiB"),
-    ],
-)
-def test_sizes_are_written_in_powers_of_1024(size: int, text: str) -> None:
-    assert size_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0, "0.00 s"), (0.412, "0.41 s"), (9.996, "10.0 s"), (12.34, "12.3 s"), (125.4, "125 s")],
-)
-def test_seconds_have_as_many_digits_as_matter(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0091, "9 ms"), (0.9994, "999 ms"), (0.9996, "1.00 s"), (2.5, "2.50 s")]
-)
-def test_a_phase_is_in_milliseconds_below_a_second(seconds: float, text: str) -> None:
-    assert phase_text(seconds) == text
