@@ -27,12 +27,12 @@ COMMANDS: Final = {
     "unpin": ("seamark.cli.unpin", "Remove a pin."),
     "prune": ("seamark.cli.prune", "Remove checkpoints that a rule does not keep."),
     "gc": ("seamark.cli.gc", "Remove what unfinished writes left behind."),
-    "copy": ("seamark.cli.copy", "Copy checkpoints to another store, verified."),
+    "copy": ("seamark.cli.copy", "Copy checkpoints to another store and verify them."),
     "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
     "doctor": ("seamark.cli.doctor", "Check whether a store can be relied on."),
     "sources": ("seamark.cli.sources", "Show how far the sources of a pipeline have been read."),
     "spark": ("seamark.cli.spark.group", "Work on the checkpoint directory of any Spark query."),
-    "demo": ("seamark.cli.demo.command", "Kill a running pipeline and lose or double no row."),
+    "demo": ("seamark.cli.demo.command", "Kill a running pipeline; no row is lost or duplicated."),
     "version": ("seamark.cli.version", "Show the versions of Seamark and its dependencies."),
 }
 

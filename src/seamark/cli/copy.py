@@ -58,7 +58,7 @@ def command(
     to_options: dict[str, str],
     take_over: bool,
 ) -> None:
-    """Copy checkpoints to another store, verified.
+    """Copy checkpoints to another store and verify them.
 
     Copies all current checkpoints, or with ID that one and those it builds on. They keep their ids.
     If the copy is interrupted, run the same command again to finish it. A pipeline that is started

@@ -32,7 +32,7 @@ LAST_EPOCH: Final = 15
 )
 @click.option("--verify-only", is_flag=True, help="Only check the result of an earlier demo.")
 def command(folder: Path, verify_only: bool) -> None:
-    """Kill a running pipeline and lose or double no row.
+    """Kill a running pipeline; no row is lost or duplicated.
 
     A streaming pipeline on a real Spark turns trades into bars, filters the large trades, and keeps
     a live view of the newest. It is killed with SIGKILL in the middle of an epoch and started
