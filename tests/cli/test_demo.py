@@ -172,7 +172,7 @@ def test_the_demo_survives_its_kill_and_its_proof_can_fail(tmp_path: Path) -> No
     assert "sink latest: committed from its committable" in done.stdout
     assert "as another process reads it: 10 symbols, all of epoch 7\n" in done.stdout
     assert "  view         10 symbols, all of epoch 8\n" in done.stdout
-    assert re.search(r"View read [\d ]+ times while it was written: \d+ epochs", done.stdout)
+    assert re.search(r"View read [\d ]+ times during the run: \d+ epochs", done.stdout)
     assert "Exactly once: yes." in done.stdout
     assert "WARN" not in done.stdout + done.stderr
 

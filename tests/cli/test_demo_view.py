@@ -142,6 +142,6 @@ def test_off_a_terminal_only_lines_that_stay_are_printed(tmp_path: Path) -> None
 def test_the_verdict_says_how_often_the_view_was_half(demo: Path) -> None:
     screen, shown = screen_of(terminal=False)
     screen.proof(prove(demo, Watched(looks=1234, epochs=7, newest=7, wrong=2)))
-    assert "read 1 234 times while it was written: 2 times half an epoch" in shown.getvalue()
+    assert "read 1 234 times during the run: 2 times half an epoch" in shown.getvalue()
     assert "Exactly once: no." in shown.getvalue()
     assert max(map(len, shown.getvalue().splitlines())) <= 80

@@ -75,7 +75,7 @@ def test_a_person_is_told_what_a_restart_will_do(cli: Cli, checkpoint: Path) -> 
     args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--query-id", "new", "--yes")
     metadata = (checkpoint / "metadata").read_bytes()
     assert cli(*args) == 0, cli.err
-    assert "A restart plans batch 4 anew" in cli.out
+    assert "A restart plans batch 4 again" in cli.out
     assert "checkpoint 1 · batch 6" in cli.out
     assert f"seamark spark restore {checkpoint}.seamark 1 NEW_PATH" in cli.out
     assert (checkpoint / "metadata").read_bytes() != metadata

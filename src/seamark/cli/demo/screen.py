@@ -149,7 +149,7 @@ def whole_text(view: Look) -> str:
 def _watched_text(watched: Watched) -> str:
     if not watched.epochs:
         return "The view was never there for its reader."
-    looks = f"View read {_grouped(watched.looks)} times while it was written"
+    looks = f"View read {_grouped(watched.looks)} times during the run"
     if watched.wrong:
         return f"{looks}: {watched.wrong} times half an epoch, or an old one."
     return f"{looks}: {watched.epochs} epochs, never half of one."
