@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seamark.errors import InvalidInputError
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, CheckpointManifest
 from seamark.manifest.checkpoint_manifest import JSON_NAMES
 from seamark.manifest.facts import FACTS
@@ -101,3 +102,5 @@ class TestOurNames:
         document = json.loads(ours.to_json())
         assert document[json_name] == value
         assert name not in document
+        with pytest.raises(InvalidInputError, match=f"both of its names: {name}"):
+            ours.replace(**{name: value, json_name: value})

@@ -73,7 +73,7 @@ class CheckpointManifest(_Named, SeamarkFacts, frozen=True):
     extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        # runs for each manifest that is read: only a wrong value is looked at by its name
+        # runs for each manifest that is read, so names are looked up only for a wrong value
         for number in (
             self.version,
             self.checkpoint_id,
@@ -118,8 +118,8 @@ class CheckpointManifest(_Named, SeamarkFacts, frozen=True):
     def new(cls, checkpoint_id: int, epoch: int, **fields: Any) -> Self:
         """A manifest of the current format, created now.
 
-        Fields may have our names or those of JSON; our own fields (:class:`SeamarkFacts`) go by
-        name too, and one that is None is left out.
+        Fields go by our name or by the name in JSON. Our own fields (:class:`SeamarkFacts`) can be
+        given too; one that is None is left out.
         """
         given = _by_json_names(fields, {})
         given.setdefault("timestamp_ms", time.time_ns() // 1_000_000)
@@ -131,9 +131,9 @@ class CheckpointManifest(_Named, SeamarkFacts, frozen=True):
         return msgspec.structs.replace(self, **_by_json_names(changes, self.extra))
 
     def with_extra(self, **changes: Any) -> Self:
-        """A copy with extra fields added or changed; None leaves one out.
+        """A copy with extra fields added or changed; those that are None are removed.
 
-        An update of a stored manifest leaves alone what it does not name.
+        An update of a stored manifest changes only the extra fields that it names.
         """
         merged = {k: v for k, v in {**self.extra, **changes}.items() if v is not None}
         return self.replace(extra=merged)
@@ -176,7 +176,7 @@ class CheckpointManifest(_Named, SeamarkFacts, frozen=True):
     def builds_on(self) -> int | None:
         """The checkpoint that it needs, None for a full one.
 
-        :class:`DamageError` unless that is an older one: so every chain of parents comes to an end.
+        :class:`DamageError` unless that one is older, so that every chain of parents ends.
         """
         if not self.is_incremental:
             return None
@@ -198,7 +198,7 @@ class CheckpointManifest(_Named, SeamarkFacts, frozen=True):
         return any(op.external for op in self.operator_states.values())
 
     def validate(self, expected_vnode_count: int | None = None) -> list[str]:
-        """What looks wrong, in words. An empty list means nothing does."""
+        """What looks wrong, one sentence each; empty when nothing does."""
         from seamark.manifest.findings import manifest_findings
 
         return manifest_findings(self, expected_vnode_count)
@@ -210,6 +210,11 @@ def _by_json_names(fields: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
         return fields
     facts = {name: value for name, value in fields.items() if name in FACTS}
     named = {JSON_NAMES.get(k, k): value for k, value in fields.items() if k not in facts}
+    if len(named) + len(facts) < len(fields):
+        twice = sorted(
+            ours for ours, theirs in JSON_NAMES.items() if {ours, theirs} <= fields.keys()
+        )
+        raise InvalidInputError(f"given under both of its names: {', '.join(twice)}")
     if facts:
         merged = {**named.get("extra", extra), **facts}
         named["extra"] = {k: v for k, v in merged.items() if k not in facts or v is not None}
@@ -219,7 +224,7 @@ def _by_json_names(fields: dict[str, Any], extra: dict[str, Any]) -> dict[str, A
 def _encode_status(value: object) -> object:
     if isinstance(value, SinkCommitStatus):
         return value.to_builtins()
-    raise TypeError(f"{type(value).__name__} has no place in a manifest")
+    raise TypeError(f"a manifest cannot hold a {type(value).__name__}")
 
 
 def _decode_status(kind: type, value: object) -> object:

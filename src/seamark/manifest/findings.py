@@ -1,4 +1,4 @@
-"""What looks wrong in a manifest by itself, without reading anything else."""
+"""What looks wrong in a manifest, as far as the document alone shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def manifest_findings(manifest: CheckpointManifest, expected_vnode_count: int | None) -> list[str]:
-    """Every finding in words; an empty list means that nothing looks wrong."""
+    """All findings, one sentence each; empty when nothing looks wrong."""
     return [
         *_missing_basics(manifest),
         *_topology(manifest),
@@ -77,7 +77,7 @@ def _ranges(m: CheckpointManifest) -> Iterator[str]:
 
 
 def unrestorable(m: CheckpointManifest, state_bytes: int | None) -> Iterator[str]:
-    """Why nothing can be restored from a manifest whose sidecar has that many bytes."""
+    """Why nothing can be restored from a manifest, given the length of its sidecar."""
     yield from wrong_facts(m, only_shown=False)
     if m.epoch == 0 or m.checkpoint_id == 0:
         yield "epoch or checkpoint_id is 0 - likely corrupted"
@@ -94,7 +94,7 @@ def unrestorable(m: CheckpointManifest, state_bytes: int | None) -> Iterator[str
 
 
 def unsafe_names(m: CheckpointManifest) -> Iterator[str]:
-    """Names and paths that could lead out of the directory they are meant for."""
+    """Names and paths that could lead out of their directory."""
     groups = {
         "source": {*m.source_names, *m.source_offsets, *m.source_watermarks},
         "sink": {*m.sink_names, *m.sink_epochs, *m.sink_commit_statuses},
@@ -117,7 +117,7 @@ def unsafe_names(m: CheckpointManifest) -> Iterator[str]:
 
 
 def wrong_generation(m: CheckpointManifest) -> str | None:
-    """Why the generation is none; asked first, because it decides whether a manifest counts."""
+    """Why the generation is invalid. Checked first: it decides whether a manifest counts."""
     value = m.extra.get("generation")
     if value is None or (value.__class__ is int and 0 <= value <= LARGEST_GENERATION):
         return None

@@ -59,8 +59,8 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True):
     def decode_inline(self) -> bytes | None:
         """The inline bytes, or None when the state is in the sidecar or absent.
 
-        Raises :class:`DamageError` when the text is not base64: a state that cannot be read must
-        not become an empty one.
+        :class:`DamageError` when the text is not base64: state that cannot be read must not pass
+        for empty state.
         """
         if self.external or self.state_b64 is None:
             return None
