@@ -85,7 +85,7 @@ def test_what_has_no_checksum_is_never_said_to_be_verified(
     explained = " ".join(seamark("recover", store, "--explain").split())
     assert "SHA-256" not in explained
     assert "there in full size, without a checksum" in explained
-    assert "A start goes on" not in explained
+    assert "A start continues" not in explained
     for words in (["list", store, "--verify"], ["verify", store, "--read-data"]):
         shown = " ".join(seamark(*words).split())
         assert "without a checksum" in shown
