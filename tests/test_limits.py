@@ -43,7 +43,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed_ssts
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import Bytes
 from seamark.native.inspect.copies import copy_findings
 from seamark.native.inspect.state import State, Store
@@ -212,7 +212,7 @@ def test_very_many_equal_files_are_compared_in_one_pass(tmp_path: Path) -> None:
     files = {version: [StateFile(version, None, "delta")] for version in range(1, 50_001)}
     store = Store(operator, folder, files, {}, None)
     paths = [store.path(file) for (file,) in files.values()]
-    seen = Seen(LocalDirectory(tmp_path), dict.fromkeys(paths, FileEntry(9, 0.0, "")))
+    seen = CachedListing(LocalDirectory(tmp_path), dict.fromkeys(paths, FileEntry(9, 0.0, "")))
     learned = Bytes(digests=dict.fromkeys(paths, b"the same"))
     state = State([store], {}, [], is_understood=True)
     assert list(copy_findings(seen, state, learned, {})) == []

@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 from seamark.capture.capture import LOG, Capture
+from seamark.capture.plans import check_path, install_plan, own_lines, read_plan
 from seamark.capture.readers import Contents
-from seamark.capture.restore import (
-    check_path,
-    difference,
-    install_plan,
-    keep,
-    own_lines,
-    read_plan,
-    restore,
-)
+from seamark.capture.restore import difference, keep, restore
 from seamark.checkpoint_dir.files import ROOT_MARK, rooted_at
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.checkpoint_dir.working_copy import WorkingCopy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seamark.checkpoint_dir.formats import hdfs_state as state_data
 from seamark.checkpoint_dir.formats import lz4_blocks
 from seamark.checkpoint_dir.formats.hdfs_state import (
-    Change,
+    StateChange,
     applied,
     is_empty_change,
     read_changes,
@@ -51,7 +51,7 @@ def sized(part: bytes | None) -> bytes:
     return struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
 
 
-def change_file(changes: list[Change], version: int = 1) -> bytes:
+def change_file(changes: list[StateChange], version: int = 1) -> bytes:
     lineage = b"\0\x02[]" if version > 2 else b""
     head = b"" if version == 1 else b"\0\x02v%d" % version + lineage
     typed = version in (2, 4)
@@ -118,13 +118,15 @@ def test_a_swapped_delta_or_a_stale_snapshot_is_exposed() -> None:
 
 def test_a_base_is_not_changed_by_what_is_applied_to_it() -> None:
     base = {b"a": bytes(8)}
-    assert applied(base, [Change(b"a", None), Change(b"b", bytes(16))]) == {b"b": bytes(16)}
+    assert applied(base, [StateChange(b"a", None), StateChange(b"b", bytes(16))]) == {
+        b"b": bytes(16)
+    }
     assert base == {b"a": bytes(8)}
 
 
 def test_the_four_bytes_too_many_of_an_old_spark_make_no_difference() -> None:
-    old = change_file([Change(b"k", bytes(20))])
-    assert same_state(change_file([Change(b"k", bytes(16))]), [old])
+    old = change_file([StateChange(b"k", bytes(20))])
+    assert same_state(change_file([StateChange(b"k", bytes(16))]), [old])
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "lzf"])
@@ -141,7 +143,7 @@ def test_a_changelog_of_a_newer_spark_is_not_called_damage() -> None:
 
 
 def test_a_value_that_rocksdb_adds_up_is_not_guessed() -> None:
-    (change,) = read_changes(change_file([Change(b"k", b"v", True)], 2))
+    (change,) = read_changes(change_file([StateChange(b"k", b"v", True)], 2))
     assert change.merge
     with pytest.raises(NotDecodable):
         applied({}, [change])
@@ -150,7 +152,7 @@ def test_a_value_that_rocksdb_adds_up_is_not_guessed() -> None:
 # what is broken
 
 
-def unchanged_or_told(data: bytes, expected: list[Change]) -> None:
+def unchanged_or_told(data: bytes, expected: list[StateChange]) -> None:
     try:
         found = read_changes(data)
     except DamageError:
@@ -211,7 +213,7 @@ def test_a_wrong_checksum_alone_is_told() -> None:
 
 def test_a_snapshot_that_deletes_is_damaged() -> None:
     with pytest.raises(DamageError) as told:
-        read_snapshot(change_file([Change(b"k", None)]))
+        read_snapshot(change_file([StateChange(b"k", None)]))
     assert told.value.what == state_data.SNAPSHOT_DELETES
 
 
@@ -230,15 +232,15 @@ values = st.none() | st.binary(max_size=40)
 
 @settings(deadline=None)
 @given(
-    st.lists(st.builds(Change, st.binary(max_size=40), values, st.just(False)), max_size=20),
+    st.lists(st.builds(StateChange, st.binary(max_size=40), values, st.just(False)), max_size=20),
     st.sampled_from([1, 2, 3, 4]),
 )
-def test_any_records_of_any_version_come_back(changes: list[Change], version: int) -> None:
+def test_any_records_of_any_version_come_back(changes: list[StateChange], version: int) -> None:
     assert read_changes(change_file(changes, version)) == changes
 
 
 def test_a_state_of_many_blocks_comes_back_and_losing_one_is_told() -> None:
-    changes = [Change(b"%06d" % number, b"%08d" % number) for number in range(20_000)]
+    changes = [StateChange(b"%06d" % number, b"%08d" % number) for number in range(20_000)]
     data = change_file(changes)
     assert data.count(b"LZ4Block") > 5
     assert read_changes(data) == changes

@@ -18,7 +18,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code
-from seamark.native.restore import Wishes, restore_directory
+from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.native.state.choice import keepers
 from tests.checkpoint_dir.support.directories import source_entry
@@ -190,7 +190,7 @@ def test_a_directory_without_a_commit_log_is_stored_with_the_batch_that_runs_aga
         restore_directory(store, 1, LocalDirectory(tmp_path / "new"))
         with pytest.raises(RefusedError, match="cannot be left out"):
             restore_directory(
-                store, 1, LocalDirectory(tmp_path / "other"), Wishes(without_plan=True)
+                store, 1, LocalDirectory(tmp_path / "other"), RestoreOptions(without_plan=True)
             )
     new = WorkingCopy(tmp_path / "new")
     assert (new.batches("offsets"), new.batches("commits")) == ([0, 1, 2], [])

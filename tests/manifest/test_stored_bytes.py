@@ -14,7 +14,7 @@ import pytest
 
 from seamark.capture.batches import BatchAt
 from seamark.capture.capture import Captured
-from seamark.capture.placement import Placed
+from seamark.capture.placement import PlacedState
 from seamark.manifest import (
     CheckpointManifest,
     ConnectorCheckpoint,
@@ -86,7 +86,7 @@ def of_epoch(parent: CheckpointManifest | None = None) -> CheckpointManifest:
         epoch,
         EpochHistory("t3", 3, 5, parent),
         Captured({}, is_full=parent is None, versions=[7, 7, 7, 7]),
-        Placed(STATES, [], "state/0190", 9, {}),
+        PlacedState(STATES, [], "state/0190", 9, {}),
         PreparedSinks(
             committables={"bars": {"epoch": 7, "files": ["a", "b"]}, "alerts": {}},
             already={"alerts"},
@@ -107,7 +107,7 @@ def of_snapshot(follows: CheckpointManifest | None = None) -> CheckpointManifest
         plan=PLAN,
         files=tree,
     )
-    placed = Placed(STATES, [], None, 9, {})
+    placed = PlacedState(STATES, [], None, 9, {})
     manifest = native_manifest(
         5, tree, at, placed, parent=None, follows=follows, attempt="g0003-abc", seconds=0.5
     )

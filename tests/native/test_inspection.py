@@ -18,7 +18,7 @@ from seamark.errors import CheckpointNotFoundError
 from seamark.native.inspect import findings
 from seamark.native.inspect.findings import Code, Severity
 from seamark.native.inspect.inspection import inspect
-from seamark.native.inspect.outlook import Action
+from seamark.native.inspect.outlook import SparkAction
 from seamark.native.restore import restore_directory
 from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.store import open_store
@@ -191,7 +191,7 @@ def test_nothing_is_found_where_nothing_is_wrong(
     HEALTHY[kind](tmp_path / "ck")
     found = looked_at(tmp_path / "ck", read_data=read_data)
     assert found.findings == []
-    assert found.would_do.action in (Action.START, Action.NEXT, Action.REPLAY)
+    assert found.would_do.action in (SparkAction.START, SparkAction.NEXT, SparkAction.REPLAY)
     assert all(operator.is_complete for operator in found.operators)
 
 
@@ -214,7 +214,7 @@ def test_a_source_log_that_is_gone_is_named(tmp_path: Path) -> None:
     shutil.rmtree(make_hdfs(tmp_path) / "sources")
     found = looked_at(tmp_path)
     assert codes(found) == ["source-log-missing"]
-    assert found.would_do.action == Action.FAIL
+    assert found.would_do.action == SparkAction.FAIL
 
 
 def test_state_of_never_planned_batches_is_harmless_where_ids_tell_it_apart(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_file_that_a_running_query_has_just_written_is_not_missing(
     found = inspect(directory, pause=0)
     assert directory.listings == 2
     assert found.findings == []
-    assert found.would_do.action == Action.NEXT
+    assert found.would_do.action == SparkAction.NEXT
 
 
 def test_a_file_that_vanishes_between_listing_and_reading_is_no_damage(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.native.inspect.findings import Code, Severity
-from seamark.native.inspect.outlook import Action
+from seamark.native.inspect.outlook import SparkAction
 from seamark.native.rewind.barrier import new_barrier
 from tests.checkpoint_dir.support.directories import source_entry
 from tests.native.support.inspected import (
@@ -97,8 +97,8 @@ def _changelog(root: Path) -> Path:
 
 
 D, W = Severity.DAMAGE, Severity.WARNING
-FAIL, NEXT, REPLAY = Action.FAIL, Action.NEXT, Action.REPLAY
-DAMAGED: list[tuple[Make, Make, Code, Severity, str, Action]] = [
+FAIL, NEXT, REPLAY = SparkAction.FAIL, SparkAction.NEXT, SparkAction.REPLAY
+DAMAGED: list[tuple[Make, Make, Code, Severity, str, SparkAction]] = [
     (make_hdfs, drop("metadata"), Code.METADATA_MISSING, D, "metadata", FAIL),
     (make_hdfs, put("metadata", "{"), Code.METADATA_UNREADABLE, D, "metadata", FAIL),
     (make_hdfs, put("metadata", ""), Code.METADATA_UNREADABLE, D, "metadata", FAIL),
@@ -282,7 +282,13 @@ DAMAGED: list[tuple[Make, Make, Code, Severity, str, Action]] = [
     [pytest.param(*case, id=f"{number}-{case[2]}") for number, case in enumerate(DAMAGED)],
 )
 def test_each_kind_of_damage_is_named_and_nothing_else(
-    make: Make, do: Make, code: Code, severity: Severity, path: str, action: Action, tmp_path: Path
+    make: Make,
+    do: Make,
+    code: Code,
+    severity: Severity,
+    path: str,
+    action: SparkAction,
+    tmp_path: Path,
 ) -> None:
     root = tmp_path / "ck"
     make(root)

@@ -13,7 +13,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code, Severity
-from seamark.native.inspect.outlook import Action
+from seamark.native.inspect.outlook import SparkAction
 from seamark.native.restore import restore_directory
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from seamark.native.state.choice import format_version
@@ -126,7 +126,7 @@ def test_a_hidden_checksum_that_differs_is_told_with_the_file_manager_that_looks
     assert (finding.code, finding.severity) == (Code.HADOOP_CHECKSUM, Severity.WARNING)
     assert "default file manager, by FileContext, does not look at it" in finding.message
     assert "FileSystemBasedCheckpointFileManager a restart fails" in finding.message
-    assert (found.is_damaged, found.would_do.action) == (False, Action.NEXT)
+    assert (found.is_damaged, found.would_do.action) == (False, SparkAction.NEXT)
 
 
 # which Spark it was
@@ -185,7 +185,7 @@ def test_batches_that_asynchronous_progress_tracking_left_out_are_told_as_such(
         (root / f"commits/{batch}").unlink()
     found = looked_at(root)
     assert not found.is_damaged
-    assert found.would_do.action == Action.NEXT
+    assert found.would_do.action == SparkAction.NEXT
     assert set(codes(found)) == {Code.OFFSETS_PREVIOUS_MISSING, Code.OFFSETS_GAP}
     with pytest.raises(RefusedError, match="asynchronous progress tracking") as refused:
         taken(root)

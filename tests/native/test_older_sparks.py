@@ -17,7 +17,7 @@ from seamark.errors import RefusedError
 from seamark.native.inspect.inspection import inspect
 from seamark.native.restore import restore_directory
 from seamark.native.snapshot.snapshot import take_snapshot
-from seamark.native.state.choice import Asked, choose
+from seamark.native.state.choice import StateRequest, choose
 from seamark.native.state.rows import state_frame
 from tests.native.support.queries import AGED_KINDS, after, run
 from tests.pipeline.workloads import write_input
@@ -128,13 +128,13 @@ def test_rows_are_read_where_spark_has_kept_their_schema_and_refused_where_not(
     run(spark, "counted in format 2", folder, tmp_path / "checkpoint", tmp_path / "out")
     make_older(tmp_path / "checkpoint", "3.3 to 3.5")
     files = Tree.of(LocalDirectory(tmp_path / "checkpoint"))
-    with state_frame(spark, files, choose(files, Asked())) as frame:
+    with state_frame(spark, files, choose(files, StateRequest())) as frame:
         assert {row.key.k for row in frame.collect()} == set(range(5))
     make_older(tmp_path / "checkpoint", "2.3")
     older = Tree.of(LocalDirectory(tmp_path / "checkpoint"))
     with (
         pytest.raises(RefusedError, match="needs the schema of the state"),
-        state_frame(spark, older, choose(older, Asked())) as frame,
+        state_frame(spark, older, choose(older, StateRequest())) as frame,
     ):
         frame.collect()
 

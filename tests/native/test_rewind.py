@@ -26,7 +26,7 @@ from seamark.native.rewind.rewind import (
     require_still,
     rewind,
 )
-from seamark.native.rewind.targets import Wanted, planned_rewind
+from seamark.native.rewind.targets import RewindRequest, planned_rewind
 from seamark.native.snapshot.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry
 from tests.native.support.rewinds import (
@@ -135,7 +135,7 @@ def test_a_batch_without_its_state_is_refused_and_the_others_are_named(tmp_path:
     with pytest.raises(MissingVersion, match="partition 1"):
         plan_rewind(tree, 5)
     assert possible_batches(tree) == [2, 3, 4]
-    with pytest.raises(RefusedError) as told, planned_rewind(tree, Wanted(5), None):
+    with pytest.raises(RefusedError) as told, planned_rewind(tree, RewindRequest(5), None):
         pass
     assert "batch 2 to 4 of the directory" in str(told.value)
 
@@ -158,7 +158,7 @@ def test_of_very_many_batches_only_the_newest_are_tried_and_that_is_told(
     assert possible_batches(tree) == [*range(5, 15)]
     with (
         pytest.raises(RefusedError, match="batches before 5 were not tried"),
-        planned_rewind(tree, Wanted(99), None),
+        planned_rewind(tree, RewindRequest(99), None),
     ):
         pass
 
@@ -219,7 +219,7 @@ def _from_a_store(directory: Directory, sink: Directory) -> None:
         store = stack.enter_context(open_store(root / "store"))
         # each try is given another id, as the command line does it
         new = f'{{"id":"new-{len(list(root.glob("checkpoint.aside-*")))}"}}'.encode()
-        wanted = Wanted(TARGET, new, plan_of_sink(sink, TARGET))
+        wanted = RewindRequest(TARGET, new, plan_of_sink(sink, TARGET))
         plan = stack.enter_context(planned_rewind(Tree.of(directory), wanted, store))
         assert plan.barrier.checkpoint_id == 1
         rewind(directory, plan, directory.beside(f".aside-{len(directory.listing())}"))
@@ -283,18 +283,18 @@ def test_a_checkpoint_of_another_history_is_not_taken_for_this_one(tmp_path: Pat
         take_snapshot(directory, store, batch=TARGET)
         take_snapshot(directory, store, batch=6)
         (tmp_path / "checkpoint/state/0/0/2.delta").unlink()
-        with planned_rewind(Tree.of(directory), Wanted(TARGET), store) as plan:
+        with planned_rewind(Tree.of(directory), RewindRequest(TARGET), store) as plan:
             assert plan.barrier.checkpoint_id == 1
         # Spark has removed the batch's own entries; a later checkpoint still agrees
         for number in range(TARGET + 2):
             directory.remove([f"offsets/{number}", f"commits/{number}"])
-        with planned_rewind(Tree.of(directory), Wanted(TARGET), store) as plan:
+        with planned_rewind(Tree.of(directory), RewindRequest(TARGET), store) as plan:
             assert plan.barrier.checkpoint_id == 1
         for number in (5, 6):  # it was rolled back and these were planned again
             text = directory.read(f"offsets/{number}").replace(b'"batchWatermarkMs": 0', b'"x": 0')
             directory.write(f"offsets/{number}", text)
         tree = Tree.of(directory)
-        with pytest.raises(RefusedError), planned_rewind(tree, Wanted(TARGET), store):
+        with pytest.raises(RefusedError), planned_rewind(tree, RewindRequest(TARGET), store):
             pass
 
 
@@ -331,7 +331,7 @@ def test_state_of_an_abandoned_history_is_not_installed_once_spark_has_removed_t
         _forget(copy, 8)
         assert take_snapshot(directory, store).batch == 12
         tree = Tree.of(directory)
-        with pytest.raises(RefusedError) as told, planned_rewind(tree, Wanted(3), store):
+        with pytest.raises(RefusedError) as told, planned_rewind(tree, RewindRequest(3), store):
             pass
     assert "nothing proves that it is of the history" in str(told.value)
     assert "batch 3 of" not in str(told.value.hint), "it was offered all the same"
@@ -347,7 +347,7 @@ def test_a_batch_that_was_planned_differently_since_is_told_to_be_of_another_his
         _run_again(copy, range(2, 6))
         copy.remove("state/0/1/2.delta")
         tree = Tree.of(directory)
-        with pytest.raises(RefusedError) as told, planned_rewind(tree, Wanted(3), store):
+        with pytest.raises(RefusedError) as told, planned_rewind(tree, RewindRequest(3), store):
             pass
     assert "run this batch differently" in str(told.value)
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from seamark import open_store
-from seamark.capture.batches import possible_lines
 from seamark.capture.placement import Sizes
+from seamark.capture.source_positions import possible_lines
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError
-from seamark.native.restore import Wishes, restore_directory
+from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
 from tests.support.servers import ObjectServer
@@ -31,7 +31,7 @@ def take(root: Path, **wishes: Any) -> Snapshot:
 
 
 def restored(
-    root: Path, number: int, name: str = "new", wishes: Wishes | None = None
+    root: Path, number: int, name: str = "new", wishes: RestoreOptions | None = None
 ) -> WorkingCopy:
     with open_store(root / "store") as store:
         restore_directory(store, number, LocalDirectory(root / name), wishes)
@@ -137,7 +137,7 @@ def test_a_planned_batch_goes_along_and_is_replayed_first(tmp_path: Path) -> Non
     back = restored(tmp_path, taken.checkpoint_id)
     assert back.batches("offsets") == [1, 2, 3]
     assert sorted(back.source_entries()) == [f"sources/0/{n}" for n in range(5)]
-    anew = restored(tmp_path, taken.checkpoint_id, "anew", Wishes(without_plan=True))
+    anew = restored(tmp_path, taken.checkpoint_id, "anew", RestoreOptions(without_plan=True))
     assert anew.batches("offsets") == [1, 2]
     assert sorted(anew.source_entries()) == [f"sources/0/{n}" for n in range(3)]
 
@@ -240,7 +240,7 @@ def test_a_flipped_bit_in_the_store_is_told_and_leaves_no_directory(tmp_path: Pa
 def test_a_moved_input_and_a_new_query_id_are_as_wished(tmp_path: Path) -> None:
     make_copy(tmp_path / "ck", 2)
     taken = take(tmp_path)
-    wishes = Wishes(new_query_id=True, moved_inputs={"file:///in": "s3a://bucket/raw"})
+    wishes = RestoreOptions(new_query_id=True, moved_inputs={"file:///in": "s3a://bucket/raw"})
     back = restored(tmp_path, taken.checkpoint_id, wishes=wishes)
     assert "s3a://bucket/raw/1" in (back.read_text("sources/0/1") or "")
     assert json.loads(back.read_text("metadata") or "{}")["id"] not in ("q", "")

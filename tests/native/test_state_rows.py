@@ -21,7 +21,7 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
-from seamark.native.state.choice import Asked, choose, keepers
+from seamark.native.state.choice import StateRequest, choose, keepers
 from seamark.native.state.rows import _told, brought_here
 from seamark.native.state.spark_errors import Said, said_by
 from seamark.native.state.values import plain
@@ -52,7 +52,7 @@ def variables(*names: str) -> list[dict[str, str]]:
 
 def test_what_there_is_only_one_of_need_not_be_named(tmp_path: Path) -> None:
     make_copy(tmp_path, 3)
-    reading = choose(tree_of(tmp_path), Asked())
+    reading = choose(tree_of(tmp_path), StateRequest())
     assert reading.batch == 2
     assert reading.options == {"operatorId": "0", "storeName": "default", "batchId": "2"}
     assert reading.format_version == 1
@@ -60,14 +60,16 @@ def test_what_there_is_only_one_of_need_not_be_named(tmp_path: Path) -> None:
 
 def test_changes_are_asked_for_from_the_first_batch_to_the_last(tmp_path: Path) -> None:
     make_copy(tmp_path, 3)
-    options = choose(tree_of(tmp_path), Asked(changes=(0, 2))).options
+    options = choose(tree_of(tmp_path), StateRequest(changes=(0, 2))).options
     assert options["readChangeFeed"] == "true"
     assert (options["changeStartBatchId"], options["changeEndBatchId"]) == ("0", "2")
     assert "batchId" not in options
 
 
-@pytest.mark.parametrize("asked", [Asked(batch=3), Asked(changes=(1, 3)), Asked(changes=(7, 9))])
-def test_a_batch_that_is_not_there_is_not_found(tmp_path: Path, asked: Asked) -> None:
+@pytest.mark.parametrize(
+    "asked", [StateRequest(batch=3), StateRequest(changes=(1, 3)), StateRequest(changes=(7, 9))]
+)
+def test_a_batch_that_is_not_there_is_not_found(tmp_path: Path, asked: StateRequest) -> None:
     make_copy(tmp_path, 3)
     with pytest.raises(CheckpointNotFoundError) as told:
         choose(tree_of(tmp_path), asked)
@@ -77,20 +79,20 @@ def test_a_batch_that_is_not_there_is_not_found(tmp_path: Path, asked: Asked) ->
 def test_an_operator_or_a_store_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     make_copy(tmp_path, 1)
     with pytest.raises(CheckpointNotFoundError, match="operator 4"):
-        choose(tree_of(tmp_path), Asked(operator=4))
+        choose(tree_of(tmp_path), StateRequest(operator=4))
     with pytest.raises(CheckpointNotFoundError, match="store 'other'"):
-        choose(tree_of(tmp_path), Asked(store="other"))
+        choose(tree_of(tmp_path), StateRequest(store="other"))
     with pytest.raises(CheckpointNotFoundError, match="variable 'n'"):
-        choose(tree_of(tmp_path), Asked(variable="n"))
+        choose(tree_of(tmp_path), StateRequest(variable="n"))
 
 
 def test_of_several_operators_one_has_to_be_named(tmp_path: Path) -> None:
     make_copy(tmp_path, 1)
     describe(tmp_path, 1, "dedupe", ["default"])
     with pytest.raises(InvalidInputError, match="which one") as told:
-        choose(tree_of(tmp_path), Asked())
+        choose(tree_of(tmp_path), StateRequest())
     assert "0 (stateStoreSave), 1 (dedupe)" in str(told.value)
-    assert choose(tree_of(tmp_path), Asked(operator=1)).keeper.operator.name == "dedupe"
+    assert choose(tree_of(tmp_path), StateRequest(operator=1)).keeper.operator.name == "dedupe"
 
 
 def test_a_join_is_asked_for_its_side(tmp_path: Path) -> None:
@@ -98,10 +100,10 @@ def test_a_join_is_asked_for_its_side(tmp_path: Path) -> None:
     describe(tmp_path, 0, "symmetricHashJoin", ["left-keyToNumValues", "left-keyWithIndexToValue"])
     tree = tree_of(tmp_path)
     with pytest.raises(InvalidInputError, match="which side"):
-        choose(tree, Asked())
-    assert choose(tree, Asked(side="left")).options["joinSide"] == "left"
+        choose(tree, StateRequest())
+    assert choose(tree, StateRequest(side="left")).options["joinSide"] == "left"
     # Spark refuses a side together with changes
-    changes = choose(tree, Asked(side="left", changes=(0, 1))).options
+    changes = choose(tree, StateRequest(side="left", changes=(0, 1))).options
     assert changes["storeName"] == "left-keyWithIndexToValue"
     assert "joinSide" not in changes
 
@@ -111,11 +113,11 @@ def test_the_state_variables_are_listed_when_none_is_named(tmp_path: Path) -> No
     describe(tmp_path, 0, "transformWithState", ["default"], stateVariables=variables("n", "seen"))
     tree = tree_of(tmp_path)
     with pytest.raises(InvalidInputError) as told:
-        choose(tree, Asked())
+        choose(tree, StateRequest())
     assert "n (ValueState), seen (ValueState)" in str(told.value)
-    assert choose(tree, Asked(variable="seen")).options["stateVarName"] == "seen"
+    assert choose(tree, StateRequest(variable="seen")).options["stateVarName"] == "seen"
     describe(tmp_path, 0, "transformWithState", ["default"], stateVariables=variables("n"))
-    assert choose(tree_of(tmp_path), Asked()).options["stateVarName"] == "n"
+    assert choose(tree_of(tmp_path), StateRequest()).options["stateVarName"] == "n"
 
 
 def test_an_unreadable_note_of_spark_is_damage(tmp_path: Path) -> None:
@@ -131,17 +133,17 @@ def test_changes_of_state_that_keeps_none_are_refused_with_the_setting(tmp_path:
         copy.remove(f"state/0/{partition}/1.delta")
         copy.write(f"state/0/{partition}/1.zip", b"whole")
     with pytest.raises(RefusedError) as told:
-        choose(tree_of(tmp_path), Asked(changes=(0, 0)))
+        choose(tree_of(tmp_path), StateRequest(changes=(0, 0)))
     assert "changelogCheckpointing.enabled=true" in str(told.value)
 
 
 def test_a_question_that_contradicts_itself_is_not_answered(tmp_path: Path) -> None:
     make_copy(tmp_path, 2)
     for asked in (
-        Asked(batch=1, changes=(0, 1)),
-        Asked(changes=(1, 0)),
-        Asked(side="left"),
-        Asked(side="left", store="default"),
+        StateRequest(batch=1, changes=(0, 1)),
+        StateRequest(changes=(1, 0)),
+        StateRequest(side="left"),
+        StateRequest(side="left", store="default"),
     ):
         with pytest.raises(InvalidInputError):
             choose(tree_of(tmp_path), asked)
@@ -201,7 +203,7 @@ def test_what_spark_says_becomes_an_error_with_the_exit_code_that_fits(
 ) -> None:
     make_copy(tmp_path, 3)
     tree = tree_of(tmp_path)
-    error = _told(Said(condition, line), tree, choose(tree, Asked(batch=batch)))
+    error = _told(Said(condition, line), tree, choose(tree, StateRequest(batch=batch)))
     assert type(error) is kind
     assert condition in str(error)
 

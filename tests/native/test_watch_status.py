@@ -17,13 +17,13 @@ from seamark.native.watch.status import (
     Notes,
     WatchStatus,
 )
-from seamark.native.watch.watcher import Watcher
+from seamark.native.watch.watcher import Watcher, WatchPace
 
 
 @pytest.mark.parametrize("every", [0, -1, 0.0, True, float("nan"), timedelta(0), "5", None])
 def test_how_often_must_make_sense(every: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="neither a number of batches nor a time"):
-        Watcher(tmp_path / "directory", tmp_path / "store", every=every)
+        Watcher(tmp_path / "directory", tmp_path / "store", WatchPace(every=every))
 
 
 def test_batches_and_seconds_are_told_apart() -> None:
@@ -40,10 +40,28 @@ def test_batches_and_seconds_are_told_apart() -> None:
 
 
 def test_a_status_reads_as_what_an_operator_asks_first() -> None:
-    nothing = WatchStatus(True, None, None, None, None, 0, 0, 0, None)
+    nothing = WatchStatus(
+        running=True,
+        newest_batch=None,
+        last=None,
+        lag_batches=None,
+        lag_seconds=None,
+        checkpoints=0,
+        failures=0,
+        failures_in_a_row=0,
+        last_failure=None,
+    )
     assert str(nothing) == "no batch committed yet"
     behind = WatchStatus(
-        True, 9, LastCheckpoint(4, 7, 0.0), 2, 31.4, 4, 3, 1, LastFailure("the disk is full", 0.0)
+        running=True,
+        newest_batch=9,
+        last=LastCheckpoint(4, 7, 0.0),
+        lag_batches=2,
+        lag_seconds=31.4,
+        checkpoints=4,
+        failures=3,
+        failures_in_a_row=1,
+        last_failure=LastFailure("the disk is full", 0.0),
     )
     assert str(behind) == (
         "batch 9 committed · 2 batches behind for 31 s · checkpoint 4 holds batch 7 · "
@@ -54,7 +72,15 @@ def test_a_status_reads_as_what_an_operator_asks_first() -> None:
 def test_a_directory_whose_stored_batch_was_run_again_is_all_behind() -> None:
     notes = Notes()
     taken = Snapshot(
-        1, 4, is_new=True, is_full=True, files=1, size=1, in_flight=False, seconds=0.0, tries=1
+        checkpoint_id=1,
+        batch=4,
+        is_new=True,
+        is_full=True,
+        files=1,
+        size=1,
+        in_flight=False,
+        seconds=0.0,
+        tries=1,
     )
     notes.took(taken, 0.0)
     notes.saw(4)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,24 @@ from seamark.errors import InvalidInputError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import restore_directory
 from seamark.native.watch.status import WatchStatus
-from seamark.native.watch.watcher import Watcher
+from seamark.native.watch.watcher import Watcher, WatchHooks, WatchPace
 from seamark.store import CheckpointStore, open_store
 from tests.checkpoint_dir.support.directories import offsets_text
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.support.servers import ObjectServer
 
 PATIENCE = 280.0
+HOOKS = {field.name for field in fields(WatchHooks)}
 
 
 @contextmanager
 def watching(
     directory: Directory | Path | str, store: Path | str, *, last: bool = True, **wishes: Any
 ) -> Iterator[Watcher]:
-    quick: dict[str, Any] = {"poll": 0.005, "backoff": 0.01}
-    watcher = Watcher(directory, store, **(quick | wishes))
+    hooks = WatchHooks(**{name: wishes.pop(name) for name in HOOKS & wishes.keys()})
+    options = wishes.pop("storage_options", None)
+    pace = WatchPace(**{"poll": 0.005, "backoff": 0.01, **wishes})
+    watcher = Watcher(directory, store, pace, hooks, storage_options=options)
     watcher.start()
     try:
         yield watcher

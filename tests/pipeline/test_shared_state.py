@@ -196,9 +196,9 @@ def test_a_sink_that_is_added_to_state_that_is_there_gets_all_that_comes_out_of_
 def compiled(spark: SparkSession, folder: Path, outputs: Outputs) -> Compiled:
     from seamark.pipeline.declaration.compile import Output, compile_outputs
     from seamark.sinks import MemorySink
-    from seamark.spark.plans.plan import Sources
+    from seamark.spark.plans.plan import PlanSources
 
-    sources = Sources()
+    sources = PlanSources()
     source = orders(spark, folder)
     sources.add("orders", source)
     made = [Output(name, df, MemorySink()) for name, df in outputs(source).items()]

@@ -9,7 +9,7 @@ import pytest
 
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.capture import LOG
-from seamark.capture.restore import install_plan
+from seamark.capture.plans import install_plan
 from seamark.errors import LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output

@@ -185,20 +185,20 @@ class Capture:
         if full:
             return self._whole_state(folders, version, uid_of)
         stems = {folder: self._stem(folder, version, uid_of(folder)) for folder in folders}
-        found = self._reader.read_first([self._candidates(stem) for stem in stems.values()])
-        by_stem = {path.rpartition(".")[0]: path for path in found}
-        wanted: list[tuple[str, ...]] = []
+        contents = self._reader.read_first([self._candidates(stem) for stem in stems.values()])
+        by_stem = {path.rpartition(".")[0]: path for path in contents}
+        further: list[tuple[str, ...]] = []
         for folder, stem in stems.items():
             path = by_stem.get(stem)
             if path is None:
                 raise self._missing(folder, f"version {version} is not there")
             if path.endswith(".zip"):
-                below = (f"{folder.path}/{sst}" for sst in needed_ssts(found[path]))
-                wanted += [(sst,) for sst in below if sst not in self._held]
+                below = (f"{folder.path}/{sst}" for sst in needed_ssts(contents[path]))
+                further += [(sst,) for sst in below if sst not in self._held]
             if uid_of(folder) is not None:
-                wanted.append((f"{path}.crc",))
-        self._usual = next(iter(found)).rpartition(".")[2] if found else self._usual
-        return found | self._read_further(wanted)
+                further.append((f"{path}.crc",))
+        self._usual = next(iter(contents)).rpartition(".")[2] if contents else self._usual
+        return contents | self._read_further(further)
 
     def _stem(self, folder: StoreFolder, version: int, uid: str | None) -> str:
         return f"{folder.path}/{version}" + ("" if uid is None else f"_{uid}")
@@ -208,13 +208,13 @@ class Capture:
         first = [self._usual] if self._usual else []
         return [f"{stem}.{extension}" for extension in (*first, *_EXTENSIONS)]
 
-    def _read_further(self, wanted: list[tuple[str, ...]]) -> Contents:
-        found = self._reader.read_first(wanted) if wanted else {}
-        for (path,) in wanted:
+    def _read_further(self, groups: list[tuple[str, ...]]) -> Contents:
+        contents = self._reader.read_first(groups) if groups else {}
+        for (path,) in groups:
             # a checksum file is only there when Spark was told to write it
-            if path not in found and not path.endswith(".crc"):
+            if path not in contents and not path.endswith(".crc"):
                 raise MissingVersion(f"{path} is not there", where=self.copy.root)
-        return found
+        return contents
 
     def _whole_state(
         self,
@@ -223,12 +223,12 @@ class Capture:
         uid_of: Callable[[StoreFolder], str | None],
     ) -> Contents:
         held = _ids_by_folder(self._held)
-        wanted: list[str] = []
+        paths: list[str] = []
         for folder in folders:
             uid = uid_of(folder)
             ids = None if uid is None else {**held.get(folder.path, {}), version: uid}
-            wanted += self._closure(folder, version, ids)
-        return read_all(self._reader, wanted)
+            paths += self._closure(folder, version, ids)
+        return read_all(self._reader, paths)
 
     def _closure(
         self, folder: StoreFolder, version: int, ids: Mapping[int, str] | None
@@ -271,13 +271,13 @@ def _since_compaction(entries: Iterable[str]) -> list[str]:
 
 def _ids_by_folder(paths: Iterable[str]) -> dict[str, dict[int, str]]:
     """Checkpoint format 2: which id each version had, by store folder."""
-    found: dict[str, dict[int, str]] = {}
+    ids: dict[str, dict[int, str]] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
         file = parse_state_file(name)
         if file is not None and file.uid is not None:
-            found.setdefault(folder, {})[file.version] = file.uid
-    return found
+            ids.setdefault(folder, {})[file.version] = file.uid
+    return ids
 
 
 def _is_state(path: str) -> bool:

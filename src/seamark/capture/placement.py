@@ -40,7 +40,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedState:
     """What goes into a manifest, and into its sidecar."""
 
     operator_states: dict[str, OperatorCheckpoint]
@@ -62,7 +62,7 @@ def place(
     states: StateStore,
     epoch: int,
     large: Iterable[Part] | None = None,
-) -> Placed:
+) -> PlacedState:
     """Pack what was captured. Only a partitioned state checkpoint is written here already.
 
     ``large`` is state that is known to be too much for one sidecar, and is read when it is its
@@ -87,7 +87,7 @@ def place(
         placed[label] = OperatorCheckpoint.in_sidecar(offset, len(pack))
         chunks.append(pack)
         offset += len(pack)
-    return Placed(placed, chunks, path, inlined + offset + beside, digests)
+    return PlacedState(placed, chunks, path, inlined + offset + beside, digests)
 
 
 def _pack(contents: Contents, digests: dict[str, bytes], *, compress: bool = True) -> bytes:
@@ -112,8 +112,8 @@ def _given(contents: Contents) -> Contents:
 
 def partition_of(path: str) -> int:
     """The partition that a state file belongs to."""
-    found = _PARTITION.match(path)
-    return int(found[1]) if found else 0
+    match = _PARTITION.match(path)
+    return int(match[1]) if match else 0
 
 
 def _partitioned(
@@ -169,11 +169,11 @@ def contents_of(
     }
     sidecar = b""
     if any(operator.external for operator in packs.values()):
-        found = store.load_state_data(manifest.checkpoint_id)
-        if found is None:  # taken for an empty one, its operators would begin from nothing
+        state_data = store.load_state_data(manifest.checkpoint_id)
+        if state_data is None:  # taken for an empty one, its operators would begin from nothing
             gone = f"the state of checkpoint {manifest.checkpoint_id} is gone"
             raise pruned_or(store, manifest.checkpoint_id, DamageError(gone, where=store.url))
-        sidecar = found
+        sidecar = state_data
     for label, operator in packs.items():
         if operator.external:
             end = operator.external_offset + operator.external_length

@@ -42,11 +42,11 @@ class DriverReader:
         """See :class:`Reader`."""
         # what a batch has changed is small: threads would only get in each other's way
         if len(candidates) < _WORTH_A_POOL or any(len(group) > 1 for group in candidates):
-            found = [self._first(names) for names in candidates]
+            files = [self._first(names) for names in candidates]
         else:
             with ThreadPoolExecutor(_THREADS, "seamark-capture") as pool:
-                found = list(pool.map(self._first, candidates, chunksize=16))
-        return dict(pair for pair in found if pair is not None)
+                files = list(pool.map(self._first, candidates, chunksize=16))
+        return dict(pair for pair in files if pair is not None)
 
     def _first(self, names: Sequence[str]) -> tuple[str, bytes] | None:
         for name in names:
@@ -113,9 +113,9 @@ def _reading_below(root: str) -> Any:
 
 def read_all(reader: Reader, paths: Sequence[str]) -> Contents:
     """Read files that must all be there; :class:`DamageError` when one is not."""
-    found = reader.read_first([(path,) for path in paths])
-    if missing := [path for path in paths if path not in found]:
+    contents = reader.read_first([(path,) for path in paths])
+    if missing := [path for path in paths if path not in contents]:
         raise DamageError(
             "a state file vanished from the working copy while it was read", where=missing[0]
         )
-    return found
+    return contents

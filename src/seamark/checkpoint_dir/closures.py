@@ -30,7 +30,7 @@ _MOST_KEYS_READ: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Need:
+class StoreClosure:
     """The files that one store takes to load one version, or why it cannot."""
 
     operator: StatefulOperator
@@ -40,7 +40,7 @@ class Need:
     problem: str | None = None
 
 
-def needs_of(files: CheckpointFiles, batch: int) -> Iterator[Need]:
+def needs_of(files: CheckpointFiles, batch: int) -> Iterator[StoreClosure]:
     """What each store needs for the state after a batch. Only snapshots are read.
 
     A file that vanishes meanwhile is a problem like one that was never there.
@@ -55,10 +55,10 @@ def needs_of(files: CheckpointFiles, batch: int) -> Iterator[Need]:
 def pinned_partitions(files: CheckpointFiles, batch: int) -> int:
     """How many partitions the batch ran with; 0 when its offsets do not tell."""
     try:
-        told = parse_offsets(files.read_text(f"offsets/{batch}") or "").state_partitions
+        partitions = parse_offsets(files.read_text(f"offsets/{batch}") or "").state_partitions
     except (DamageError, ValueError):
         return 0
-    return told if 0 <= told <= MOST_PARTITIONS else 0
+    return partitions if 0 <= partitions <= MOST_PARTITIONS else 0
 
 
 def has_one_partition(files: CheckpointFiles, operator: StatefulOperator) -> bool:
@@ -132,13 +132,13 @@ def ids_by_version(files: CheckpointFiles, up_to_batch: int) -> dict[int, Commit
     """State version → ids of its files, as far as the commit log reaches; empty for format 1."""
     if not _ids_in(files, up_to_batch):
         return {}  # the commit of the batch itself tells which format its state has
-    found: dict[int, CommitIds] = {}
+    by_version: dict[int, CommitIds] = {}
     for batch in files.batches("commits"):
         if batch > up_to_batch:
             break
         if ids := _ids_in(files, batch):
-            found[batch + 1] = ids
-    return found
+            by_version[batch + 1] = ids
+    return by_version
 
 
 def _ids_in(files: CheckpointFiles, batch: int) -> CommitIds | None:
@@ -154,7 +154,7 @@ def _need(
     folder: StoreFolder,
     version: int,
     ids: Mapping[int, CommitIds],
-) -> Need:
+) -> StoreClosure:
     chosen = None
     if ids:
         store = operator.stores.index(folder.store)
@@ -166,7 +166,7 @@ def _need(
                 if number == version or folder.partition < len(each.get(operator.number, ()))
             }
         except (KeyError, IndexError):
-            return Need(operator, folder, (), "the commit log names no file for it")
+            return StoreClosure(operator, folder, (), "the commit log names no file for it")
     zips: dict[str, bytes] = {}
 
     def read(name: str) -> bytes:
@@ -181,10 +181,10 @@ def _need(
         for name in names:
             _require_size(files, folder, name, zips)
     except FileNotFoundError as error:
-        return Need(operator, folder, (), f"{error.filename or error} vanished")
+        return StoreClosure(operator, folder, (), f"{error.filename or error} vanished")
     except SeamarkError as error:
-        return Need(operator, folder, (), error.what)
-    return Need(operator, folder, tuple(f"{folder.path}/{name}" for name in names))
+        return StoreClosure(operator, folder, (), error.what)
+    return StoreClosure(operator, folder, tuple(f"{folder.path}/{name}" for name in names))
 
 
 def _lineage(
@@ -207,6 +207,6 @@ def _require_size(
     if size == 0:
         raise MissingVersion(f"{name} has no bytes")
     for sst, expected in sst_sizes(zips[name]).items() if name in zips else ():
-        found = files.size(f"{folder.path}/{SST_FOLDER}/{sst}")
-        if found is not None and found != expected:
-            raise MissingVersion(f"{sst} has {found} bytes, and {name} says {expected}")
+        actual = files.size(f"{folder.path}/{SST_FOLDER}/{sst}")
+        if actual is not None and actual != expected:
+            raise MissingVersion(f"{sst} has {actual} bytes, and {name} says {expected}")

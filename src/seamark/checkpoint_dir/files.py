@@ -98,8 +98,8 @@ class CheckpointFiles(ABC):
 
     def partition_numbers(self, operator: int) -> list[int]:
         """The partitions of an operator that have a folder, ascending."""
-        found = _numbers(self.names(f"state/{operator}"))
-        return [number for number in found if number < MOST_PARTITIONS]
+        numbers = _numbers(self.names(f"state/{operator}"))
+        return [number for number in numbers if number < MOST_PARTITIONS]
 
     def operators(self) -> list[StatefulOperator]:
         """Every stateful operator that has state here, by its number."""
@@ -174,15 +174,15 @@ class CheckpointFiles(ABC):
 
     def descriptions(self) -> list[str]:
         """Relative paths of the files that describe the operators: metadata and schemas."""
-        found: list[str] = []
+        paths: list[str] = []
         for operator in self.operators():
             folder = f"state/{operator.number}"
-            found += self.files_below(f"{folder}/_metadata")
-            found += self.files_below(f"{folder}/_stateSchema")
+            paths += self.files_below(f"{folder}/_metadata")
+            paths += self.files_below(f"{folder}/_stateSchema")
             for store in operator.stores:
                 below = "" if store == DEFAULT_STORE else f"/{store}"
-                found += self.files_below(f"{folder}/0{below}/_metadata")
-        return found
+                paths += self.files_below(f"{folder}/0{below}/_metadata")
+        return paths
 
     def names_in(self, folder: str) -> set[str]:
         """What a store's folder holds, SST files with their folder's name before them."""
@@ -202,13 +202,13 @@ def rooted_at(text: str, root: str) -> str:
     # by its quotes, and not by one expression: that takes the square of the time in a hostile file
     parts = text.split('"')
     for at in range(1, len(parts) - 1):
-        if found := _STATE_PATH.search(parts[at]):
-            parts[at] = root + parts[at][found.start() :]
+        if match := _STATE_PATH.search(parts[at]):
+            parts[at] = root + parts[at][match.start() :]
     return '"'.join(parts)
 
 
 def schema_paths(text: str) -> Iterator[tuple[str, str]]:
     """(directory, path below it) of each schema file that an operator's metadata names."""
     for part in text.split('"')[1:-1]:
-        if found := _STATE_PATH.search(part):
-            yield part[: found.start()], part[found.start() :]
+        if match := _STATE_PATH.search(part):
+            yield part[: match.start()], part[match.start() :]

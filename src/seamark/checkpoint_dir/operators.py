@@ -83,7 +83,7 @@ def parse_description(number: int, text: str) -> StatefulOperator:
             raise ValueError(f"it names {len(stores)} stores")
         for store in stores:
             check_name(str(store["storeName"]), "the store's name")
-        found = StatefulOperator(
+        operator = StatefulOperator(
             number,
             str(fields["operatorInfo"]["operatorName"]),
             [str(store["storeName"]) for store in stores],
@@ -93,9 +93,11 @@ def parse_description(number: int, text: str) -> StatefulOperator:
         raise DamageError(
             f"Spark's description of stateful operator {number} cannot be read: {error!r}"
         ) from None
-    if not 0 < found.partitions <= MOST_PARTITIONS:
-        raise DamageError(f"stateful operator {number} cannot have {found.partitions} partitions")
-    return found
+    if not 0 < operator.partitions <= MOST_PARTITIONS:
+        raise DamageError(
+            f"stateful operator {number} cannot have {operator.partitions} partitions"
+        )
+    return operator
 
 
 def stores_among(folders: Iterable[str]) -> list[str]:
@@ -103,10 +105,10 @@ def stores_among(folders: Iterable[str]) -> list[str]:
 
     A join has four stores. When one is there, the others must be as well.
     """
-    found = {name for name in folders if name not in _NO_STORES and name[:1] not in ("_", ".")}
-    if found.intersection(JOIN_STORES):
-        found.update(JOIN_STORES)
-    return sorted(found) or [DEFAULT_STORE]
+    stores = {name for name in folders if name not in _NO_STORES and name[:1] not in ("_", ".")}
+    if stores.intersection(JOIN_STORES):
+        stores.update(JOIN_STORES)
+    return sorted(stores) or [DEFAULT_STORE]
 
 
 def name_of(stores: Collection[str], schema: bytes | None) -> str:

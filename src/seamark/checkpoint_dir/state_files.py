@@ -66,18 +66,18 @@ class MissingVersion(DamageError):
 
 def parse_state_file(name: str) -> StateFile | None:
     """What a file name says, or None for a file of another kind."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
-    return StateFile(int(found["version"]), found["uid"], found["ext"])
+    return StateFile(int(match["version"]), match["uid"], match["ext"])
 
 
 def version_of(path: str) -> int | None:
     """The version that a state file, or the checksum beside it, belongs to; None for others."""
     name = path.rsplit("/", 1)[-1]
     name = name.removeprefix(".").removesuffix(".crc")
-    found = parse_state_file(name)
-    return found.version if found else None
+    file = parse_state_file(name)
+    return file.version if file else None
 
 
 def opened_zip(zipped: bytes) -> zipfile.ZipFile:
@@ -144,7 +144,7 @@ def closure(
         files = sorted(by_version.get(at, []), key=lambda file: (not file.is_snapshot, file.name))
         if ids is not None and at not in ids and len({file.uid for file in files}) > 1:
             raise MissingVersion(f"version {at} is there several times, and nothing says which")
-        chosen = next((found for f in files if (found := _with_needs(f, names, read))), None)
+        chosen = next((choice for f in files if (choice := _with_needs(f, names, read))), None)
         if chosen is None:
             what = f"version {at}" if at == version else f"version {at}, which {version} builds on"
             raise MissingVersion(f"{what} is not there")

@@ -121,8 +121,8 @@ class WorkingCopy(CheckpointFiles):
         """Remove state that is newer than a version, whatever wrote it."""
         for folder, names in self._folders("state"):
             for name in names:
-                found = version_of(name)
-                if found is not None and found > version:
+                newer = version_of(name)
+                if newer is not None and newer > version:
                     with suppress(FileNotFoundError):
                         os.unlink(f"{folder}/{name}")
 

@@ -35,8 +35,8 @@ def require_apart(directory_url: str, store_url: str) -> None:
 
 def local_store_path(url: str) -> str | None:
     """The path that a store's path or ``file:`` URL means; None for anything else."""
-    found = _as_a_store(url)
-    return None if "://" in found else found
+    path = _as_a_store(url)
+    return None if "://" in path else path
 
 
 class _Place(NamedTuple):
@@ -55,11 +55,11 @@ def _as_a_store(url: str) -> str:
 
 
 def _place(url: str) -> _Place:
-    found = _SCHEME.match(url)
-    if found is None:
+    match = _SCHEME.match(url)
+    if match is None:
         return _Place("file", ("", ""), _parts(os.path.realpath(url)))
     parts = urlsplit(url)
-    scheme = found[1].lower()
+    scheme = match[1].lower()
     container, _, account = parts.netloc.rpartition("@")
     host = (container, account) if container else (parts.netloc, "")
     return _Place(_KINDS.get(scheme, scheme), host, _parts(unquote(parts.path)))

@@ -13,7 +13,7 @@ from seamark._common.logs import logger_named
 from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.errors import InvalidInputError
 from seamark.native.watch.status import WatchStatus
-from seamark.native.watch.watcher import KEEP, STOP_SECONDS, Watcher
+from seamark.native.watch.watcher import KEEP, STOP_SECONDS, Watcher, WatchHooks, WatchPace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,8 @@ def protect(
     """
     if isinstance(query, str | os.PathLike):
         location = os.fspath(query)
-        watcher = Watcher(location, store, every=every, keep=keep, storage_options=storage_options)
+        pace = WatchPace(every=every, keep=keep)
+        watcher = Watcher(location, store, pace, storage_options=storage_options)
         watcher.start()
         return Protection(watcher, location)
     return _protect_query(query, store, every, keep, storage_options)
@@ -126,12 +127,11 @@ def _protect_query(
         watcher = Watcher(
             directory,
             store,
-            every=every,
-            keep=keep,
+            WatchPace(every=every, keep=keep),
+            WatchHooks(
+                is_alive=lambda: _is_active(query), glance=lambda: _progress(query), on_end=end
+            ),
             storage_options=storage_options,
-            is_alive=lambda: _is_active(query),
-            glance=lambda: _progress(query),
-            on_end=end,
         )
     except BaseException:
         directory.close()
@@ -181,5 +181,5 @@ def _progress(query: StreamingQuery) -> tuple[int | None, bool]:
     also while the program ends, and then logs a stack trace.
     """
     wrapper = _java_query(query)
-    told = wrapper.lastProgress()
-    return None if told is None else int(told.batchId()), bool(wrapper.isActive())
+    progress = wrapper.lastProgress()
+    return None if progress is None else int(progress.batchId()), bool(wrapper.isActive())

@@ -16,8 +16,9 @@ from seamark._common.files import sync_above, sync_tree
 from seamark._common.os_errors import translate_os_errors
 from seamark.capture.chain import Chain, chain_of
 from seamark.capture.file_list import needed_files
+from seamark.capture.plans import install_plan
 from seamark.capture.readers import Contents
-from seamark.capture.restore import Restored, install_plan, restore
+from seamark.capture.restore import RestoredFiles, restore
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalDirectory
@@ -31,7 +32,7 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RestoreOptions:
     """How the restored directory is to differ from the one that was stored."""
 
     new_query_id: bool = False
@@ -42,7 +43,7 @@ class Wishes:
     """Leave out the batch that was planned, so that Spark plans it anew."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RestoredDirectory:
     """What was written."""
 
@@ -58,7 +59,7 @@ def restore_directory(
     store: CheckpointStore,
     checkpoint_id: int,
     target: Directory,
-    wishes: Wishes | None = None,
+    wishes: RestoreOptions | None = None,
     advance: Advance | None = None,
 ) -> RestoredDirectory:
     """Write a directory as it was after the checkpoint's batch; it must be empty or not there.
@@ -79,26 +80,32 @@ def restore_directory(
     try:
         copy = WorkingCopy(f"{scratch}/directory", uri=target.uri)
         written = _restored(store, manifest, copy, advance)
-        replays = _adapted(copy, manifest, wishes or Wishes())
+        replays = _adapted(copy, manifest, wishes or RestoreOptions())
         if is_local:
             _show(copy, target.url)
         else:
             _upload(copy, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return RestoredDirectory(checkpoint_id, manifest.batch, written.files, written.size, replays)
+    return RestoredDirectory(
+        checkpoint_id=checkpoint_id,
+        batch=manifest.batch,
+        files=written.files,
+        size=written.size,
+        replays=replays,
+    )
 
 
 def require_empty(target: Directory) -> None:
     """:class:`RefusedError` when there is anything in a directory."""
     try:
-        found = target.listing()
+        files = target.listing()
     except CheckpointNotFoundError:
         return
-    if found:
+    if files:
         raise RefusedError(
             "the directory to restore into is not empty",
-            where=f"{target.url} has {len(found)} files, {min(found)} among them",
+            where=f"{target.url} has {len(files)} files, {min(files)} among them",
             hint="Leftovers of another history make Spark give wrong results without an error. "
             "Choose another place.",
         )
@@ -106,7 +113,7 @@ def require_empty(target: Directory) -> None:
 
 def _restored(
     store: CheckpointStore, manifest: CheckpointManifest, copy: WorkingCopy, advance: Advance | None
-) -> Restored:
+) -> RestoredFiles:
     chain = Chain(chain_of(store, manifest))
     needed = needed_files(store, chain.manifests)
 
@@ -124,7 +131,7 @@ def _restored(
     return written
 
 
-def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: Wishes) -> int | None:
+def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: RestoreOptions) -> int | None:
     """Make the copy what was wished; the batch that is replayed first, if any."""
     plan = planned(manifest)
     if wishes.without_plan and plan is not None:

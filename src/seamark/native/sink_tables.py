@@ -108,15 +108,15 @@ def _delta(tree: Tree, query_id: str, batch: int) -> TableAt:
     first_later: int | None = None
     reached = False
     for number in sorted(commits, reverse=True)[:_COMMITS_LIMIT]:
-        seen = max(_batches_in(tree, commits[number], query_id), default=None)
-        if seen is None:
+        last_batch = max(_batches_in(tree, commits[number], query_id), default=None)
+        if last_batch is None:
             continue
-        newest = seen if newest is None else newest
-        if seen <= batch:
+        newest = last_batch if newest is None else newest
+        if last_batch <= batch:
             reached = True
             break
         first_later = number
-        if seen == batch + 1:
+        if last_batch == batch + 1:
             reached = True
             break
     reached = reached or 0 in commits
@@ -140,8 +140,8 @@ def _batches_in(tree: Tree, name: str, query_id: str) -> Iterator[int]:
 
 def _in_checkpoint(tree: Tree, query_id: str) -> int | None:
     """The last batch that the newest checkpoint of the log knows; its commits have been removed."""
-    found = [(int(m[1]), n) for n in tree.names("") if (m := _DELTA_CHECKPOINT.fullmatch(n))]
-    if not found:
+    checkpoints = [(int(m[1]), n) for n in tree.names("") if (m := _DELTA_CHECKPOINT.fullmatch(n))]
+    if not checkpoints:
         return None
     try:
         from pyarrow import ArrowException, parquet
@@ -151,9 +151,9 @@ def _in_checkpoint(tree: Tree, query_id: str) -> int | None:
             where=tree.directory.url,
             hint="pip install pyarrow, or leave --table out and say --query-id yourself.",
         ) from None
-    last = max(number for number, _ in found)
+    last = max(number for number, _ in checkpoints)
     batches: list[int] = []
-    for name in sorted(n for number, n in found if number == last):
+    for name in sorted(n for number, n in checkpoints if number == last):
         try:
             file = parquet.ParquetFile(io.BytesIO(_read(tree, name)))
             if "txn" in file.schema_arrow.names:
@@ -173,7 +173,7 @@ class _Snapshot(msgspec.Struct, rename="kebab"):
     summary: dict[str, str] = {}
 
 
-class _Metadata(msgspec.Struct, rename="kebab"):
+class _IcebergMetadata(msgspec.Struct, rename="kebab"):
     current_snapshot_id: int | None = None
     snapshots: list[_Snapshot] = []
 
@@ -191,12 +191,12 @@ def _iceberg(tree: Tree, query_id: str, batch: int) -> TableAt:
     while at is not None and at in by_id and at not in visited:
         visited.add(at)
         snapshot = by_id[at]
-        seen = _epoch_of(tree, snapshot, query_id)
-        if seen is not None:
-            newest = seen if newest is None else newest
-            if seen <= batch:
+        epoch = _epoch_of(tree, snapshot, query_id)
+        if epoch is not None:
+            newest = epoch if newest is None else newest
+            if epoch <= batch:
                 break
-            before_later, last_later = snapshot.parent_snapshot_id, seen
+            before_later, last_later = snapshot.parent_snapshot_id, epoch
         at = snapshot.parent_snapshot_id
     # where snapshots have expired, earlier ones of later batches may be among them
     reached = at is None or at in by_id or last_later == batch + 1
@@ -204,9 +204,9 @@ def _iceberg(tree: Tree, query_id: str, batch: int) -> TableAt:
     return TableAt("iceberg", url, newest, known)
 
 
-def _newest_metadata(tree: Tree) -> _Metadata:
-    found = ((_ICEBERG_FILE.fullmatch(name), name) for name in tree.names(""))
-    numbered = [(int(m[1] or m[2]), name) for m, name in found if m is not None]
+def _newest_metadata(tree: Tree) -> _IcebergMetadata:
+    matches = ((_ICEBERG_FILE.fullmatch(name), name) for name in tree.names(""))
+    numbered = [(int(m[1] or m[2]), name) for m, name in matches if m is not None]
     if not numbered:
         raise RefusedError(
             "there is no metadata file of an Iceberg table", where=tree.directory.url
@@ -216,7 +216,7 @@ def _newest_metadata(tree: Tree) -> _Metadata:
     try:
         if ".gz." in name:
             data = _unzipped(data)
-        return msgspec.json.decode(data, type=_Metadata)
+        return msgspec.json.decode(data, type=_IcebergMetadata)
     except (msgspec.DecodeError, RecursionError, ValueError, OSError, EOFError) as error:
         raise _damaged(tree, name, error) from None
 

@@ -23,7 +23,7 @@ from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.failures import explained, is_of_spark
 from seamark.spark.kafka_look import address_of, topic_ids
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
-from seamark.spark.plans.plan import Sources
+from seamark.spark.plans.plan import PlanSources
 from seamark.spark.versions import session_of
 from seamark.store import CheckpointStore, open_store
 
@@ -87,7 +87,7 @@ class Pipeline:
             progress=progress,
             metrics=metrics,
         )
-        self._sources = Sources()
+        self._sources = PlanSources()
         self._outputs: dict[str, Output] = {}
         self._spark: SparkSession | None = None
         self._open_store().close()  # a wrong URL is reported here

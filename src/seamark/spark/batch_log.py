@@ -52,8 +52,8 @@ class OffsetLogEntry:
     @property
     def conf(self) -> Mapping[str, str]:
         """The settings that Spark pins for the life of the checkpoint."""
-        found = self.metadata.get("conf", {})
-        return found if isinstance(found, dict) else {}
+        conf = self.metadata.get("conf", {})
+        return conf if isinstance(conf, dict) else {}
 
     @property
     def state_partitions(self) -> int:

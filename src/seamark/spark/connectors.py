@@ -43,25 +43,26 @@ def missing_connector(text: str) -> RefusedError | None:
     if package is None and not _NOT_FOUND.search(text):
         return None
     version = _spark_version()
-    wanted = (package or "the package of the connector").replace("{version}", version)
+    requirement = (package or "the package of the connector").replace("{version}", version)
     return RefusedError(
         f"Spark has no connector for {missing}",
         where=f"Spark {version} comes without it.",
-        hint=f"Add {wanted}: by SparkSession.builder.config('spark.jars.packages', …) before the "
-        "session starts, by spark-submit --packages, or as jars with all that they depend on by "
-        "spark.jars. Where there is none of this very version, take the newest older one.",
+        hint=f"Add {requirement}: with SparkSession.builder.config('spark.jars.packages', …) "
+        "before the session starts, with spark-submit --packages, or as jars with all their "
+        "dependencies in spark.jars. If there is none for exactly this version, take the newest "
+        "older one.",
     )
 
 
 def _missing(text: str) -> str | None:
     """The format, class or scheme that was looked for."""
-    if (found := _NOT_FOUND.search(text)) is not None:
+    if (match := _NOT_FOUND.search(text)) is not None:
         named = re.search(r"data source:? *([\w.$-]+)", text)
-        return (named[1] if named else found["format"] or "a format").rstrip(".")
-    if (found := _NO_CLASS.search(text)) is not None:
-        return found["name"].replace("/", ".")
-    if (found := _NO_SCHEME.search(text)) is not None:
-        return found["scheme"]
+        return (named[1] if named else match["format"] or "a format").rstrip(".")
+    if (match := _NO_CLASS.search(text)) is not None:
+        return match["name"].replace("/", ".")
+    if (match := _NO_SCHEME.search(text)) is not None:
+        return match["scheme"]
     return None
 
 

@@ -130,9 +130,9 @@ def explained(error: Exception, addresses: Mapping[str, str] | None = None) -> S
         raised.__cause__ = error
         return raised
     text = redacted(": ".join([*getattr(error, "__notes__", []), str(error)]))
-    found = missing_connector(text) or _recognised(text, error, addresses or {})
-    found.__cause__ = error
-    return found
+    explanation = missing_connector(text) or _recognised(text, error, addresses or {})
+    explanation.__cause__ = error
+    return explanation
 
 
 def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> SeamarkError:
@@ -173,7 +173,7 @@ def is_of_spark(error: BaseException) -> TypeGuard[Exception]:
 def refused(error: Exception) -> SeamarkError:
     """What Spark refuses to plan, in words."""
     text = redacted(str(error))
-    found = missing_connector(text) or RefusedError(
+    explanation = missing_connector(text) or RefusedError(
         "Spark cannot run these outputs as one query",
         where=_short(text),
         hint="A pipeline has one output mode for all its outputs. append takes joins, "
@@ -181,8 +181,8 @@ def refused(error: Exception) -> SeamarkError:
         "aggregations; complete takes aggregations. Outputs that need another mode belong into a "
         "pipeline of their own.",
     )
-    found.__cause__ = error
-    return found
+    explanation.__cause__ = error
+    return explanation
 
 
 def _short(text: str) -> str:

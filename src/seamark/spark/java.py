@@ -46,10 +46,10 @@ def java_home() -> Path:
     """
     reasons = []
     for look in (_from_environment, _from_path):
-        found = look()
-        if isinstance(found, Java):
-            return found.home
-        reasons.append(found.reason)
+        home = look()
+        if isinstance(home, Java):
+            return home.home
+        reasons.append(home.reason)
     bundled = bundled_java_home()
     if bundled is not None:
         return bundled
@@ -75,9 +75,9 @@ def _from_environment() -> Java | NoJava:
     home = os.environ.get("JAVA_HOME")
     if not home:
         return NoJava("JAVA_HOME is not set")
-    found = _ask(Path(home) / "bin" / "java", called=f"JAVA_HOME ({home})")
+    java = _ask(Path(home) / "bin" / "java", called=f"JAVA_HOME ({home})")
     # as the user wrote it: what java says about itself has its symbolic links resolved
-    return Java(Path(home), found.major) if isinstance(found, Java) else found
+    return Java(Path(home), java.major) if isinstance(java, Java) else java
 
 
 def _from_path() -> Java | NoJava:

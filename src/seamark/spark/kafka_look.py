@@ -51,10 +51,10 @@ def topic_ids(spark: Any, name: str, options: Mapping[str, str], patience: float
         finally:
             client.close(spark.sparkContext._jvm.java.time.Duration.ofSeconds(1))
     except Py4JJavaError as error:
-        found = explained(error, {name: address_of(options)})
-        if isinstance(found, SourceUnavailableError):
-            raise found from error
-        log.info("source %s was not looked at: %s", name, found)
+        explanation = explained(error, {name: address_of(options)})
+        if isinstance(explanation, SourceUnavailableError):
+            raise explanation from error
+        log.info("source %s was not looked at: %s", name, explanation)
     except (Py4JError, TypeError) as error:  # no client of Kafka's in this JVM
         log.info("source %s was not looked at: %s", name, redacted(str(error)))
     return {}
@@ -75,7 +75,7 @@ def _described(
     jvm: Any, client: Any, options: Mapping[str, str], patience: float
 ) -> dict[str, str]:
     seconds, unit = int(patience) + _GRACE, jvm.java.util.concurrent.TimeUnit.SECONDS
-    wanted = jvm.java.util.ArrayList()
+    topics = jvm.java.util.ArrayList()
     if "subscribepattern" in options:
         known = client.listTopics().names().get(seconds, unit)
         pattern = jvm.java.util.regex.Pattern.compile(options["subscribepattern"])
@@ -83,9 +83,9 @@ def _described(
     else:
         names = named_topics(options)
     for name in names:
-        wanted.add(name)
-    found = client.describeTopics(wanted).allTopicNames().get(seconds, unit)
-    return {str(name): str(found.get(name).topicId().toString()) for name in found}
+        topics.add(name)
+    described = client.describeTopics(topics).allTopicNames().get(seconds, unit)
+    return {str(name): str(described.get(name).topicId().toString()) for name in described}
 
 
 def named_topics(options: Mapping[str, str]) -> list[str]:

@@ -182,7 +182,7 @@ class RunningQuery:
         return {node: int(mark) for node, mark in _MARK.findall(text)}
 
     def _state_ids(self, plan: Any) -> StateIds:
-        found: dict[int, list[list[str]]] = {}
+        ids: dict[int, list[list[str]]] = {}
         formats = self._formats()
         for node in self._state_writers(plan):
             # one call instead of several for each partition
@@ -192,8 +192,8 @@ class RunningQuery:
             if any("stateStoreCkptId" not in row for row in rows):
                 raise SeamarkError("Spark does not tell the ids of the state that it has written")
             operator = int(node.getStateInfo().operatorId())
-            found[operator] = [list(row["stateStoreCkptId"]) for row in rows]
-        return dict(sorted(found.items()))
+            ids[operator] = [list(row["stateStoreCkptId"]) for row in rows]
+        return dict(sorted(ids.items()))
 
     def _state_writers(self, plan: Any) -> list[Any]:
         """The nodes that write state. Walking a plan is slow, so the way is remembered."""
@@ -203,9 +203,9 @@ class RunningQuery:
         if not known or not all(
             node is not None and self._writer.isInstance(node) for node in known
         ):
-            found = [(way, n) for way, n in _nodes(plan) if self._writer.isInstance(n)]
-            self._ways = [way for way, _ in found]
-            known = [node for _, node in found]
+            writers = [(way, n) for way, n in _nodes(plan) if self._writer.isInstance(n)]
+            self._ways = [way for way, _ in writers]
+            known = [node for _, node in writers]
         return known
 
     def _writer_class(self) -> Any:

@@ -50,7 +50,7 @@ class LogNames(NamedTuple):
         return max((*self.plain[-1:], *self.compacted[-1:]), default=-1)
 
 
-class Layout(NamedTuple):
+class LogLayout(NamedTuple):
     """Which entries a log consists of."""
 
     compacted: tuple[int, ...]
@@ -65,10 +65,10 @@ def entry_name(number: int, compacted: bool) -> str:
 
 def parse_names(names: Iterable[str]) -> LogNames:
     """The entries among the names of a folder; temporary and checksum files are passed over."""
-    found = [match for name in names if (match := _NAME.fullmatch(name))]
-    compacted = {int(match[1]) for match in found if match[2]}
+    matches = [match for name in names if (match := _NAME.fullmatch(name))]
+    compacted = {int(match[1]) for match in matches if match[2]}
     # a compaction says all that the entry beside it can say
-    plain = {int(match[1]) for match in found} - compacted
+    plain = {int(match[1]) for match in matches} - compacted
     return LogNames(tuple(sorted(plain)), tuple(sorted(compacted)))
 
 
@@ -152,11 +152,11 @@ def is_accepted(compacted: Collection[int], last: int, setting: int = DEFAULT_IN
     return asked == {number for number in compacted if start <= number <= last}
 
 
-def laid_out(last: int, interval: int) -> Layout:
+def laid_out(last: int, interval: int) -> LogLayout:
     """A log that ends at ``last``: two compactions where there is room, then plain entries."""
     base = (last + 1) // interval * interval - 1
     compacted = tuple(at for at in (base - interval, base) if at >= 0)
-    return Layout(compacted, range(max(base, -1) + 1, last + 1))
+    return LogLayout(compacted, range(max(base, -1) + 1, last + 1))
 
 
 def pinned_interval(last: int) -> int:

@@ -33,9 +33,9 @@ def escaped(path: str) -> str:
     >>> escaped("/data/in put"), escaped("s3a://bucket/50%/")
     ('file:///data/in%20put', 's3a://bucket/50%25')
     """
-    found = _URI.fullmatch(path)
-    root = f"{found['scheme']}://{found['host'] or ''}" if found else "file://"
-    inner = found["path"] if found else path
+    match = _URI.fullmatch(path)
+    root = f"{match['scheme']}://{match['host'] or ''}" if match else "file://"
+    inner = match["path"] if match else path
     return root + "".join(_escaped_char(char) for char in inner.rstrip("/"))
 
 
@@ -46,10 +46,10 @@ def _escaped_char(char: str) -> str:
 
 def _split(uri: str) -> tuple[str, str]:
     """(scheme and host, path): ``file:/x`` and ``file:///x`` are the same place."""
-    found = _URI.fullmatch(uri)
-    if found is None:
+    match = _URI.fullmatch(uri)
+    if match is None:
         return "file://", uri
-    return f"{found['scheme']}://{found['host'] or ''}", found["path"]
+    return f"{match['scheme']}://{match['host'] or ''}", match["path"]
 
 
 def _moved_line(line: str, ordered: list[tuple[tuple[str, str], str]]) -> str:

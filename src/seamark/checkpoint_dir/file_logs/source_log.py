@@ -14,7 +14,7 @@ import msgspec
 from seamark._common.json_documents import UNREADABLE
 from seamark.checkpoint_dir.file_logs.compactions import (
     DEFAULT_INTERVAL,
-    Layout,
+    LogLayout,
     LogProblem,
     entry_name,
     first_missing,
@@ -77,19 +77,19 @@ def log_problems(names: Collection[str], read: ReadText) -> list[LogProblem]:
     entries.
     """
     log = _Log(names, read)
-    found = log.names
-    base = found.compacted[-1] if found.compacted else -1
+    entries = log.names
+    base = entries.compacted[-1] if entries.compacted else -1
     problems = [
         LogProblem("source-log-gap", str(at), f"entry {at} of the source's log is missing")
-        for at in missing_between(log.plain, base + 1, found.newest)
+        for at in missing_between(log.plain, base + 1, entries.newest)
     ]
-    settings = (DEFAULT_INTERVAL, found.newest + 2)
-    if not any(is_accepted(found.compacted, found.newest, setting) for setting in settings):
-        what = f"a restart looks for other compactions than those at {_listed(found.compacted)}"
+    settings = (DEFAULT_INTERVAL, entries.newest + 2)
+    if not any(is_accepted(entries.compacted, entries.newest, setting) for setting in settings):
+        what = f"a restart looks for other compactions than those at {_listed(entries.compacted)}"
         problems.append(LogProblem("source-log-interval", entry_name(base, True), what))
     truth = _tried(log, base, True, problems) or {}
     for at, compacted in sorted(
-        [(at, True) for at in found.compacted[:-1]] + [(at, False) for at in found.plain]
+        [(at, True) for at in entries.compacted[:-1]] + [(at, False) for at in entries.plain]
     ):
         own = _tried(log, at, compacted, problems)
         if own is None or not truth or at > base:
@@ -127,32 +127,32 @@ class _Log:
             if missing is not None:
                 raise _nowhere(missing)
 
-    def layout(self, last: int) -> Layout:
+    def layout(self, last: int) -> LogLayout:
         """Which entries to write; those that are there, when a restart accepts them."""
         later = [at for at in self.names.compacted if at > last]
         interval = known_interval(self.names.compacted)
         candidates = list(self._as_it_is(last, interval))
         if not later:
-            return next(iter(candidates), Layout((), range(last + 1)))
+            return next(iter(candidates), LogLayout((), range(last + 1)))
         if interval is not None:
             candidates.append(laid_out(last, interval))
         settings = (DEFAULT_INTERVAL, interval or DEFAULT_INTERVAL)
-        for found in candidates:
-            if all(is_accepted(found.compacted, last, setting) for setting in settings):
-                return found
+        for candidate in candidates:
+            if all(is_accepted(candidate.compacted, last, setting) for setting in settings):
+                return candidate
         return laid_out(last, pinned_interval(last))
 
-    def _as_it_is(self, last: int, interval: int | None) -> Iterator[Layout]:
+    def _as_it_is(self, last: int, interval: int | None) -> Iterator[LogLayout]:
         older = [at for at in self.names.compacted if at <= last]
         if not older:
             if first_missing(self.plain, 0, last) is None:
-                yield Layout((), range(last + 1))
+                yield LogLayout((), range(last + 1))
             return
         base = older[-1]
         step = base - older[-2] if len(older) > 1 else interval
         pins = step is not None and step <= base and (base + 1) % step == 0 and last < base + step
         before = (base - step,) if step is not None and pins else ()
-        yield Layout((*before, base), range(base + 1, last + 1))
+        yield LogLayout((*before, base), range(base + 1, last + 1))
 
     def entry(self, number: int, compacted: bool) -> dict[int, list[str]]:
         """The lines of an entry that is there, by the entry that they belong to."""

@@ -50,10 +50,12 @@ def spark_crc_matches(data: bytes, crc_text: str | bytes) -> bool:
     does not have.
     """
     try:
-        told = msgspec.json.decode(crc_text, type=_SparkChecksum)
+        recorded = msgspec.json.decode(crc_text, type=_SparkChecksum)
     except UNREADABLE:
         return False
     # Java's Int is signed
-    found = google_crc32c.value(data)
-    signed = found - (1 << 32) if found >= 1 << 31 else found
-    return told.algorithm == "CRC32C" and told.size == len(data) and told.value == signed
+    computed = google_crc32c.value(data)
+    signed = computed - (1 << 32) if computed >= 1 << 31 else computed
+    return (
+        recorded.algorithm == "CRC32C" and recorded.size == len(data) and recorded.value == signed
+    )

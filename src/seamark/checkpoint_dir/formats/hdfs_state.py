@@ -41,7 +41,7 @@ _LONGEST_HEAD: Final = 4 + _UTF.size + 0xFFFF
 _PUT, _DELETE, _MERGE = 0x01, 0x10, 0x11
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """What one record does to one key."""
 
     key: bytes
@@ -51,7 +51,7 @@ class Change(NamedTuple):
     """Whether the value is added to those that the key has."""
 
 
-def read_changes(data: bytes) -> list[Change]:
+def read_changes(data: bytes) -> list[StateChange]:
     """The records of a delta, a snapshot or a changelog, in their order.
 
     :class:`DamageError` for a file that is torn or whose bytes are proven wrong, with one of this
@@ -77,10 +77,10 @@ def lineage_of(data: bytes) -> dict[int, str]:
         return {}
     end = _after_utf(head, at)
     try:
-        told = msgspec.json.decode(head[at + _UTF.size : end], type=list[_Ancestor])
+        ancestors = msgspec.json.decode(head[at + _UTF.size : end], type=list[_Ancestor])
     except UNREADABLE as error:
         raise DamageError(f"{RECORD}: its lineage cannot be read ({error})") from None
-    return {ancestor.version: ancestor.uid for ancestor in told}
+    return {ancestor.version: ancestor.uid for ancestor in ancestors}
 
 
 class _Ancestor(msgspec.Struct):
@@ -104,7 +104,7 @@ def read_snapshot(data: bytes, *, row_checksums: bool = False) -> dict[bytes, by
 
 
 def applied(
-    base: Mapping[bytes, bytes], changes: Iterable[Change], *, row_checksums: bool = False
+    base: Mapping[bytes, bytes], changes: Iterable[StateChange], *, row_checksums: bool = False
 ) -> dict[bytes, bytes]:
     """A state after the changes of one delta; ``base`` stays as it is.
 
@@ -117,7 +117,7 @@ def applied(
     return state
 
 
-def _apply(state: dict[bytes, bytes], changes: Iterable[Change], row_checksums: bool) -> None:
+def _apply(state: dict[bytes, bytes], changes: Iterable[StateChange], row_checksums: bool) -> None:
     for key, value, merge in changes:
         if merge:
             raise NotDecodable("a value is added to others by a rule of RocksDB")
@@ -141,10 +141,12 @@ def same_state(
     behind, or a delta in the place of another: Spark notices neither. :class:`NotDecodable` when
     the rows take too much memory for the size of the files.
     """
-    found = read_snapshot(snapshot, row_checksums=row_checksums)
+    snapshot_rows = read_snapshot(snapshot, row_checksums=row_checksums)
     state = {} if base is None else read_snapshot(base, row_checksums=row_checksums)
     stored = len(snapshot) + len(base or b"")
-    plain = sum(len(key) + len(value) for each in (found, state) for key, value in each.items())
+    plain = sum(
+        len(key) + len(value) for rows in (snapshot_rows, state) for key, value in rows.items()
+    )
     for delta in deltas:
         changes = read_changes(delta)
         stored += len(delta)
@@ -152,7 +154,7 @@ def same_state(
         if plain > limits.most_compared(stored):
             raise NotDecodable(f"its rows are not compared: {stored} bytes hold {plain} of them")
         _apply(state, changes, row_checksums)
-    return state == found
+    return state == snapshot_rows
 
 
 def _whole_words(value: bytes) -> bytes:
@@ -196,8 +198,8 @@ def _sized(plain: bytes, at: int) -> tuple[bytes | None, int]:
     return plain[start : start + size], start + size
 
 
-def _records(plain: bytes, at: int, most: int) -> list[Change]:
-    changes: list[Change] = []
+def _records(plain: bytes, at: int, most: int) -> list[StateChange]:
+    changes: list[StateChange] = []
     while True:
         if len(changes) > most:
             raise _too_many(most)
@@ -205,12 +207,12 @@ def _records(plain: bytes, at: int, most: int) -> list[Change]:
         if key is None:
             break
         value, at = _sized(plain, at)
-        changes.append(Change(key, value))
+        changes.append(StateChange(key, value))
     return _nothing_after(plain, at, changes)
 
 
-def _typed_records(plain: bytes, at: int, most: int) -> list[Change]:
-    changes: list[Change] = []
+def _typed_records(plain: bytes, at: int, most: int) -> list[StateChange]:
+    changes: list[StateChange] = []
     while True:
         if len(changes) > most:
             raise _too_many(most)
@@ -225,7 +227,7 @@ def _typed_records(plain: bytes, at: int, most: int) -> list[Change]:
         fits = (value is None) == (kind == _DELETE)
         if key is None or not fits or kind not in (_PUT, _DELETE, _MERGE):
             raise DamageError(RECORD, where=f"at plain byte {start}")
-        changes.append(Change(key, value, kind == _MERGE))
+        changes.append(StateChange(key, value, kind == _MERGE))
     return _nothing_after(plain, at, changes)
 
 
@@ -233,7 +235,7 @@ def _too_many(most: int) -> NotDecodable:
     return NotDecodable(f"its rows are not looked at: it has more than {most}")
 
 
-def _nothing_after(plain: bytes, at: int, changes: list[Change]) -> list[Change]:
+def _nothing_after(plain: bytes, at: int, changes: list[StateChange]) -> list[StateChange]:
     if at != len(plain):
         raise DamageError(TRAILING, where=f"at plain byte {at}")
     return changes

@@ -34,7 +34,7 @@ class _Sst(msgspec.Struct):
     local_name: str = msgspec.field(name="localFileName", default="")
 
 
-class _Metadata(msgspec.Struct):
+class _SnapshotMetadata(msgspec.Struct):
     sst_files: list[_Sst] = msgspec.field(name="sstFiles", default_factory=list)
 
 
@@ -72,12 +72,12 @@ def sst_names(data: bytes) -> dict[str, str]:
     return {sst.dfs_name: sst.local_name for sst in _metadata(data).sst_files}
 
 
-def _metadata(data: bytes) -> _Metadata:
+def _metadata(data: bytes) -> _SnapshotMetadata:
     head, _, text = zip_metadata(data).partition(b"\n")
     if not _VERSION.fullmatch(head):
         raise DamageError(f"{NOT_ZIP}: its metadata begins with {head[:20]!r}")
     try:
-        return msgspec.json.decode(text, type=_Metadata)
+        return msgspec.json.decode(text, type=_SnapshotMetadata)
     except (*ZIP_TROUBLE, RecursionError) as error:
         raise DamageError(f"{NOT_ZIP}: {error}") from None
 

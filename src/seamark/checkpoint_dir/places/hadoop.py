@@ -101,7 +101,7 @@ class HadoopDirectory(Directory):
 
     def listing(self) -> dict[str, FileEntry]:
         """See :class:`Directory`."""
-        found: dict[str, FileEntry] = {}
+        files: dict[str, FileEntry] = {}
         with _telling("listing", self.url):
             if not self._fs.exists(self._root):
                 raise CheckpointNotFoundError(f"there is no directory {self.url}")
@@ -110,8 +110,8 @@ class HadoopDirectory(Directory):
                 status = rows.next()
                 path = status.getPath().toString().removeprefix(f"{self._base}/")
                 modified, size = int(status.getModificationTime()), int(status.getLen())
-                found[path] = FileEntry(size, modified / 1000, f"{modified}-{size}")
-        return found
+                files[path] = FileEntry(size, modified / 1000, f"{modified}-{size}")
+        return files
 
     def folders(self) -> Collection[str]:
         """See :class:`Directory`."""
@@ -123,8 +123,8 @@ class HadoopDirectory(Directory):
             if not self._fs.exists(self._root):
                 raise CheckpointNotFoundError(f"there is no directory {self.url}")
             commits = self._path("commits")
-            found = self._fs.listStatus(commits) if self._fs.exists(commits) else ()
-            return newest_of(str(status.getPath().getName()) for status in found)
+            statuses = self._fs.listStatus(commits) if self._fs.exists(commits) else ()
+            return newest_of(str(status.getPath().getName()) for status in statuses)
 
     def read(self, path: str) -> bytes:
         """See :class:`Directory`."""

@@ -30,14 +30,14 @@ class LocalDirectory(Directory):
         """
         if not os.path.isdir(self.url):
             raise CheckpointNotFoundError(f"there is no directory {self.url}")
-        found: dict[str, FileEntry] = {}
+        files: dict[str, FileEntry] = {}
         empty: list[str] = []
         waiting = [""]
         with translate_os_errors("listing", self.url):
             while waiting:
                 folder = waiting.pop()
                 with _vanishing(), os.scandir(f"{self.url}/{folder}") as entries:
-                    before = len(found), len(waiting)
+                    before = len(files), len(waiting)
                     for entry in entries:
                         path = f"{folder}/{entry.name}" if folder else entry.name
                         with _vanishing():
@@ -47,11 +47,11 @@ class LocalDirectory(Directory):
                             known = entry.stat(follow_symlinks=False)
                             if not stat.S_ISREG(known.st_mode):
                                 raise _not_followed(f"{self.url}/{path}", known)
-                            found[path] = _entry(known)
-                    if folder and before == (len(found), len(waiting)):
+                            files[path] = _entry(known)
+                    if folder and before == (len(files), len(waiting)):
                         empty.append(folder)
         self._empty = empty
-        return found
+        return files
 
     def folders(self) -> Collection[str]:
         """See :class:`Directory`."""
@@ -98,10 +98,10 @@ class LocalDirectory(Directory):
         return LocalDirectory(f"{self.url}{suffix}")
 
 
-def _entry(found: os.stat_result) -> FileEntry:
+def _entry(status: os.stat_result) -> FileEntry:
     # a file that is replaced gets another inode, also within one tick of the clock
-    version = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
-    return FileEntry(found.st_size, found.st_mtime, version)
+    version = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+    return FileEntry(status.st_size, status.st_mtime, version)
 
 
 @contextmanager

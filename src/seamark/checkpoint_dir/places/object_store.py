@@ -43,10 +43,10 @@ class ObjectDirectory(Directory):
 
     def read(self, path: str) -> bytes:
         """See :class:`Directory`."""
-        found = self._blobs.read(path, LARGEST_FILE)
-        if found is None:
+        blob = self._blobs.read(path, LARGEST_FILE)
+        if blob is None:
             raise FileNotFoundError(path)
-        return found.data
+        return blob.data
 
     def write(self, path: str, data: bytes) -> None:
         """See :class:`Directory`."""

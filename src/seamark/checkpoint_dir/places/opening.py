@@ -32,8 +32,8 @@ def open_directory(
     other scheme goes through the file systems of ``spark``, or of the installed Spark.
     """
     text = os.fspath(path)
-    found = _SCHEME.match(text)
-    scheme = found[1].lower() if found else ""
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else ""
     if scheme in ("", *_OBJECT_STORES):
         refuse_broken_url(text)  # Hadoop knows others with one slash, as in dbfs:/mnt
     if scheme in ("", "file"):

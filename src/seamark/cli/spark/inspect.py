@@ -37,7 +37,7 @@ from seamark.cli.output import (
 from seamark.cli.parameters import PLACE
 from seamark.cli.spark.directory_argument import opened_directory
 from seamark.native.inspect.inspection import Inspection, inspect
-from seamark.native.inspect.sizes import OperatorSeen
+from seamark.native.inspect.sizes import OperatorSummary
 
 _DAMAGED = 3
 _LARGEST = 5
@@ -118,7 +118,7 @@ def inspection_document(inspection: Inspection) -> Document:
     }
 
 
-def _operator_document(operator: OperatorSeen) -> Document:
+def _operator_document(operator: OperatorSummary) -> Document:
     return {
         "number": operator.number,
         "name": operator.name,
@@ -197,7 +197,7 @@ def _batches(inspection: Inspection) -> str:
     )
 
 
-def _operator(operator: OperatorSeen) -> Iterator[str]:
+def _operator(operator: OperatorSummary) -> Iterator[str]:
     count = "1 partition" if operator.partitions == 1 else f"{operator.partitions} partitions"
     stores = f" × {len(operator.stores)} stores" if len(operator.stores) > 1 else ""
     standing = "complete" if operator.is_complete else "INCOMPLETE"

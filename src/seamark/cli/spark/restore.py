@@ -24,7 +24,7 @@ from seamark.cli.spark.sink_decision import (
 from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.native.restore import Wishes, require_empty, restore_directory
+from seamark.native.restore import RestoreOptions, require_empty, restore_directory
 from seamark.native.rewind.rewind import SinkPlan, rewind_sink
 from seamark.native.sink_tables import TableAt, table_at, way_back
 
@@ -88,7 +88,7 @@ def command(
         sink = _Sink("new" if new_query_id else query_id, file_sink, table_state)
         decided = _decided(sink, batch, target.url)
         log = stack.enter_context(opened_sink_log(file_sink, batch)) if file_sink else None
-        wishes = Wishes(decided == "new", moved, without_plan)
+        wishes = RestoreOptions(decided == "new", moved, without_plan)
         # first the sink: a directory that is there would be started on
         aside = _rewound(log, target) if log is not None else None
         with progress_bar("restoring", None, of_bytes=True) as advance:

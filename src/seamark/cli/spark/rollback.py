@@ -30,7 +30,7 @@ from seamark.errors import (
 from seamark.native.restore import new_metadata
 from seamark.native.rewind.barrier import query_before
 from seamark.native.rewind.rewind import RewindPlan, require_still, rewind
-from seamark.native.rewind.targets import Wanted, planned_rewind
+from seamark.native.rewind.targets import RewindRequest, planned_rewind
 from seamark.native.snapshot.snapshot import pipeline_name, take_snapshot
 from seamark.store import CheckpointStore
 
@@ -64,7 +64,7 @@ def command(
         if file_sink is not None:
             sink = stack.enter_context(opened_sink_log(file_sink, to_batch))
         safety = _safety_store(stack, path, tree, store, create=yes)
-        target = Wanted(to_batch, new_metadata() if query_id == "new" else None, sink)
+        target = RewindRequest(to_batch, new_metadata() if query_id == "new" else None, sink)
         plan = stack.enter_context(planned_rewind(tree, target, safety))
         document = document_of(plan, directory.url, query_id, file_sink)
         document["store"] = safety.url if safety is not None else None

@@ -20,7 +20,7 @@ from seamark.cli.spark.directory_argument import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store, resolve_id
 from seamark.native.restore import restore_directory
-from seamark.native.state.choice import Asked, Side, choose, keepers
+from seamark.native.state.choice import Side, StateRequest, choose, keepers
 
 _ON_SCREEN = 20
 
@@ -74,9 +74,15 @@ def command(
     where there is more than one operator, store or side to choose from. --changes shows what each
     batch of a range changed.
     """
-    asked = Asked(
-        batch, operator, store_name, join_side, state_var, partition, _changes(changes)
-    )  # fmt: skip
+    asked = StateRequest(
+        batch=batch,
+        operator=operator,
+        store=store_name,
+        side=join_side,
+        variable=state_var,
+        partition=partition,
+        changes=_changes(changes),
+    )
     output_options = _row_output(form, output, limit)
     with _directory(path, store, checkpoint) as directory:
         tree = Tree.of(directory)

@@ -22,7 +22,7 @@ from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
-from seamark.native.state.choice import Reading
+from seamark.native.state.choice import StateSelection
 from seamark.native.state.rows import brought_here, state_frame
 from seamark.native.state.values import plain_row
 
@@ -53,7 +53,9 @@ def require_new(destination: RowOutput) -> None:
         )
 
 
-def write_rows(directory: Directory, tree: Tree, reading: Reading, destination: RowOutput) -> None:
+def write_rows(
+    directory: Directory, tree: Tree, reading: StateSelection, destination: RowOutput
+) -> None:
     """Have Spark read, and put the rows where they are wanted."""
     with _within_reach(directory, tree) as files:
         spark = a_session()
@@ -65,7 +67,7 @@ def write_rows(directory: Directory, tree: Tree, reading: Reading, destination: 
             spark.sparkContext.setLogLevel("ERROR")
 
 
-def _put(frame: DataFrame, reading: Reading, destination: RowOutput) -> None:
+def _put(frame: DataFrame, reading: StateSelection, destination: RowOutput) -> None:
     if destination.form == "parquet":
         _write_parquet(frame, destination)
     elif destination.form == "csv":
@@ -87,7 +89,7 @@ def _within_reach(directory: Directory, tree: Tree) -> Iterator[Tree]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _document(frame: DataFrame, reading: Reading, limit: int) -> Document:
+def _document(frame: DataFrame, reading: StateSelection, limit: int) -> Document:
     shown = frame
     if reading.changes is not None:
         shown = shown.orderBy("batch_id", "partition_id")

@@ -24,7 +24,7 @@ from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.errors import CheckpointNotFoundError, SeamarkError
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from seamark.native.watch.status import WatchStatus
-from seamark.native.watch.watcher import KEEP, Watcher
+from seamark.native.watch.watcher import KEEP, Watcher, WatchHooks, WatchPace
 
 _LOOK: Final = 0.1
 _BATCHES: Final = re.compile(r"([1-9]\d*)\s*b(?:atch(?:es)?)?")
@@ -87,10 +87,9 @@ def _watch(directory: Directory, store: str, every: float, keep: int) -> None:
     watcher = Watcher(
         directory,
         store,
-        every=every,
-        keep=keep,
+        WatchPace(every=every, keep=keep),
+        WatchHooks(on_taken=taken.put),
         storage_options=settings().storage_options,
-        on_taken=taken.put,
     )
     _say_what_is_awaited(directory)
     with first_signal() as received, _screen(watcher) as show:

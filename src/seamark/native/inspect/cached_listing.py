@@ -20,7 +20,7 @@ TROUBLE: Final = (ValueError, TypeError, KeyError, IndexError, OverflowError, Re
 """What reading numbers and JSON out of garbage may raise."""
 
 
-class Seen(Tree):
+class CachedListing(Tree):
     """One listing. What is read is kept, so that everything is judged by the same bytes."""
 
     is_local: bool
@@ -31,7 +31,7 @@ class Seen(Tree):
         self._kept: dict[str, bytes | None] = {}
 
     @classmethod
-    def of(cls, directory: Directory) -> Seen:
+    def of(cls, directory: Directory) -> CachedListing:
         """What is there now."""
         return cls(directory, directory.listing())
 
@@ -39,9 +39,9 @@ class Seen(Tree):
 
     def fetch(self, paths: Iterable[str]) -> None:
         """Read some files at once, a few at a time, and keep them."""
-        wanted = [path for path in dict.fromkeys(paths) if path not in self._kept]
+        unread = [path for path in dict.fromkeys(paths) if path not in self._kept]
         with ThreadPoolExecutor(_AT_A_TIME, "seamark-inspect") as pool:
-            self._kept |= dict(zip(wanted, pool.map(self._tried, wanted), strict=True))
+            self._kept |= dict(zip(unread, pool.map(self._tried, unread), strict=True))
 
     def _tried(self, path: str) -> bytes | None:
         if path not in self.entries:
@@ -55,17 +55,17 @@ class Seen(Tree):
         """The bytes of a file, None when there is no such file (any more)."""
         if path in self._kept:
             return self._kept[path]
-        found = self._tried(path)
+        result = self._tried(path)
         if not path.startswith("state/") or "/_metadata/" in path:
-            self._kept[path] = found
-        return found
+            self._kept[path] = result
+        return result
 
     def read(self, relative: str) -> bytes:
         """See :class:`CheckpointFiles`."""
-        found = self.data(relative)
-        if found is None:
+        data = self.data(relative)
+        if data is None:
             raise FileNotFoundError(relative)
-        return found
+        return data
 
     def is_there(self, path: str) -> bool:
         """Whether the listing has a file that is not empty."""
@@ -82,8 +82,8 @@ class Seen(Tree):
 
     def batches(self, log: str) -> list[int]:
         """See :class:`CheckpointFiles`; folders and what Spark reads no number in are left out."""
-        found = numbers_in(self.names(log))
-        return [number for number in found if f"{log}/{number}" in self.entries]
+        numbers = numbers_in(self.names(log))
+        return [number for number in numbers if f"{log}/{number}" in self.entries]
 
     def operator_numbers(self) -> list[int]:
         """See :class:`CheckpointFiles`."""
@@ -92,8 +92,8 @@ class Seen(Tree):
 
     def partition_numbers(self, operator: int) -> list[int]:
         """See :class:`CheckpointFiles`."""
-        found = numbers_in(self.names(f"state/{operator}"))
-        return [number for number in found if number < MOST_PARTITIONS]
+        numbers = numbers_in(self.names(f"state/{operator}"))
+        return [number for number in numbers if number < MOST_PARTITIONS]
 
     def operator(self, number: int) -> StatefulOperator:
         """See :class:`CheckpointFiles`; the folders tell where a description cannot be read."""
@@ -113,6 +113,6 @@ class Seen(Tree):
 
 def numbers_in(names: Iterable[str]) -> list[int]:
     """The names that are numbers to Spark, ascending."""
-    found = (int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 20)
+    numbers = (int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 20)
     listed = set(names)
-    return sorted(number for number in found if number < _LARGEST_LONG and str(number) in listed)
+    return sorted(number for number in numbers if number < _LARGEST_LONG and str(number) in listed)

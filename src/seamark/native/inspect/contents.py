@@ -14,12 +14,12 @@ from typing import Final
 
 from seamark import limits
 from seamark.checkpoint_dir.formats.checksums import hadoop_crc_matches, spark_crc_matches
-from seamark.checkpoint_dir.formats.hdfs_state import Change, read_changes
+from seamark.checkpoint_dir.formats.hdfs_state import StateChange, read_changes
 from seamark.checkpoint_dir.formats.lz4_blocks import NOT_STATE, NotDecodable, claimed_size
 from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes
 from seamark.checkpoint_dir.state_files import parse_state_file
 from seamark.errors import DamageError
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage, warning
 from seamark.native.inspect.state import CANNOT_LOAD, State, Store
 
@@ -46,8 +46,8 @@ class Bytes:
     """Files that were too many or too large to read."""
 
 
-@dataclass(frozen=True)
-class _One:
+@dataclass(frozen=True, kw_only=True)
+class _FileCheck:
     """What one file told."""
 
     path: str
@@ -61,7 +61,7 @@ class _One:
 
 
 def read_state(
-    seen: Seen,
+    listing: CachedListing,
     state: State,
     conf: Mapping[str, str],
     *,
@@ -71,68 +71,72 @@ def read_state(
     """Read what a restart would load and what may be a copy of something, within the limits."""
     learned = Bytes()
     needed = {path for paths in state.needed.values() for path in paths}
-    chosen = _chosen(seen, state, needed, read_data, learned)
+    chosen = _chosen(listing, state, needed, read_data, learned)
     knows_codec = conf.get(_CODEC, "") in ("lz4", "zstd", "snappy", "lzf")
-    records, most = 0, limits.most_records(seen.size_of(chosen))
+    records, most = 0, limits.most_records(listing.size_of(chosen))
     # the rows of one file at a time: a small file may hold very many
     turn: AbstractContextManager[object] = nullcontext() if read_data else threading.Lock()
 
-    def one(path: str) -> _One:
-        data = seen.data(path)
+    def one(path: str) -> _FileCheck:
+        data = listing.data(path)
         if data is None:
-            return _One(path)
+            return _FileCheck(path=path)
         if advance is not None:
             advance(len(data))
         is_needed = path in needed
-        found = [*_checksum_findings(seen, path, data, is_needed)]
+        problems = [*_checksum_findings(listing, path, data, is_needed)]
         digest = hashlib.sha256(data).digest()
         if chosen[path] is None:
-            return _One(path, digest, _has_no_rows(path, data), tuple(found))
+            return _FileCheck(
+                path=path, digest=digest, is_void=_has_no_rows(path, data), findings=tuple(problems)
+            )
         nonlocal records
         with turn:
             if records > most and not read_data:
-                return _One(path, findings=tuple(found), is_unread=True)
+                return _FileCheck(path=path, findings=tuple(problems), is_unread=True)
             changes, is_void, problem = _rows(path, data, is_needed, knows_codec)
             # what cannot be read has taken its time as well
             records += len(changes) or min(claimed_size(data) // 8, limits.most_records(len(data)))
             # what is removed may be named behind a checksum
             keys = frozenset(hash(c.key) for c in changes if c.value is not None and is_needed)
             del changes
-        found += [problem] if problem is not None else []
-        return _One(path, digest, is_void, tuple(found), keys)
+        problems += [problem] if problem is not None else []
+        return _FileCheck(
+            path=path, digest=digest, is_void=is_void, findings=tuple(problems), keys=keys
+        )
 
     owners: dict[tuple[int, str], dict[int, int]] = {}
     two: dict[tuple[int, str], tuple[str, int]] = {}
-    for told in seen.in_parallel(one, chosen):
-        if told.digest is not None:
-            learned.digests[told.path] = told.digest
-        if told.is_void is not None:
-            learned.is_void[told.path] = told.is_void
-        learned.findings += told.findings
-        learned.unread += told.is_unread
-        if (store := chosen[told.path]) is not None:
-            _note_owners(owners, two, store, told)
+    for check in listing.in_parallel(one, chosen):
+        if check.digest is not None:
+            learned.digests[check.path] = check.digest
+        if check.is_void is not None:
+            learned.is_void[check.path] = check.is_void
+        learned.findings += check.findings
+        learned.unread += check.is_unread
+        if (store := chosen[check.path]) is not None:
+            _note_owners(owners, two, store, check)
     learned.findings += [_two_owners(op, *where) for (op, _), where in sorted(two.items())]
     return learned
 
 
 def _chosen(
-    seen: Seen, state: State, needed: set[str], read_data: bool, learned: Bytes
+    listing: CachedListing, state: State, needed: set[str], read_data: bool, learned: Bytes
 ) -> dict[str, Store | None]:
     """The files to read, with their stores where their rows can be read."""
     stores = {store.folder.path: store for store in state.stores}
-    wanted: list[str] = sorted(needed)
+    paths: list[str] = sorted(needed)
     if read_data:
-        wanted += [s.path(f) for s in state.stores for files in s.files.values() for f in files]
+        paths += [s.path(f) for s in state.stores for files in s.files.values() for f in files]
     else:
-        wanted += _alike(seen, state.stores)
-        wanted += _beside_snapshots(state.stores)
-    found: dict[str, Store | None] = {}
-    most_files = _MOST_LOCAL if seen.is_local else _MOST_REMOTE
+        paths += _alike(listing, state.stores)
+        paths += _beside_snapshots(state.stores)
+    owners: dict[str, Store | None] = {}
+    most_files = _MOST_LOCAL if listing.is_local else _MOST_REMOTE
     total = 0
-    for path in dict.fromkeys(wanted):
-        size = seen.entries[path].size if path in seen.entries else 0
-        full = total + size > _MOST or len(found) >= most_files
+    for path in dict.fromkeys(paths):
+        size = listing.entries[path].size if path in listing.entries else 0
+        full = total + size > _MOST or len(owners) >= most_files
         if not read_data and (size > _SMALL or full):
             learned.unread += 1
             continue
@@ -140,20 +144,20 @@ def _chosen(
         folder, _, name = path.rpartition("/")
         file = parse_state_file(name)
         rows = file is not None and file.extension != "zip"
-        found[path] = stores.get(folder) if rows else None
+        owners[path] = stores.get(folder) if rows else None
     if not read_data:
-        seen.fetch(found)
-    return found
+        listing.fetch(owners)
+    return owners
 
 
-def _alike(seen: Seen, stores: Iterable[Store]) -> Iterator[str]:
+def _alike(listing: CachedListing, stores: Iterable[Store]) -> Iterator[str]:
     """State files that have the size of another one of the same kind."""
     groups: dict[tuple[int, str, str, int], list[str]] = {}
     for store in stores:
         for files in store.files.values():
             for file in files:
                 path = store.path(file)
-                size = seen.entries[path].size
+                size = listing.entries[path].size
                 key = store.folder.operator, store.folder.store, file.extension, size
                 groups.setdefault(key, []).append(path)
     for paths in groups.values():
@@ -179,7 +183,7 @@ def _has_no_rows(path: str, data: bytes) -> bool | None:
 
 def _rows(
     path: str, data: bytes, needed: bool, knows_codec: bool
-) -> tuple[list[Change], bool, Finding | None]:
+) -> tuple[list[StateChange], bool, Finding | None]:
     """(what a file changes, whether that is nothing, what is wrong with it)."""
     try:
         changes = read_changes(data)
@@ -201,17 +205,17 @@ def _note_owners(
     owners: dict[tuple[int, str], dict[int, int]],
     two: dict[tuple[int, str], tuple[str, int]],
     store: Store,
-    told: _One,
+    check: _FileCheck,
 ) -> None:
     """Remember which partition has a key, and where another one has it too."""
     which = store.folder.operator, store.folder.store
     known = owners.setdefault(which, {})
     if len(known) > _MOST_KEYS:
         return
-    for key in told.keys:
+    for key in check.keys:
         owner = known.setdefault(key, store.folder.partition)
         if owner != store.folder.partition:
-            two.setdefault(which, (told.path, owner))
+            two.setdefault(which, (check.path, owner))
 
 
 def _two_owners(operator: int, path: str, other: int) -> Finding:
@@ -227,9 +231,11 @@ def _two_owners(operator: int, path: str, other: int) -> Finding:
 # checksum files
 
 
-def _checksum_findings(seen: Seen, path: str, data: bytes, needed: bool) -> Iterator[Finding]:
+def _checksum_findings(
+    listing: CachedListing, path: str, data: bytes, needed: bool
+) -> Iterator[Finding]:
     beside = f"{path}.crc"
-    crc = seen.data(beside) if beside in seen.entries else None
+    crc = listing.data(beside) if beside in listing.entries else None
     if crc is not None and not spark_crc_matches(data, crc):
         yield damage(
             Code.SPARK_CHECKSUM,
@@ -238,18 +244,24 @@ def _checksum_findings(seen: Seen, path: str, data: bytes, needed: bool) -> Iter
             "Roll back to an earlier batch, or restore a snapshot of the directory.",
             CANNOT_LOAD if needed else None,
         )
-    yield from hadoop_findings(seen, path, data, needed)
+    yield from hadoop_findings(listing, path, data, needed)
 
 
-def hadoop_findings(seen: Seen, path: str, data: bytes, needed: bool = True) -> Iterator[Finding]:
+def hadoop_findings(
+    listing: CachedListing, path: str, data: bytes, needed: bool = True
+) -> Iterator[Finding]:
     """What Hadoop's hidden checksum file says about a file that was read. On local disks only."""
     folder, _, name = path.rpartition("/")
     hidden = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
-    if not seen.is_local or hidden not in seen.entries or seen.entries[hidden].size > _MOST:
+    if (
+        not listing.is_local
+        or hidden not in listing.entries
+        or listing.entries[hidden].size > _MOST
+    ):
         return
-    crc = seen.data(hidden)
+    crc = listing.data(hidden)
     if crc is not None and not hadoop_crc_matches(data, crc):
-        told = (
+        message = (
             ". Spark's default file manager, by FileContext, does not look at it; under "
             "FileSystemBasedCheckpointFileManager a restart fails with a ChecksumException"
         )
@@ -257,6 +269,6 @@ def hadoop_findings(seen: Seen, path: str, data: bytes, needed: bool = True) -> 
             Code.HADOOP_CHECKSUM,
             path,
             f"{path} differs from the hidden checksum {hidden.rsplit('/', 1)[-1]} beside it: it "
-            f"was changed or replaced{told if needed else ''}",
+            f"was changed or replaced{message if needed else ''}",
             "Put the right file back. Where it is known to be right, remove the checksum file.",
         )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from seamark.checkpoint_dir.state_files import StateFile
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import Bytes
 from seamark.native.inspect.findings import Code, Finding, damage, warning
 from seamark.native.inspect.state import State, Store
@@ -26,7 +26,7 @@ class _Copy(NamedTuple):
 
 
 def copy_findings(
-    seen: Seen, state: State, learned: Bytes, strange: Mapping[str, Strange]
+    listing: CachedListing, state: State, learned: Bytes, strange: Mapping[str, Strange]
 ) -> Iterator[Finding]:
     """Files that equal one of another partition, or of another version in the same one.
 
@@ -52,7 +52,7 @@ def copy_findings(
             why = None
             # state that did not change gives the same snapshot again
             if len(twins) > 1 and copy.file.extension != "snapshot":
-                why = _replaced(seen, copy, changed, strange, neighbours)
+                why = _replaced(listing, copy, changed, strange, neighbours)
             if why is not None:
                 yield _repeated(_nearest(twins, copy), copy, why)
 
@@ -68,15 +68,15 @@ def _nearest(twins: list[_Copy], copy: _Copy) -> _Copy:
 
 def _equal(state: State, learned: Bytes) -> dict[tuple[int, str, str, bytes], list[_Copy]]:
     """The files that were read and change something: operator, store, kind and bytes → files."""
-    found: dict[tuple[int, str, str, bytes], list[_Copy]] = {}
+    groups: dict[tuple[int, str, str, bytes], list[_Copy]] = {}
     for store in state.stores:
         for file in (file for files in store.files.values() for file in files):
             digest = learned.digests.get(store.path(file))
             if digest is None or learned.is_void.get(store.path(file), False):
                 continue
             kind = store.folder.operator, store.folder.store, file.extension, digest
-            found.setdefault(kind, []).append(_Copy(store, file))
-    return found
+            groups.setdefault(kind, []).append(_Copy(store, file))
+    return groups
 
 
 def _other_zips(copies: list[_Copy]) -> list[int]:
@@ -101,7 +101,7 @@ def _came_back(copy: _Copy, own: list[_Copy], between: Mapping[str, list[int]]) 
 
 
 def _replaced(
-    seen: Seen,
+    listing: CachedListing,
     copy: _Copy,
     changed: Collection[str],
     strange: Mapping[str, Strange],
@@ -115,9 +115,9 @@ def _replaced(
         )
     if copy.path in changed:
         return "the hidden checksum beside it is of another file"
-    if seen.is_local and _hidden(copy.path) not in seen.entries:
+    if listing.is_local and _hidden(copy.path) not in listing.entries:
         beside = neighbours.of(copy)
-        if beside and all(_hidden(copy.store.path(file)) in seen.entries for file in beside):
+        if beside and all(_hidden(copy.store.path(file)) in listing.entries for file in beside):
             return "it alone lacks the hidden checksum that Hadoop writes"
     return None
 

@@ -111,7 +111,7 @@ class Code(StrEnum):
     TEMPORARY_FILES = "temporary-files"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is wrong, where it is, and what to do about it."""
 
@@ -129,17 +129,19 @@ def damage(
     code: Code, path: str, message: str, advice: str = "", stops: str | None = None
 ) -> Finding:
     """A finding that proves that something is wrong or lost."""
-    return Finding(code, Severity.DAMAGE, path, message, advice, stops)
+    return Finding(
+        code=code, severity=Severity.DAMAGE, path=path, message=message, advice=advice, stops=stops
+    )
 
 
 def warning(code: Code, path: str, message: str, advice: str = "") -> Finding:
     """A finding that may have an innocent reason."""
-    return Finding(code, Severity.WARNING, path, message, advice)
+    return Finding(code=code, severity=Severity.WARNING, path=path, message=message, advice=advice)
 
 
 def info(code: Code, path: str, message: str, advice: str = "") -> Finding:
     """A finding that harms nobody."""
-    return Finding(code, Severity.INFO, path, message, advice)
+    return Finding(code=code, severity=Severity.INFO, path=path, message=message, advice=advice)
 
 
 def shown(text: str) -> str:
@@ -163,5 +165,5 @@ def numbers_text(numbers: list[int]) -> str:
     """``3``, ``3 to 7``, ``1, 4, 5 and 12 more``."""
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]} to {numbers[-1]}"
-    told = ", ".join(map(str, numbers[:3]))
-    return told if len(numbers) <= 3 else f"{told} and {len(numbers) - 3} more"
+    text = ", ".join(map(str, numbers[:3]))
+    return text if len(numbers) <= 3 else f"{text} and {len(numbers) - 3} more"

@@ -15,7 +15,7 @@ from typing import Final
 
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.errors import CheckpointNotFoundError
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import Bytes, hadoop_findings, read_state
 from seamark.native.inspect.copies import copy_findings
 from seamark.native.inspect.findings import Code, Finding, Severity, cleaned, damage, shown
@@ -27,7 +27,7 @@ from seamark.native.inspect.operators import (
     temporary_findings,
 )
 from seamark.native.inspect.outlook import Outlook, outlook, restorable
-from seamark.native.inspect.sizes import OperatorSeen, operators_of
+from seamark.native.inspect.sizes import OperatorSummary, operators_of
 from seamark.native.inspect.snapshots import snapshot_findings
 from seamark.native.inspect.sources import SourceSeen, source_findings, sources_of
 from seamark.native.inspect.state import State, state_of
@@ -41,7 +41,7 @@ _ORDER: Final = {Severity.DAMAGE: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _OURS: Final = ("owner.json", "checkpoints", "manifests")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Inspection:
     """A checkpoint directory at one moment."""
 
@@ -59,7 +59,7 @@ class Inspection:
     watermark_ms: int
     """The watermark of the newest planned batch; 0 when there is none."""
     sources: list[SourceSeen]
-    operators: list[OperatorSeen]
+    operators: list[OperatorSummary]
     settings: dict[str, str]
     """What Spark pins for the life of the checkpoint."""
     files: int
@@ -102,12 +102,12 @@ def inspect(
     What seems wrong is looked at again after ``pause`` seconds, by a new listing.
     :class:`CheckpointNotFoundError` when there is no checkpoint of Spark at all.
     """
-    found = _looked_at(Seen.of(directory), read_data, advance)
-    if not any(finding.severity != Severity.INFO for finding in found.findings):
-        return found
+    inspection = _looked_at(CachedListing.of(directory), read_data, advance)
+    if not any(finding.severity != Severity.INFO for finding in inspection.findings):
+        return inspection
     time.sleep(pause)
-    again = _looked_at(Seen.of(directory), read_data, None)
-    before = {(finding.code, finding.path) for finding in found.findings}
+    again = _looked_at(CachedListing.of(directory), read_data, None)
+    before = {(finding.code, finding.path) for finding in inspection.findings}
     stays = [f for f in again.findings if (f.code, f.path) in before]
     if len(stays) == len(again.findings):
         return again
@@ -115,33 +115,33 @@ def inspect(
     return _judged(again, stays)
 
 
-def _looked_at(seen: Seen, read_data: bool, advance: Advance | None) -> Inspection:
-    _require_checkpoint(seen)
-    logs = read_logs(seen)
+def _looked_at(listing: CachedListing, read_data: bool, advance: Advance | None) -> Inspection:
+    _require_checkpoint(listing)
+    logs = read_logs(listing)
     entry = logs.newest
     conf = _plain(entry.conf) if entry is not None else {}
-    state = state_of(seen, logs)
-    learned = read_state(seen, state, conf, read_data=read_data, advance=advance)
+    state = state_of(listing, logs)
+    learned = read_state(listing, state, conf, read_data=read_data, advance=advance)
     # half-way through a rollback, all else that looks wrong is what it has not come to yet
-    findings = list(_rollback_findings(seen)) or [
+    findings = list(_rollback_findings(listing)) or [
         *logs.findings,
-        *_findings(seen, logs, state, learned, conf, read_data),
+        *_findings(listing, logs, state, learned, conf, read_data),
     ]
     inspection = Inspection(
-        url=shown(seen.directory.url),
+        url=shown(listing.directory.url),
         query_id=None if logs.query_id is None else shown(logs.query_id),
-        spark=spark_version(seen, conf),
+        spark=spark_version(listing, conf),
         offset_log=entry.version if entry is not None else None,
         checkpoint_format=logs.checkpoint_format,
         offsets=logs.offsets,
         commits=logs.commits,
         watermark_ms=entry.watermark_ms if entry is not None else 0,
-        sources=sources_of(seen, logs),
-        operators=operators_of(seen, state, logs.restart, conf),
+        sources=sources_of(listing, logs),
+        operators=operators_of(listing, state, logs.restart, conf),
         settings={shown(name): shown(value) for name, value in conf.items()},
-        files=len(seen.entries),
-        size=sum(each.size for each in seen.entries.values()),
-        restorable=restorable(seen, logs, state),
+        files=len(listing.entries),
+        size=sum(each.size for each in listing.entries.values()),
+        restorable=restorable(listing, logs, state),
         would_do=outlook(logs, findings),
         findings=[],
         unread=learned.unread,
@@ -154,30 +154,30 @@ def _plain(conf: Mapping[str, object]) -> dict[str, str]:
 
 
 def _findings(
-    seen: Seen,
+    listing: CachedListing,
     logs: Logs,
     state: State,
     learned: Bytes,
     conf: Mapping[str, str],
     read_data: bool,
 ) -> Iterator[Finding]:
-    yield from source_findings(seen, logs)
-    yield from operator_findings(seen, logs)
+    yield from source_findings(listing, logs)
+    yield from operator_findings(listing, logs)
     yield from state.findings
     yield from learned.findings
-    strange = strange_times(seen, state.stores)
-    copies = list(copy_findings(seen, state, learned, strange))
+    strange = strange_times(listing, state.stores)
+    copies = list(copy_findings(listing, state, learned, strange))
     yield from copies
     yield from order_findings(state.stores, strange, (copy.path for copy in copies))
-    yield from snapshot_findings(seen, state, learned, conf, read_data=read_data)
-    yield from repartition_findings(seen, logs)
-    yield from _log_checksums(seen, logs)
-    yield from temporary_findings(seen)
+    yield from snapshot_findings(listing, state, learned, conf, read_data=read_data)
+    yield from repartition_findings(listing, logs)
+    yield from _log_checksums(listing, logs)
+    yield from temporary_findings(listing)
 
 
-def _rollback_findings(seen: Seen) -> Iterator[Finding]:
+def _rollback_findings(listing: CachedListing) -> Iterator[Finding]:
     """A rollback of ours that was interrupted keeps Spark out until it is repeated."""
-    barrier = found_barrier(seen)
+    barrier = found_barrier(listing)
     if barrier is not None:
         yield damage(
             Code.ROLLBACK_UNFINISHED,
@@ -188,26 +188,26 @@ def _rollback_findings(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _log_checksums(seen: Seen, logs: Logs) -> Iterator[Finding]:
+def _log_checksums(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     paths = ["metadata", *(f"offsets/{n}" for n in logs.entries)]
     paths += [f"commits/{n}" for n in logs.commits[-len(logs.entries) :]]
     for path in paths:
-        if seen.is_there(path) and (data := seen.data(path)) is not None:
-            yield from hadoop_findings(seen, path, data)
+        if listing.is_there(path) and (data := listing.data(path)) is not None:
+            yield from hadoop_findings(listing, path, data)
 
 
-def _require_checkpoint(seen: Seen) -> None:
-    url = seen.directory.url
-    if seen.batches("offsets") or seen.batches("commits"):
+def _require_checkpoint(listing: CachedListing) -> None:
+    url = listing.directory.url
+    if listing.batches("offsets") or listing.batches("commits"):
         return
-    if any(name in seen.names("") for name in _OURS):
+    if any(name in listing.names("") for name in _OURS):
         raise CheckpointNotFoundError(
             f"{url} is not a checkpoint directory of Spark: it is a store of Seamark",
             hint=f"See what is in it: seamark list {shlex.quote(url)}",
         )
-    is_query = "metadata" in seen.entries and '"id"' in (seen.read_text("metadata") or "")
+    is_query = "metadata" in listing.entries and '"id"' in (listing.read_text("metadata") or "")
     if not is_query:
-        what = "it is empty" if not seen.entries else "it has no metadata, offsets or commits"
+        what = "it is empty" if not listing.entries else "it has no metadata, offsets or commits"
         raise CheckpointNotFoundError(
             f"this is not a checkpoint directory of Spark: {what}",
             where=url,
@@ -218,13 +218,20 @@ def _require_checkpoint(seen: Seen) -> None:
 def _judged(inspection: Inspection, findings: list[Finding]) -> Inspection:
     """The inspection with its findings in order, each with what to do, and what follows."""
     url = shlex.quote(inspection.url)
-    told: dict[tuple[Code, str], Finding] = {}
+    by_place: dict[tuple[Code, str], Finding] = {}
     for finding in findings:
         advice = finding.advice or (_way_back(inspection) if finding.stops else "")
         known = replace(finding, advice=advice.replace(" PATH ", f" {url} "))
-        told.setdefault((finding.code, shown(finding.path)), cleaned(known))
-    ordered = sorted(told.values(), key=lambda each: _ORDER[each.severity])
-    logs = Logs(None, inspection.offsets, inspection.commits, {}, {}, [])
+        by_place.setdefault((finding.code, shown(finding.path)), cleaned(known))
+    ordered = sorted(by_place.values(), key=lambda each: _ORDER[each.severity])
+    logs = Logs(
+        query_id=None,
+        offsets=inspection.offsets,
+        commits=inspection.commits,
+        entries={},
+        ids={},
+        findings=[],
+    )
     return replace(inspection, findings=ordered, would_do=outlook(logs, ordered))
 
 

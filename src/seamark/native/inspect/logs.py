@@ -10,7 +10,7 @@ from typing import Final
 
 from seamark.capture.batches import SWITCH_OFF, is_skipped
 from seamark.errors import DamageError
-from seamark.native.inspect.cached_listing import TROUBLE, Seen
+from seamark.native.inspect.cached_listing import TROUBLE, CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage, info, numbers_text, warning
 from seamark.spark.batch_log import (
     CommitIds,
@@ -24,7 +24,7 @@ _MOST_READ: Final = 250
 """Newest entries of each log that are read; Spark keeps 100 unless it is told otherwise."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Logs:
     """What the two logs hold."""
 
@@ -65,65 +65,76 @@ class Logs:
         return 2 if any(self.ids.values()) else 1
 
 
-def read_logs(seen: Seen) -> Logs:
+def read_logs(listing: CachedListing) -> Logs:
     """Both logs, the query's id, and what is wrong with them."""
-    offsets, commits = seen.batches("offsets"), seen.batches("commits")
-    wanted = [f"offsets/{n}" for n in offsets[-_MOST_READ:]]
-    wanted += [f"commits/{n}" for n in commits[-_MOST_READ:]]
-    seen.fetch(["metadata", *wanted])
+    offsets, commits = listing.batches("offsets"), listing.batches("commits")
+    paths = [f"offsets/{n}" for n in offsets[-_MOST_READ:]]
+    paths += [f"commits/{n}" for n in commits[-_MOST_READ:]]
+    listing.fetch(["metadata", *paths])
     findings: list[Finding] = []
-    query_id = _query_id(seen, findings)
+    query_id = _query_id(listing, findings)
     entries: dict[int, OffsetLogEntry] = {}
     ids: dict[int, CommitIds] = {}
     for number in offsets[-_MOST_READ:]:
         try:
-            entries[number] = parsed_offsets(_text(seen, f"offsets/{number}"))
+            entries[number] = parsed_offsets(_text(listing, f"offsets/{number}"))
         except DamageError as error:
             needed = number >= offsets[-1] - 1
-            findings.append(_unreadable(seen, Code.OFFSETS_UNREADABLE, number, error.what, needed))
+            findings.append(
+                _unreadable(listing, Code.OFFSETS_UNREADABLE, number, error.what, needed)
+            )
     for number in commits[-_MOST_READ:]:
         try:
-            found = parsed_commit(_text(seen, f"commits/{number}"))
+            commit_ids = parsed_commit(_text(listing, f"commits/{number}"))
         except DamageError as error:
             needed = number == commits[-1]
-            findings.append(_unreadable(seen, Code.COMMIT_UNREADABLE, number, error.what, needed))
+            findings.append(
+                _unreadable(listing, Code.COMMIT_UNREADABLE, number, error.what, needed)
+            )
             continue
-        if found is not None:
-            ids[number + 1] = found
-    logs = Logs(query_id, offsets, commits, entries, ids, findings)
-    stateful = bool(seen.operator_numbers())
+        if commit_ids is not None:
+            ids[number + 1] = commit_ids
+    logs = Logs(
+        query_id=query_id,
+        offsets=offsets,
+        commits=commits,
+        entries=entries,
+        ids=ids,
+        findings=findings,
+    )
+    stateful = bool(listing.operator_numbers())
     findings += _offset_gaps(logs, stateful)
     findings += _commit_gaps(logs)
     findings += _backwards(entries)
     return logs
 
 
-def _query_id(seen: Seen, findings: list[Finding]) -> str | None:
+def _query_id(listing: CachedListing, findings: list[Finding]) -> str | None:
     advice = (
         "Put the file back, or write one with a new id: it has the one line "
         '{"id":"<any UUID>"}. Sinks that go by the query\'s id take it for another query then.'
     )
-    if "metadata" not in seen.entries:
+    if "metadata" not in listing.entries:
         error = "STREAMING_CHECKPOINT_MISSING_METADATA_FILE (Spark 4.2 or newer)"
         what = "the file with the query's id is not there"
         findings.append(damage(Code.METADATA_MISSING, "metadata", what, advice, error))
         return None
     try:
-        found = json.loads(_text(seen, "metadata"))["id"]
-        if isinstance(found, str) and found:
-            return found
+        query_id = json.loads(_text(listing, "metadata"))["id"]
+        if isinstance(query_id, str) and query_id:
+            return query_id
     except (DamageError, *TROUBLE):
         pass
     what = "the file with the query's id cannot be read"
-    if not seen.is_there("metadata"):
+    if not listing.is_there("metadata"):
         what = "the file with the query's id is empty"
     error = "an error about the metadata file"
     findings.append(damage(Code.METADATA_UNREADABLE, "metadata", what, advice, error))
     return None
 
 
-def _text(seen: Seen, path: str) -> str:
-    data = seen.data(path)
+def _text(listing: CachedListing, path: str) -> str:
+    data = listing.data(path)
     if data is None:
         raise DamageError("it vanished while it was read")
     if not data:
@@ -168,7 +179,7 @@ def parsed_commit(text: str) -> CommitIds | None:
         raise DamageError(f"it cannot be read: {error}") from None
 
 
-def _unreadable(seen: Seen, code: Code, number: int, why: str, needed: bool) -> Finding:
+def _unreadable(listing: CachedListing, code: Code, number: int, why: str, needed: bool) -> Finding:
     log = "offsets" if code == Code.OFFSETS_UNREADABLE else "commits"
     stops = f"an error about the log entry {log}/{number}" if needed else None
     advice = (
@@ -297,12 +308,12 @@ def _positions(line: str) -> dict[str, int]:
         return {"": value}
     if not isinstance(value, dict) or not value:
         return {}
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for topic, parts in value.items():  # as Kafka's source writes them
         if not isinstance(parts, dict):
             return {}
         for part, at in parts.items():
             if not part.isdigit() or not isinstance(at, int):
                 return {}
-            found[f"{topic}-{part}"] = at
-    return found
+            positions[f"{topic}-{part}"] = at
+    return positions

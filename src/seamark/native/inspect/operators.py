@@ -9,7 +9,7 @@ from typing import Final
 
 from seamark.checkpoint_dir.files import schema_paths
 from seamark.errors import DamageError
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage, info, warning
 from seamark.native.inspect.logs import Logs
 
@@ -33,31 +33,31 @@ _SIGNS: Final = (
 )
 
 
-def spark_version(seen: Seen, conf: Mapping[str, str]) -> str | None:
+def spark_version(listing: CachedListing, conf: Mapping[str, str]) -> str | None:
     """Which Spark wrote the newest offsets, by the settings that it pins; None for no settings.
 
     Operators are described from 4.0 on, also by builds before its release, which pin less.
     """
     pinned = next((version for version, sign in _SIGNS if sign in conf), None)
     is_described = any(
-        seen.description_path(number) in seen.entries for number in seen.operator_numbers()
+        listing.description_path(number) in listing.entries for number in listing.operator_numbers()
     )
     return "4.0" if is_described and not (pinned or "").startswith("4") else pinned
 
 
-def operator_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
+def operator_findings(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     """Operators whose description is missing or leads somewhere else."""
     newest = logs.newest
-    since_4 = newest is not None and (spark_version(seen, newest.conf) or "").startswith("4")
-    for number in seen.operator_numbers():
-        yield from _description(seen, number, since_4)
-        yield from _schemas(seen, number)
+    since_4 = newest is not None and (spark_version(listing, newest.conf) or "").startswith("4")
+    for number in listing.operator_numbers():
+        yield from _description(listing, number, since_4)
+        yield from _schemas(listing, number)
 
 
-def _description(seen: Seen, number: int, since_4: bool) -> Iterator[Finding]:
-    path = seen.description_path(number)
+def _description(listing: CachedListing, number: int, since_4: bool) -> Iterator[Finding]:
+    path = listing.description_path(number)
     try:
-        is_there = seen.described_operator(number) is not None
+        is_there = listing.described_operator(number) is not None
     except DamageError as unreadable:
         # Spark itself reads only descriptions of the second version
         needed = "/v2/" in path
@@ -71,7 +71,7 @@ def _description(seen: Seen, number: int, since_4: bool) -> Iterator[Finding]:
         yield damage(Code.OPERATOR_METADATA_UNREADABLE, path, unreadable.what, advice, error)
         return
     what = f"Spark's description of stateful operator {number} is not there"
-    if not is_there and not seen.is_understood(number):
+    if not is_there and not listing.is_understood(number):
         path = f"state/{number}/_metadata/v2"
         yield damage(Code.OPERATOR_METADATA_MISSING, path, what, _PUT_BACK, _NO_DESCRIPTION)
     elif not is_there and since_4:  # before, Spark wrote none
@@ -84,22 +84,22 @@ def _description(seen: Seen, number: int, since_4: bool) -> Iterator[Finding]:
         )
 
 
-def _schemas(seen: Seen, number: int) -> Iterator[Finding]:
+def _schemas(listing: CachedListing, number: int) -> Iterator[Finding]:
     """Files that the newest description names by absolute paths."""
     folder = f"state/{number}/_metadata/v2"
-    versions = seen.batches(folder)
+    versions = listing.batches(folder)
     if not versions:
         return
     path = f"{folder}/{versions[-1]}"
-    text = seen.read_text(path) or ""
+    text = listing.read_text(path) or ""
     for root, below in dict.fromkeys(schema_paths(text)):
         file = below.removeprefix("/")
-        if not seen.is_there(file):
+        if not listing.is_there(file):
             what = f"{path} names {file}, which is not there"
             error = "an error that the schema file does not exist"
             advice = "Put the file back from the directory that this one was copied from."
             yield damage(Code.SCHEMA_MISSING, file, what, advice, error)
-        if not _is_same_place(root, seen.uri, seen.is_local):
+        if not _is_same_place(root, listing.uri, listing.is_local):
             yield warning(
                 Code.SCHEMA_ELSEWHERE,
                 path,
@@ -121,16 +121,16 @@ def _is_same_place(a: str, b: str, local: bool) -> bool:
 
 
 def _place(uri: str) -> tuple[str, str, str]:
-    found = _PLACE.fullmatch(uri.replace("\n", ""))
-    if found is None:
+    match = _PLACE.fullmatch(uri.replace("\n", ""))
+    if match is None:
         return "", "", uri
-    return found[1] or "", found[2] or "", "/" + found[3].strip("/").replace("\0", "")
+    return match[1] or "", match[2] or "", "/" + match[3].strip("/").replace("\0", "")
 
 
-def repartition_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
+def repartition_findings(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     """A planned batch with another number of partitions: Spark's offline runner was cut short."""
     planned = logs.planned
-    if planned is None or planned == logs.committed or not seen.operator_numbers():
+    if planned is None or planned == logs.committed or not listing.operator_numbers():
         return
     new, old = logs.entries.get(planned), logs.entries.get(planned - 1)
     if new is None or old is None:
@@ -147,12 +147,12 @@ def repartition_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
         )
 
 
-def temporary_findings(seen: Seen) -> Iterator[Finding]:
+def temporary_findings(listing: CachedListing) -> Iterator[Finding]:
     """Temporary files that no running write can be at any more."""
-    newest = max((entry.modified for entry in seen.entries.values()), default=0.0)
+    newest = max((entry.modified for entry in listing.entries.values()), default=0.0)
     old = sorted(
         path
-        for path, entry in seen.entries.items()
+        for path, entry in listing.entries.items()
         if path.endswith(".tmp")
         and path.rsplit("/", 1)[-1].startswith(".")
         and newest - entry.modified > _OLD_TEMPORARY

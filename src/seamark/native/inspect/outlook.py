@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from seamark.checkpoint_dir.file_logs.compactions import LogNames, parse_names
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, Severity
 from seamark.native.inspect.logs import Logs
 from seamark.native.inspect.sources import file_logs, positions
@@ -27,7 +27,7 @@ _WRONG_RESULTS: Final = frozenset(
 """What a restart does not notice, and goes wrong by."""
 
 
-class Action(StrEnum):
+class SparkAction(StrEnum):
     """What a restart does."""
 
     START = "start"
@@ -43,7 +43,7 @@ class Action(StrEnum):
 class Outlook:
     """A restart, in words."""
 
-    action: Action
+    action: SparkAction
     batch: int
     """The batch that it runs, or fails at."""
     text: str
@@ -54,31 +54,33 @@ def outlook(logs: Logs, findings: Sequence[Finding]) -> Outlook:
     batch = logs.restart
     stopping = next((finding for finding in findings if finding.stops is not None), None)
     if stopping is not None:
-        told = f"a restart fails at batch {batch} with {stopping.stops} ({stopping.path})"
-        return Outlook(Action.FAIL, batch, told)
+        prediction = f"a restart fails at batch {batch} with {stopping.stops} ({stopping.path})"
+        return Outlook(SparkAction.FAIL, batch, prediction)
     if logs.planned is None:
         anew = "" if logs.committed is None else ", although batches were committed here before"
-        return Outlook(Action.START, 0, f"a restart starts from scratch, at batch 0{anew}")
+        return Outlook(SparkAction.START, 0, f"a restart starts from scratch, at batch 0{anew}")
     silently = any(f.code in _WRONG_RESULTS for f in findings if f.severity == Severity.DAMAGE)
     after = "; what it computes may be wrong, see the findings" if silently else ""
     if batch == logs.planned:
-        told = f"a restart runs batch {batch} again from the same offsets{after}"
-        return Outlook(Action.REPLAY, batch, told)
-    return Outlook(Action.NEXT, batch, f"a restart plans batch {batch} anew and runs it{after}")
+        prediction = f"a restart runs batch {batch} again from the same offsets{after}"
+        return Outlook(SparkAction.REPLAY, batch, prediction)
+    return Outlook(
+        SparkAction.NEXT, batch, f"a restart plans batch {batch} anew and runs it{after}"
+    )
 
 
-def restorable(seen: Seen, logs: Logs, state: State) -> list[int]:
+def restorable(listing: CachedListing, logs: Logs, state: State) -> list[int]:
     """Committed batches that one could roll back to, as far as names and the logs tell."""
     if not state.is_understood:
         return []
     loadable = [store.loadable() for store in state.stores]
     complete = len(state.needed) == len(state.stores)
     sources = {
-        name: parse_names(n for n in seen.names(f"sources/{name}") if len(n) < 30)
-        for name in file_logs(seen)
+        name: parse_names(n for n in listing.names(f"sources/{name}") if len(n) < 30)
+        for name in file_logs(listing)
     }
     known = {finding.path for finding in logs.findings}
-    found = []
+    batches = []
     for batch in logs.commits[-_MOST:]:
         entry = logs.entries.get(batch)
         if entry is None or (batch > 0 and batch - 1 not in logs.entries):
@@ -87,10 +89,10 @@ def restorable(seen: Seen, logs: Logs, state: State) -> list[int]:
             continue
         if not all(batch + 1 in versions for versions in loadable):
             continue
-        read = positions(seen, entry, list(sources)) if sources else {}
+        read = positions(listing, entry, list(sources)) if sources else {}
         if all(_has_entries(log, read.get(name)) for name, log in sources.items()):
-            found.append(batch)
-    return found
+            batches.append(batch)
+    return batches
 
 
 def _has_entries(log: LogNames, last: int | None) -> bool:

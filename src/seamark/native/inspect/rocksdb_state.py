@@ -25,7 +25,7 @@ _MEMBER: Final = re.compile(r"[A-Z0-9][A-Za-z0-9.-]{0,60}")
 _METADATA: Final = "metadata"
 
 
-class _Families(msgspec.Struct):
+class _ColumnFamilies(msgspec.Struct):
     mapping: dict[str, int] | None = msgspec.field(name="columnFamilyMapping", default=None)
 
 
@@ -58,7 +58,9 @@ def rows_in(zipped: bytes, read: ReadFile) -> dict[bytes, bytes]:
 
 def _unpack(zipped: bytes, read: ReadFile, folder: Path) -> None:
     try:
-        families = msgspec.json.decode(zip_metadata(zipped).partition(b"\n")[2], type=_Families)
+        families = msgspec.json.decode(
+            zip_metadata(zipped).partition(b"\n")[2], type=_ColumnFamilies
+        )
         names = sst_names(zipped)
     except (DamageError, *UNREADABLE) as error:
         raise NotDecodable(f"its metadata cannot be read: {error}") from None
@@ -80,13 +82,13 @@ def _unpack(zipped: bytes, read: ReadFile, folder: Path) -> None:
 
 def with_changes(rows: dict[bytes, bytes], changelogs: Iterable[bytes]) -> dict[bytes, bytes]:
     """The rows after some changelogs; raises what :func:`read_changes` raises."""
-    found = dict(rows)
+    changed = dict(rows)
     for data in changelogs:
         for key, value, merge in read_changes(data):
             if merge:
                 raise NotDecodable("a value is added to others by a rule of RocksDB")
             if value is None:
-                found.pop(key, None)
+                changed.pop(key, None)
             else:
-                found[key] = value
-    return found
+                changed[key] = value
+    return changed

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import shown
 from seamark.native.inspect.state import State
 
@@ -16,8 +16,8 @@ CHANGELOG: Final = "RocksDB changelog"
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
-@dataclass(frozen=True)
-class OperatorSeen:
+@dataclass(frozen=True, kw_only=True)
+class OperatorSummary:
     """One stateful operator."""
 
     number: int
@@ -45,12 +45,12 @@ class OperatorSeen:
 
 
 def operators_of(
-    seen: Seen, state: State, version: int, conf: Mapping[str, str]
-) -> list[OperatorSeen]:
+    listing: CachedListing, state: State, version: int, conf: Mapping[str, str]
+) -> list[OperatorSummary]:
     """Every stateful operator, by its number."""
     sizes: dict[int, dict[int, int]] = {}
     counts: dict[int, int] = {}
-    for path, entry in seen.entries.items():
+    for path, entry in listing.entries.items():
         parts = path.split("/")
         if parts[0] != "state" or len(parts) < 3 or parts[-1].startswith("."):
             continue
@@ -61,27 +61,28 @@ def operators_of(
         if len(parts) > 3 and _is_number(parts[2]):
             of = sizes.setdefault(number, {})
             of[int(parts[2])] = of.get(int(parts[2]), 0) + entry.size
-    found = []
-    for number in seen.operator_numbers():
-        operator = seen.operator(number)
+    summaries = []
+    for number in listing.operator_numbers():
+        operator = listing.operator(number)
         stores = [store for store in state.stores if store.folder.operator == number]
         partitions = len({store.folder.partition for store in stores}) or operator.partitions
         own = dict(sorted(sizes.get(number, {}).items()))
-        found.append(
-            OperatorSeen(
-                number,
-                shown(operator.name),
-                partitions,
-                [shown(name) for name in operator.stores],
-                _provider(state, number, conf),
-                version,
-                version == 0 or all(store.folder.path in state.needed for store in stores),
-                counts.get(number, 0),
-                sum(own.values()),
-                own,
+        summaries.append(
+            OperatorSummary(
+                number=number,
+                name=shown(operator.name),
+                partitions=partitions,
+                stores=[shown(name) for name in operator.stores],
+                provider=_provider(state, number, conf),
+                version=version,
+                is_complete=version == 0
+                or all(store.folder.path in state.needed for store in stores),
+                files=counts.get(number, 0),
+                size=sum(own.values()),
+                partition_sizes=own,
             )
         )
-    return found
+    return summaries
 
 
 def _is_number(text: str) -> bool:

@@ -9,7 +9,7 @@ from seamark.checkpoint_dir.formats.hdfs_state import same_state
 from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
 from seamark.checkpoint_dir.state_files import StateFile, needed_ssts
 from seamark.errors import DamageError
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import Bytes
 from seamark.native.inspect.findings import Code, Finding, damage, warning
 from seamark.native.inspect.rocksdb_state import can_read, rows_in, with_changes
@@ -22,7 +22,12 @@ _ADVICE: Final = "Roll back to a batch before it, or restore a snapshot of the d
 
 
 def snapshot_findings(
-    seen: Seen, state: State, learned: Bytes, conf: Mapping[str, str], *, read_data: bool
+    listing: CachedListing,
+    state: State,
+    learned: Bytes,
+    conf: Mapping[str, str],
+    *,
+    read_data: bool,
 ) -> Iterator[Finding]:
     """Snapshots that an abandoned history left behind and that this one has passed since.
 
@@ -34,14 +39,14 @@ def snapshot_findings(
         for version in sorted(store.files):
             for file in store.files[version]:
                 if file.extension == "snapshot":
-                    yield from _against_deltas(seen, store, file, learned, checksums)
+                    yield from _against_deltas(listing, store, file, learned, checksums)
                 elif file.extension == "zip":
-                    told = list(_against_changelogs(seen, store, file)) if opens else []
-                    yield from told or _against_times(seen, store, file)
+                    differences = list(_against_changelogs(listing, store, file)) if opens else []
+                    yield from differences or _against_times(listing, store, file)
 
 
 def _against_deltas(
-    seen: Seen, store: Store, snapshot: StateFile, learned: Bytes, checksums: bool
+    listing: CachedListing, store: Store, snapshot: StateFile, learned: Bytes, checksums: bool
 ) -> Iterator[Finding]:
     base: StateFile | None = None
     deltas: list[StateFile] = []
@@ -53,19 +58,19 @@ def _against_deltas(
         if "delta" not in files:
             return  # purged: there is nothing to compare with
         deltas.append(files["delta"])
-    wanted = [snapshot, *deltas, *([base] if base else [])]
-    paths = [store.path(file) for file in wanted]
-    if not all(path in learned.digests for path in paths) or seen.size_of(paths) > _MOST:
+    to_read = [snapshot, *deltas, *([base] if base else [])]
+    paths = [store.path(file) for file in to_read]
+    if not all(path in learned.digests for path in paths) or listing.size_of(paths) > _MOST:
         return
-    data = {file: seen.data(store.path(file)) for file in wanted}
-    found = {file: each for file, each in data.items() if each is not None}
-    if len(found) != len(data):
+    data = {file: listing.data(store.path(file)) for file in to_read}
+    contents = {file: each for file, each in data.items() if each is not None}
+    if len(contents) != len(data):
         return
     try:
         same = same_state(
-            found[snapshot],
-            (found[file] for file in reversed(deltas)),
-            found[base] if base else None,
+            contents[snapshot],
+            (contents[file] for file in reversed(deltas)),
+            contents[base] if base else None,
             row_checksums=checksums,
         )
     except (DamageError, NotDecodable):
@@ -86,7 +91,9 @@ def _disagrees(store: Store, snapshot: StateFile, since: str) -> Finding:
     )
 
 
-def _against_changelogs(seen: Seen, store: Store, snapshot: StateFile) -> Iterator[Finding]:
+def _against_changelogs(
+    listing: CachedListing, store: Store, snapshot: StateFile
+) -> Iterator[Finding]:
     """A RocksDB snapshot whose rows are not those of an earlier one and the changes since."""
     base: StateFile | None = None
     changes: list[StateFile] = []
@@ -103,19 +110,19 @@ def _against_changelogs(seen: Seen, store: Store, snapshot: StateFile) -> Iterat
     here = store.folder.path
 
     def data(name: str) -> bytes:
-        found = seen.data(f"{here}/{name}")
-        if found is None:
+        sst = listing.data(f"{here}/{name}")
+        if sst is None:
             raise NotDecodable(f"{name} is not there")
-        return found
+        return sst
 
     def rows(file: StateFile) -> dict[bytes, bytes]:
         zipped = data(file.name)
-        if seen.size_of(f"{here}/{name}" for name in needed_ssts(zipped)) > _MOST:
+        if listing.size_of(f"{here}/{name}" for name in needed_ssts(zipped)) > _MOST:
             raise NotDecodable("it is too large to compare")
         return rows_in(zipped, data)
 
     try:
-        if seen.size_of(map(store.path, changes)) > _MOST:
+        if listing.size_of(map(store.path, changes)) > _MOST:
             return
         before = rows(base) if base else {}
         after = with_changes(before, (data(file.name) for file in reversed(changes)))
@@ -127,15 +134,15 @@ def _against_changelogs(seen: Seen, store: Store, snapshot: StateFile) -> Iterat
         yield _disagrees(store, snapshot, since)
 
 
-def _against_times(seen: Seen, store: Store, snapshot: StateFile) -> Iterator[Finding]:
+def _against_times(listing: CachedListing, store: Store, snapshot: StateFile) -> Iterator[Finding]:
     """A snapshot that is older than the batch whose changes lie beside it."""
     change = next((f for f in store.files[snapshot.version] if f.extension == "changelog"), None)
-    planned = seen.entries.get(f"offsets/{snapshot.version - 1}")
+    planned = listing.entries.get(f"offsets/{snapshot.version - 1}")
     if change is None or planned is None or snapshot.uid is not None:
         return
-    made = seen.entries[store.path(snapshot)].modified
+    made = listing.entries[store.path(snapshot)].modified
     # a copied directory has both before its logs, or both after
-    if made < planned.modified <= seen.entries[store.path(change)].modified:
+    if made < planned.modified <= listing.entries[store.path(change)].modified:
         yield warning(
             Code.SNAPSHOT_STALE,
             store.path(snapshot),

@@ -11,10 +11,10 @@ import msgspec
 
 from seamark._common.json_documents import UNREADABLE
 from seamark._redaction import Redactor
-from seamark.capture.batches import position_in, possible_lines
+from seamark.capture.source_positions import position_in, possible_lines
 from seamark.checkpoint_dir.file_logs.compactions import entry_name, parse_names
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log, log_problems
-from seamark.native.inspect.cached_listing import Seen, numbers_in
+from seamark.native.inspect.cached_listing import CachedListing, numbers_in
 from seamark.native.inspect.findings import Code, Finding, Severity, damage, shown
 from seamark.native.inspect.logs import Logs
 from seamark.spark.batch_log import NO_OFFSET, OffsetLogEntry, log_offset, readable_offset
@@ -45,15 +45,15 @@ class SourceSeen:
     """Where it stands after the newest planned batch; empty before its beginning."""
 
 
-def sources_of(seen: Seen, logs: Logs) -> list[SourceSeen]:
+def sources_of(listing: CachedListing, logs: Logs) -> list[SourceSeen]:
     """Every line of the newest offsets, with what its own log tells about it."""
     entry = logs.newest
     if entry is None:
         return []
-    files = file_logs(seen)
-    folders = {name: _input_folder(seen, name) for name in files}
-    possible = _lines_of(seen, entry, files)
-    found = []
+    files = file_logs(listing)
+    folders = {name: _input_folder(listing, name) for name in files}
+    possible = _lines_of(listing, entry, files)
+    sources = []
     for number, line in enumerate(entry.lines):
         name = entry.names[number] if entry.names else str(number)
         is_files = log_offset(line) is not None or (line == NO_OFFSET and name in folders)
@@ -62,8 +62,8 @@ def sources_of(seen: Seen, logs: Logs) -> list[SourceSeen]:
         only = folders[own[0]] if len(own) == 1 else folders.get(name) if name in own else None
         folder = only if is_files else None
         offset = {shown(k): _hidden(k, v) for k, v in readable_offset(line).items()}
-        found.append(SourceSeen(shown(name), "files" if is_files else "", folder, offset))
-    return found
+        sources.append(SourceSeen(shown(name), "files" if is_files else "", folder, offset))
+    return sources
 
 
 def _hidden(name: str, value: str) -> str:
@@ -71,18 +71,18 @@ def _hidden(name: str, value: str) -> str:
     return shown(value if value.isdigit() else Redactor({name: value})(value))
 
 
-def file_logs(seen: Seen) -> list[str]:
+def file_logs(listing: CachedListing) -> list[str]:
     """The folders below ``sources/`` that are logs of file sources."""
-    found = []
-    for folder in sorted(seen.names("sources")):
-        newest = _newest_entry(seen, folder)
-        if newest is not None and is_file_log(_text(seen, newest) or ""):
-            found.append(folder)
-    return found
+    folders = []
+    for folder in sorted(listing.names("sources")):
+        newest = _newest_entry(listing, folder)
+        if newest is not None and is_file_log(_text(listing, newest) or ""):
+            folders.append(folder)
+    return folders
 
 
-def _newest_entry(seen: Seen, folder: str) -> str | None:
-    log = parse_names(_names(seen, folder))
+def _newest_entry(listing: CachedListing, folder: str) -> str | None:
+    log = parse_names(_names(listing, folder))
     if log.newest < 0:
         return None
     # a plain entry is small
@@ -90,32 +90,32 @@ def _newest_entry(seen: Seen, folder: str) -> str | None:
     return f"sources/{folder}/{entry_name(newest, newest in log.compacted)}"
 
 
-def _names(seen: Seen, folder: str) -> list[str]:
+def _names(listing: CachedListing, folder: str) -> list[str]:
     return [
         name
-        for name in seen.names(f"sources/{folder}")
-        if f"sources/{folder}/{name}" in seen.entries and len(name) < 30
+        for name in listing.names(f"sources/{folder}")
+        if f"sources/{folder}/{name}" in listing.entries and len(name) < 30
     ]
 
 
-def _text(seen: Seen, path: str) -> str | None:
-    if path not in seen.entries or seen.entries[path].size > _LARGEST_READ:
+def _text(listing: CachedListing, path: str) -> str | None:
+    if path not in listing.entries or listing.entries[path].size > _LARGEST_READ:
         return None
-    return seen.read_text(path)
+    return listing.read_text(path)
 
 
 class _Line(msgspec.Struct):
     path: str
 
 
-def _input_folder(seen: Seen, folder: str) -> str | None:
+def _input_folder(listing: CachedListing, folder: str) -> str | None:
     """The folder that the files of some entries have in common."""
-    log = parse_names(_names(seen, folder))
+    log = parse_names(_names(listing, folder))
     some = [*log.plain[:2], *log.plain[-2:]] or [log.newest]
     paths: list[str] = []
     for number in some:
         path = f"sources/{folder}/{entry_name(number, number in log.compacted)}"
-        for line in (_text(seen, path) or "").split("\n")[1:100]:
+        for line in (_text(listing, path) or "").split("\n")[1:100]:
             try:
                 paths.append(msgspec.json.decode(line, type=_Line).path)
             except UNREADABLE:
@@ -134,26 +134,28 @@ def _input_folder(seen: Seen, folder: str) -> str | None:
 # which line is whose
 
 
-def positions(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> dict[str, int]:
+def positions(listing: CachedListing, entry: OffsetLogEntry, files: list[str]) -> dict[str, int]:
     """Folder of a file source → the entry that a batch has read, be it in its log or not."""
-    found: dict[str, int] = {}
-    for folder, lines in _lines_of(seen, entry, files).items():
+    by_folder: dict[str, int] = {}
+    for folder, lines in _lines_of(listing, entry, files).items():
         known = [at for line in lines if (at := position_in(line)) is not None]
         if known:
-            found[folder] = max(known)
-    return found
+            by_folder[folder] = max(known)
+    return by_folder
 
 
-def _lines_of(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> dict[str, set[str]]:
+def _lines_of(
+    listing: CachedListing, entry: OffsetLogEntry, files: list[str]
+) -> dict[str, set[str]]:
     """Folder of a source → the lines of the offset log that can be its own."""
     if entry.names:
         return {name: {line} for name, line in zip(entry.names, entry.lines, strict=True)}
     newest: dict[int, int | None] = {}
-    for number in numbers_in(seen.names("sources")):
+    for number in numbers_in(listing.names("sources")):
         folder = str(number)
-        is_log = folder in files or _is_broken_log(seen, folder)
+        is_log = folder in files or _is_broken_log(listing, folder)
         if number < len(entry.lines):
-            newest[number] = parse_names(_names(seen, folder)).newest if is_log else None
+            newest[number] = parse_names(_names(listing, folder)).newest if is_log else None
     possible = possible_lines(entry.lines, newest)
     # when none fits, a log is too short: one of them if that explains it, or else any
     logs = [number for number, last in newest.items() if last is not None]
@@ -164,24 +166,24 @@ def _lines_of(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> dict[str, 
     return {str(number): lines for number, lines in possible.items() if number in newest}
 
 
-def _is_broken_log(seen: Seen, folder: str) -> bool:
+def _is_broken_log(listing: CachedListing, folder: str) -> bool:
     """Whether a folder holds entries without a byte, as other sources do not leave them."""
-    names = [name for name in _names(seen, folder) if parse_names([name]).newest >= 0]
-    return any(not seen.is_there(f"sources/{folder}/{name}") for name in names)
+    names = [name for name in _names(listing, folder) if parse_names([name]).newest >= 0]
+    return any(not listing.is_there(f"sources/{folder}/{name}") for name in names)
 
 
 # what is wrong
 
 
-def source_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
+def source_findings(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     """Everything about the sources' own logs that a restart would trip over."""
     entry = logs.newest
     if entry is None:
         return
-    files = file_logs(seen)
-    found = [*_missing(seen, logs, entry, files), *_log_problems(seen, entry, files)]
-    yield from found
-    if not found and not _fits(seen, entry, files):
+    files = file_logs(listing)
+    problems = [*_missing(listing, logs, entry, files), *_log_problems(listing, entry, files)]
+    yield from problems
+    if not problems and not _fits(listing, entry, files):
         yield _damaged(
             Code.SOURCE_LOG_MISSING,
             "sources",
@@ -191,25 +193,27 @@ def source_findings(seen: Seen, logs: Logs) -> Iterator[Finding]:
         )
 
 
-def _fits(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> bool:
+def _fits(listing: CachedListing, entry: OffsetLogEntry, files: list[str]) -> bool:
     """Whether every line of the offsets can be of a source whose log is there."""
     has_logs = any(log_offset(line) is not None for line in entry.lines)
     few = len(entry.lines) <= _MOST_LINES
-    return not has_logs or not few or bool(_lines_of(seen, entry, files))
+    return not has_logs or not few or bool(_lines_of(listing, entry, files))
 
 
-def _log_problems(seen: Seen, entry: OffsetLogEntry, files: list[str]) -> Iterator[Finding]:
-    for folder in sorted(seen.names("sources")):
+def _log_problems(
+    listing: CachedListing, entry: OffsetLogEntry, files: list[str]
+) -> Iterator[Finding]:
+    for folder in sorted(listing.names("sources")):
         here = f"sources/{folder}"
-        names = _names(seen, folder)
+        names = _names(listing, folder)
         empty = [
-            n for n in names if parse_names([n]).newest >= 0 and not seen.is_there(f"{here}/{n}")
+            n for n in names if parse_names([n]).newest >= 0 and not listing.is_there(f"{here}/{n}")
         ]
         for name in empty:
             what = f"entry {name} of source {folder}'s log is empty"
             yield _damaged(Code.SOURCE_LOG_DAMAGED, f"{here}/{name}", what, _stops(here, name))
         if folder in files or (empty and _looks_like_files(entry, folder)):
-            yield from _log_findings(seen, folder, [n for n in names if n not in empty], empty)
+            yield from _log_findings(listing, folder, [n for n in names if n not in empty], empty)
 
 
 def _stops(here: str, name: str) -> str:
@@ -225,19 +229,21 @@ def _looks_like_files(entry: OffsetLogEntry, folder: str) -> bool:
     return log_offset(lines.get(folder, "")) is not None
 
 
-def _missing(seen: Seen, logs: Logs, entry: OffsetLogEntry, files: list[str]) -> Iterator[Finding]:
+def _missing(
+    listing: CachedListing, logs: Logs, entry: OffsetLogEntry, files: list[str]
+) -> Iterator[Finding]:
     """Entries that the offsets name and the log has not reached, or a log that is not there."""
-    wanted = [at for line in entry.lines if (at := log_offset(line)) is not None and at >= 0]
-    if not wanted:
+    needed = [at for line in entry.lines if (at := log_offset(line)) is not None and at >= 0]
+    if not needed:
         return
     batch = max(logs.entries)
-    if not files and not any(_names(seen, folder) for folder in seen.names("sources")):
-        what = f"batch {batch} stands at entry {max(wanted)} of a source's log, and there is none"
-        error = f'"batch {max(wanted)} doesn\'t exist"'
+    if not files and not any(_names(listing, folder) for folder in listing.names("sources")):
+        what = f"batch {batch} stands at entry {max(needed)} of a source's log, and there is none"
+        error = f'"batch {max(needed)} doesn\'t exist"'
         yield _damaged(Code.SOURCE_LOG_MISSING, "sources", what, error)
         return
-    for folder, at in positions(seen, entry, files).items():
-        newest = parse_names(_names(seen, folder)).newest
+    for folder, at in positions(listing, entry, files).items():
+        newest = parse_names(_names(listing, folder)).newest
         if at > newest:
             path = f"sources/{folder}/{newest + 1}"
             what = (
@@ -248,7 +254,9 @@ def _missing(seen: Seen, logs: Logs, entry: OffsetLogEntry, files: list[str]) ->
             yield _damaged(Code.SOURCE_LOG_MISSING, path, what, error)
 
 
-def _log_findings(seen: Seen, folder: str, names: list[str], known: list[str]) -> Iterator[Finding]:
+def _log_findings(
+    listing: CachedListing, folder: str, names: list[str], known: list[str]
+) -> Iterator[Finding]:
     here = f"sources/{folder}"
     log = parse_names(names)
     base = log.compacted[-1] if log.compacted else -1
@@ -259,7 +267,7 @@ def _log_findings(seen: Seen, folder: str, names: list[str], known: list[str]) -
         return
     for at in log.compacted:
         path = f"{here}/{entry_name(at, True)}"
-        size = seen.entries[path].size
+        size = listing.entries[path].size
         if size < _SHORTEST_LINE * (at + 1):
             what = f"{path} is too short to list what {at + 1} entries have read"
             yield _damaged(Code.SOURCE_LOG_DAMAGED, path, what, _stops(here, str(at)))
@@ -270,10 +278,10 @@ def _log_findings(seen: Seen, folder: str, names: list[str], known: list[str]) -
     # what is older than the newest compactions is read by nobody any more
     recent = [entry_name(at, False) for at in log.plain if at > base - _STILL_READ]
     recent += [entry_name(at, True) for at in log.compacted[-3:]]
-    seen.fetch(f"{here}/{name}" for name in recent)
+    listing.fetch(f"{here}/{name}" for name in recent)
 
     def read(name: str) -> str:
-        text = seen.read_text(f"{here}/{name}")
+        text = listing.read_text(f"{here}/{name}")
         return text if text is not None else ""
 
     for problem in log_problems(recent, read):
@@ -281,7 +289,14 @@ def _log_findings(seen: Seen, folder: str, names: list[str], known: list[str]) -
             continue  # told already: it is empty
         path = f"{here}/{problem.name}"
         severity = _SEVERITY.get(problem.code, Severity.DAMAGE)
-        needed = problem.name in newest or path not in seen.entries
+        needed = problem.name in newest or path not in listing.entries
         stops = _stops(here, problem.name) if severity == Severity.DAMAGE and needed else None
         what = f"source {folder}: {problem.what}"
-        yield Finding(Code(problem.code), severity, path, what, _ADVICE, stops)
+        yield Finding(
+            code=Code(problem.code),
+            severity=severity,
+            path=path,
+            message=what,
+            advice=_ADVICE,
+            stops=stops,
+        )

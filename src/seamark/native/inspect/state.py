@@ -11,7 +11,7 @@ from seamark.checkpoint_dir.closures import pinned_partitions, stores_of
 from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
 from seamark.checkpoint_dir.state_files import StateFile, closure, parse_state_file
 from seamark.errors import DamageError
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import (
     Code,
     Finding,
@@ -52,12 +52,12 @@ class Store:
 
     def loadable(self) -> set[int]:
         """The versions that can be loaded, as far as names tell."""
-        found = {0}
+        versions = {0}
         for version in sorted(self.files):
             files = self.files[version]
-            if any(file.is_snapshot for file in files) or version - 1 in found:
-                found.add(version)
-        return found
+            if any(file.is_snapshot for file in files) or version - 1 in versions:
+                versions.add(version)
+        return versions
 
 
 @dataclass(frozen=True)
@@ -72,20 +72,20 @@ class State:
     """Whether every operator is there and known well enough to store its state."""
 
 
-def state_of(seen: Seen, logs: Logs) -> State:
+def state_of(listing: CachedListing, logs: Logs) -> State:
     """Every store at the version that a restart needs."""
     version = logs.restart
-    stores = list(_stores(seen, logs))
+    stores = list(_stores(listing, logs))
     needed: dict[str, tuple[str, ...]] = {}
     findings: list[Finding] = []
     if version > 0:
-        seen.fetch(_snapshots(stores, version))
+        listing.fetch(_snapshots(stores, version))
         lost: list[Store] = []
         gone: list[Store] = []
         for store in stores:
-            own, missing = _store_findings(seen, store, version)
+            own, missing = _store_findings(listing, store, version)
             findings += own
-            paths = None if missing is not None else _closure(seen, store, version)
+            paths = None if missing is not None else _closure(listing, store, version)
             if paths is not None:
                 needed[store.folder.path] = paths
             if missing is not None and missing not in store.empty:
@@ -95,38 +95,38 @@ def state_of(seen: Seen, logs: Logs) -> State:
                 elif (
                     unwritten
                     and logs.committed == version - 1
-                    and not _was_there(seen, store, version)
+                    and not _was_there(listing, store, version)
                 ):
                     lost.append(store)
                 else:
                     findings.append(_missing(store, missing, version))
         findings += _not_consumed(lost, stores, version - 1)
         findings += _gone(gone, stores)
-    lost_operators = list(_operators_lost(seen, logs))
+    lost_operators = list(_operators_lost(listing, logs))
     findings += lost_operators
     planned = max(-1 if each is None else each for each in (logs.planned, logs.committed))
     findings += _holes(stores, set(logs.commits), version)
     findings += _newer(stores, planned, logs.checkpoint_format)
-    understood = all(map(seen.is_understood, seen.operator_numbers()))
+    understood = all(map(listing.is_understood, listing.operator_numbers()))
     return State(stores, needed, findings, understood and not lost_operators)
 
 
-def _stores(seen: Seen, logs: Logs) -> Iterator[Store]:
-    pinned = pinned_partitions(seen, logs.restart - 1)
-    for operator, folder in stores_of(seen, logs.ids.get(logs.restart), pinned):
+def _stores(listing: CachedListing, logs: Logs) -> Iterator[Store]:
+    pinned = pinned_partitions(listing, logs.restart - 1)
+    for operator, folder in stores_of(listing, logs.ids.get(logs.restart), pinned):
         ids = _ids(logs, operator, folder) if logs.checkpoint_format == 2 else None
         files: dict[int, list[StateFile]] = {}
         empty: dict[int, list[StateFile]] = {}
-        for name in seen.names(folder.path):
+        for name in listing.names(folder.path):
             path = f"{folder.path}/{name}"
-            file = parse_state_file(name) if len(name) < 200 and path in seen.entries else None
+            file = parse_state_file(name) if len(name) < 200 and path in listing.entries else None
             if (
                 file is None
                 or file.name != name
                 or (ids is not None and file.uid != ids.get(file.version, file.uid))
             ):
                 continue
-            into = files if seen.is_there(path) else empty
+            into = files if listing.is_there(path) else empty
             into.setdefault(file.version, []).append(file)
         yield Store(operator, folder, files, empty, ids)
 
@@ -134,12 +134,12 @@ def _stores(seen: Seen, logs: Logs) -> Iterator[Store]:
 def _ids(logs: Logs, operator: StatefulOperator, folder: StoreFolder) -> dict[int, str]:
     """State version → the id that the commit log gives this store's file."""
     at = operator.stores.index(folder.store)
-    found = {}
+    by_version = {}
     for version, each in logs.ids.items():
         parts = each.get(operator.number, [])
         if folder.partition < len(parts) and at < len(parts[folder.partition]):
-            found[version] = parts[folder.partition][at]
-    return found
+            by_version[version] = parts[folder.partition][at]
+    return by_version
 
 
 def _snapshots(stores: list[Store], version: int) -> Iterator[str]:
@@ -152,14 +152,14 @@ def _snapshots(stores: list[Store], version: int) -> Iterator[str]:
                 break
 
 
-def _closure(seen: Seen, store: Store, version: int) -> tuple[str, ...] | None:
+def _closure(listing: CachedListing, store: Store, version: int) -> tuple[str, ...] | None:
     here = store.folder.path
     empty = {file.name for files in store.empty.values() for file in files}
     try:
         names = closure(
-            seen.names_in(here) - empty,
+            listing.names_in(here) - empty,
             version,
-            lambda name: seen.read(f"{here}/{name}"),
+            lambda name: listing.read(f"{here}/{name}"),
             store.ids,
         )
     except (DamageError, FileNotFoundError):
@@ -167,7 +167,9 @@ def _closure(seen: Seen, store: Store, version: int) -> tuple[str, ...] | None:
     return tuple(f"{here}/{name}" for name in names)
 
 
-def _store_findings(seen: Seen, store: Store, version: int) -> tuple[list[Finding], int | None]:
+def _store_findings(
+    listing: CachedListing, store: Store, version: int
+) -> tuple[list[Finding], int | None]:
     """What is wrong from a version back to its snapshot, and the version that has no file."""
     findings = [
         damage(
@@ -186,7 +188,7 @@ def _store_findings(seen: Seen, store: Store, version: int) -> tuple[list[Findin
             return findings, at
         zips = [file for file in files if file.extension == "zip"]
         for file in zips:
-            findings += zip_findings(seen, store.folder, store.path(file), _named(store))
+            findings += zip_findings(listing, store.folder, store.path(file), _named(store))
         if any(file.is_snapshot for file in files):
             break
     return findings, None
@@ -207,12 +209,12 @@ def _named(store: Store) -> str:
     return f"operator {store.folder.operator}, partition {store.folder.partition}{name}"
 
 
-def _was_there(seen: Seen, store: Store, version: int) -> bool:
+def _was_there(listing: CachedListing, store: Store, version: int) -> bool:
     """Whether Hadoop's checksum of a file tells that it was written once."""
     start = (f".{version}.", f".{version}_")
     return any(
         name.startswith(start) and name.endswith(".crc") and not name.endswith(".tmp.crc")
-        for name in seen.names(store.folder.path)
+        for name in listing.names(store.folder.path)
     )
 
 
@@ -231,9 +233,9 @@ def _gone(gone: list[Store], stores: list[Store]) -> Iterator[Finding]:
         )
 
 
-def _operators_lost(seen: Seen, logs: Logs) -> Iterator[Finding]:
+def _operators_lost(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     """Operators without a folder: Spark numbers them without a gap, and format 2 names them."""
-    there = seen.operator_numbers()
+    there = listing.operator_numbers()
     named = set(logs.ids.get(logs.restart, ()))
     counted = range(min(max(there, default=-1), _MOST_OPERATORS))
     for number in sorted(named.union(counted).difference(there)):
@@ -296,12 +298,12 @@ def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterato
     for number in sorted({store.folder.operator for store in lost}):
         which = sorted({s.folder.partition for s in lost if s.folder.operator == number})
         count = len({s.folder.partition for s in stores if s.folder.operator == number})
-        told = "no partition has" if len(which) == count else f"{len(which)} of {count} lack"
+        which_text = "no partition has" if len(which) == count else f"{len(which)} of {count} lack"
         first = next(s for s in lost if s.folder.operator == number)
         yield damage(
             Code.BATCH_NOT_CONSUMED,
             f"{first.folder.path}/{batch + 1}.{_extension(first)}",
-            f"batch {batch} was committed and {told} its state (operator {number}, version "
+            f"batch {batch} was committed and {which_text} its state (operator {number}, version "
             f"{batch + 1}, partition {numbers_text(which)}): it was not consumed as a whole, by "
             "limit or show in foreachBatch, or its files are lost",
             stops=CANNOT_LOAD,
@@ -310,7 +312,7 @@ def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterato
 
 def _newer(stores: list[Store], planned: int, checkpoint_format: int) -> Iterator[Finding]:
     """State of batches that were never planned, as a rollback by hand leaves it behind."""
-    found: dict[tuple[int, Severity], list[tuple[int, str]]] = {}
+    newer: dict[tuple[int, Severity], list[tuple[int, str]]] = {}
     for store in stores:
         for version, files in store.files.items():
             if version <= planned + 1:
@@ -319,20 +321,21 @@ def _newer(stores: list[Store], planned: int, checkpoint_format: int) -> Iterato
                 severity = Severity.DAMAGE if file.is_snapshot else Severity.WARNING
                 severity = Severity.INFO if checkpoint_format == 2 else severity
                 key = store.folder.operator, severity
-                found.setdefault(key, []).append((version, store.path(file)))
-    for (operator, severity), files_found in sorted(found.items()):
+                newer.setdefault(key, []).append((version, store.path(file)))
+    for (operator, severity), files_found in sorted(newer.items()):
         files_found.sort()
         versions = sorted({version for version, _ in files_found})
         what = "snapshot" if severity == Severity.DAMAGE else "file"
+        what += "s" * (len(files_found) != 1)
         yield Finding(
-            Code.STATE_NEWER_THAN_LOG,
-            severity,
-            files_found[0][1],
-            f"operator {operator}: {len(files_found)} {what}{'s' * (len(files_found) != 1)} of "
-            f"version {numbers_text(versions)}, and the newest planned batch is {planned}: left "
+            code=Code.STATE_NEWER_THAN_LOG,
+            severity=severity,
+            path=files_found[0][1],
+            message=f"operator {operator}: {len(files_found)} {what} of version "
+            f"{numbers_text(versions)}, and the newest planned batch is {planned}: left "
             "by an abandoned history"
             + ("" if severity == Severity.INFO else ", Spark would take them for its own"),
-            "Nothing: format 2 tells them apart."
+            advice="Nothing: format 2 tells them apart."
             if severity == Severity.INFO
             else f"Move them away: seamark spark rollback PATH --to-batch {max(planned, 0)}",
         )

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from seamark.checkpoint_dir.state_files import StateFile
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, numbers_text, warning
 from seamark.native.inspect.state import Store
 
@@ -31,18 +31,18 @@ class Strange(StrEnum):
     """It was written after its batch was finished."""
 
 
-def strange_times(seen: Seen, stores: Iterable[Store]) -> dict[str, Strange]:
+def strange_times(listing: CachedListing, stores: Iterable[Store]) -> dict[str, Strange]:
     """The files of changes that were not written when their batches ran, by their paths."""
-    told = [(store, _times(seen, store)) for store in stores]
+    by_store = [(store, _times(listing, store)) for store in stores]
     right = {
         (store.folder.operator, version)
-        for store, times in told
+        for store, times in by_store
         for version, (_, strange) in times.items()
         if strange is None
     }
-    count = Counter(store.folder.operator for store, _ in told)
-    found: dict[str, Strange] = {}
-    for store, times in told:
+    count = Counter(store.folder.operator for store, _ in by_store)
+    by_path: dict[str, Strange] = {}
+    for store, times in by_store:
         strange = {version: why for version, (_, why) in times.items() if why is not None}
         oldest = min(times, default=None)
         # what a restore put there is the beginning of a history
@@ -52,29 +52,29 @@ def strange_times(seen: Seen, stores: Iterable[Store]) -> dict[str, Strange]:
         for version, why in strange.items():
             # what was done to a directory as a whole was done to all of its stores
             if count[operator] == 1 or (operator, version) in right:
-                found[store.path(times[version][0])] = why
-    return found
+                by_path[store.path(times[version][0])] = why
+    return by_path
 
 
-def _times(seen: Seen, store: Store) -> dict[int, tuple[StateFile, Strange | None]]:
+def _times(listing: CachedListing, store: Store) -> dict[int, tuple[StateFile, Strange | None]]:
     """Version → the file that its batch wrote and what is strange about it, where that is known."""
     kinds = {file.extension for files in store.files.values() for file in files}
     kind = next((kind for kind in ("changelog", "delta", "zip") if kind in kinds), None)
-    found: dict[int, tuple[StateFile, Strange | None]] = {}
+    by_version: dict[int, tuple[StateFile, Strange | None]] = {}
     for version, files in store.files.items():
         own = [file for file in files if file.extension == kind]
-        planned = seen.entries.get(f"offsets/{version - 1}")
+        planned = listing.entries.get(f"offsets/{version - 1}")
         if len(own) != 1 or planned is None:
             continue
-        done = seen.entries.get(f"commits/{version - 1}")
-        written = seen.entries[store.path(own[0])].modified
+        done = listing.entries.get(f"commits/{version - 1}")
+        written = listing.entries[store.path(own[0])].modified
         strange = None
         if written < planned.modified:
             strange = Strange.EARLY
         elif done is not None and written > done.modified:
             strange = Strange.LATE
-        found[version] = own[0], strange
-    return found
+        by_version[version] = own[0], strange
+    return by_version
 
 
 def order_findings(
@@ -84,13 +84,13 @@ def order_findings(
 
     One file that is younger than its batch may have been put back after a loss: that is right.
     """
-    told = set(known)
+    reported = set(known)
     for store in stores:
         odd = sorted(
             (file.version, store.path(file))
             for files in store.files.values()
             for file in files
-            if store.path(file) in strange and store.path(file) not in told
+            if store.path(file) in strange and store.path(file) not in reported
         )
         early = [path for _, path in odd if strange[path] == Strange.EARLY]
         if not early and len(odd) < 2:

@@ -10,7 +10,7 @@ from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes, zip_problems
 from seamark.checkpoint_dir.operators import StoreFolder
 from seamark.checkpoint_dir.state_files import SST_FOLDER, needed_ssts
 from seamark.errors import DamageError
-from seamark.native.inspect.cached_listing import Seen
+from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage
 
 _LARGEST_ZIP: Final = 64 << 20
@@ -18,11 +18,13 @@ _ADVICE: Final = "Roll back to an earlier batch, or restore a snapshot of the di
 _ERROR: Final = "CANNOT_LOAD_STATE_STORE"
 
 
-def zip_findings(seen: Seen, folder: StoreFolder, path: str, named: str) -> Iterator[Finding]:
+def zip_findings(
+    listing: CachedListing, folder: StoreFolder, path: str, named: str
+) -> Iterator[Finding]:
     """What is wrong with one RocksDB snapshot and the files that it names."""
-    if seen.entries[path].size > _LARGEST_ZIP:
+    if listing.entries[path].size > _LARGEST_ZIP:
         return
-    data = seen.data(path)
+    data = listing.data(path)
     if data is None:
         return  # removed meanwhile
     problem = _problem(data)
@@ -35,16 +37,16 @@ def zip_findings(seen: Seen, folder: StoreFolder, path: str, named: str) -> Iter
     missing = 0
     for name in needed_ssts(data):
         file = f"{folder.path}/{name}"
-        told = sizes.get(name.removeprefix(f"{SST_FOLDER}/"))
-        if file not in seen.entries:
+        recorded_size = sizes.get(name.removeprefix(f"{SST_FOLDER}/"))
+        if file not in listing.entries:
             missing += 1
             if missing > limits.MOST_MISSING_NAMED:
                 continue
             what = f"{named}: {name} is not there, and {short} needs it"
             yield damage(Code.SST_MISSING, file, what, _ADVICE, _ERROR)
-        elif told is not None and seen.entries[file].size != told:
-            size = seen.entries[file].size
-            what = f"{named}: {name} has {size} bytes, and {short} says {told}"
+        elif recorded_size is not None and listing.entries[file].size != recorded_size:
+            size = listing.entries[file].size
+            what = f"{named}: {name} has {size} bytes, and {short} says {recorded_size}"
             yield damage(Code.SST_SIZE, file, what, _ADVICE, _ERROR)
     if missing > limits.MOST_MISSING_NAMED:
         what = f"{named}: {missing} files that {short} needs are not there"

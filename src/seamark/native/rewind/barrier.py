@@ -41,8 +41,8 @@ class Barrier:
             "query_id": self.query_id,
             "new_query_id": self.new_query_id,
         }
-        told = f"{_BEGIN}{self.to_batch} was not finished: repeat 'seamark spark rollback'"
-        return f"{told}\n{json.dumps(fields)}".encode()
+        text = f"{_BEGIN}{self.to_batch} was not finished: repeat 'seamark spark rollback'"
+        return f"{text}\n{json.dumps(fields)}".encode()
 
 
 def new_barrier(tree: Tree, to_batch: int, checkpoint_id: int | None) -> Barrier:

@@ -48,7 +48,7 @@ def newer_state(tree: Tree, batch: int) -> list[Move]:
         version = version_of(_owner(path))
         if version is not None and version > batch + 1:
             state.append((version, Move(STATE, path, entry.size)))
-        elif (found := _DESCRIPTION.fullmatch(path)) and int(found[1]) > batch:
+        elif (match := _DESCRIPTION.fullmatch(path)) and int(match[1]) > batch:
             described.append(Move(OPERATORS, path, entry.size))
     state.sort(key=lambda each: (-each[0], _checksums_first(each[1].path)))
     described.sort(key=lambda each: _checksums_first(each.path))
@@ -66,9 +66,9 @@ def newer_entries(tree: Tree, batch: int) -> list[Move]:
     ]
 
 
-def spare_entries(tree: Tree, wanted: Collection[str]) -> list[Move]:
+def spare_entries(tree: Tree, needed: Collection[str]) -> list[Move]:
     """Entries of the sources' logs that the batch does not need, newest first."""
-    spare = [path for path in tree.source_entries() if path not in wanted]
+    spare = [path for path in tree.source_entries() if path not in needed]
     return [each for p in _newest_first(spare) for each in with_checksum(tree, SOURCES, p)]
 
 
@@ -77,8 +77,8 @@ def whole_history(tree: Tree) -> list[Move]:
 
     def rank(each: Move) -> tuple[int, int, tuple[bool, str]]:
         number = version_of(_owner(each.path))
-        if number is None and (found := _ENTRY.fullmatch(_owner(each.path))):
-            number = int(found[2])
+        if number is None and (match := _ENTRY.fullmatch(_owner(each.path))):
+            number = int(match[2])
         return KINDS.index(each.kind), -(number or 0), _checksums_first(each.path)
 
     ours = [
@@ -91,8 +91,8 @@ def whole_history(tree: Tree) -> list[Move]:
 
 def _newest_first(paths: Iterable[str]) -> list[str]:
     def number(path: str) -> int:
-        found = _ENTRY.fullmatch(path)
-        return int(found[2]) if found else -1
+        match = _ENTRY.fullmatch(path)
+        return int(match[2]) if match else -1
 
     return sorted(paths, key=number, reverse=True)
 
@@ -107,8 +107,8 @@ def with_checksum(tree: Tree, kind: str, path: str) -> list[Move]:
 
 def _owner(path: str) -> str:
     """The file that a hidden checksum belongs to; any other path is its own."""
-    found = _CHECKSUM.fullmatch(path)
-    return f"{found[1] or ''}{found[2]}" if found else path
+    match = _CHECKSUM.fullmatch(path)
+    return f"{match[1] or ''}{match[2]}" if match else path
 
 
 def _checksums_first(path: str) -> tuple[bool, str]:

@@ -70,7 +70,7 @@ class SinkPlan:
     moves: tuple[Move, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RewindPlan:
     """What rewinding a directory means; nothing has been done yet."""
 
@@ -129,9 +129,11 @@ def plan_rewind(
         moves = [*newer_state(tree, to_batch), *newer_entries(tree, to_batch)]
         at = batch_at(without(tree, [move.path for move in moves]), to_batch)
         _require_described(tree, to_batch)
-        wanted = {path: data for path, data in at.logs.items() if path.startswith("sources/")}
-        spare = spare_entries(tree, wanted)
-        changed = {path: data for path, data in wanted.items() if not _is_same(tree, path, data)}
+        source_logs = {path: data for path, data in at.logs.items() if path.startswith("sources/")}
+        spare = spare_entries(tree, source_logs)
+        changed = {
+            path: data for path, data in source_logs.items() if not _is_same(tree, path, data)
+        }
         writes, read = list(changed), changed.__getitem__
     else:
         moves = whole_history(tree)
@@ -147,16 +149,16 @@ def plan_rewind(
         read = _with_metadata(read, metadata)
     commits = tree.batches("commits")
     return RewindPlan(
-        tree,
-        at,
-        commits[-1] if commits else None,
-        tuple(moves),
-        tuple(writes),
-        read,
-        tuple(spare),
-        barrier,
-        begun is not None,
-        sink,
+        tree=tree,
+        at=at,
+        from_batch=commits[-1] if commits else None,
+        moves=tuple(moves),
+        writes=tuple(writes),
+        read=read,
+        spare=tuple(spare),
+        barrier=barrier,
+        was_begun=begun is not None,
+        sink=sink,
     )
 
 
@@ -196,14 +198,14 @@ def batches_to_try(tree: Tree) -> list[int]:
 def possible_batches(tree: Tree) -> list[int]:
     """The batches that a directory can be taken back to by itself, each one tried."""
     tree = behind(tree, found_barrier(tree))
-    found = []
+    batches = []
     for batch in batches_to_try(tree):
         try:
             plan_rewind(tree, batch)
         except (SeamarkError, FileNotFoundError):
             continue
-        found.append(batch)
-    return found
+        batches.append(batch)
+    return batches
 
 
 def _is_same(tree: Tree, path: str, data: bytes) -> bool:

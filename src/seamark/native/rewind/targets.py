@@ -13,7 +13,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
-from seamark.native.restore import Wishes, restore_directory
+from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.rewind.barrier import found_barrier, query_before
 from seamark.native.rewind.histories import SharedHistory, query_of, shared_history
 from seamark.native.rewind.rewind import (
@@ -27,7 +27,7 @@ from seamark.store import CheckpointStore
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RewindRequest:
     """What a directory is to be taken back to, and with what."""
 
     to_batch: int
@@ -38,7 +38,7 @@ class Wanted:
 
 @contextmanager
 def planned_rewind(
-    tree: Tree, wanted: Wanted, store: CheckpointStore | None
+    tree: Tree, request: RewindRequest, store: CheckpointStore | None
 ) -> Iterator[RewindPlan]:
     """The plan for a batch that the directory has, or else a checkpoint of ``store``.
 
@@ -48,14 +48,14 @@ def planned_rewind(
     """
     begun = found_barrier(tree)
     chosen: CheckpointManifest | None = None
-    if begun is None or begun.checkpoint_id is None or begun.to_batch != wanted.to_batch:
+    if begun is None or begun.checkpoint_id is None or begun.to_batch != request.to_batch:
         try:
-            plan = plan_rewind(tree, wanted.to_batch, metadata=wanted.metadata, sink=wanted.sink)
+            plan = plan_rewind(tree, request.to_batch, metadata=request.metadata, sink=request.sink)
         except (DamageError, RefusedError, FileNotFoundError) as error:
             shared = shared_history(tree, store) if store is not None else None
-            chosen = shared.proven.get(wanted.to_batch) if shared is not None else None
+            chosen = shared.proven.get(request.to_batch) if shared is not None else None
             if chosen is None:
-                raise _not_there(error, tree, store, shared, wanted.to_batch) from None
+                raise _not_there(error, tree, store, shared, request.to_batch) from None
         else:
             yield plan
             return
@@ -64,22 +64,22 @@ def planned_rewind(
         chosen = store.load_by_id(begun.checkpoint_id)
     if chosen is None or store is None or query_of(chosen) != query_before(tree):
         raise RefusedError(
-            f"the rollback to batch {wanted.to_batch} was begun with a checkpoint that is not here",
+            f"the rollback to batch {request.to_batch} used a checkpoint that is not here",
             where=tree.directory.url,
             hint="Give the same --store as before.",
         )
     scratch = tempfile.mkdtemp(prefix="seamark-rollback-")
     try:
         place = LocalDirectory(f"{scratch}/directory")
-        restore_directory(store, chosen.checkpoint_id, place, Wishes(without_plan=True))
+        restore_directory(store, chosen.checkpoint_id, place, RestoreOptions(without_plan=True))
         WorkingCopy(place.url, uri=tree.uri).rewrite_root()
         yield plan_rewind(
             tree,
-            wanted.to_batch,
+            request.to_batch,
             restored=Tree.of(place),
             checkpoint_id=chosen.checkpoint_id,
-            metadata=wanted.metadata,
-            sink=wanted.sink,
+            metadata=request.metadata,
+            sink=request.sink,
         )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -99,14 +99,18 @@ def _not_there(
         what = f"{what}; {shared.doubts[batch]}"
     choices = [f"batch {ranges(here)} of the directory"] if here else []
     choices += [f"batch {ranges(held)} of {store.url}"] if held and store is not None else []
-    told = "It can be taken back to " + ", or to ".join(choices) if choices else "There is none"
+    choices_text = (
+        "It can be taken back to " + ", or to ".join(choices) if choices else "There is none"
+    )
     tried = batches_to_try(tree)
     if len(tried) < len(tree.batches("commits")):
-        told += f" (batches before {tried[0]} were not tried: the directory has too many files)"
+        choices_text += (
+            f" (batches before {tried[0]} were not tried: the directory has too many files)"
+        )
     return RefusedError(
         f"batch {batch} is not there as a whole (any more), so it cannot be gone back to",
         where=f"{tree.directory.url}: {what}",
-        hint=f"{told}.",
+        hint=f"{choices_text}.",
     )
 
 

@@ -16,7 +16,7 @@ from seamark.store.validation import CheckpointKind
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldFiles:
     """Files that need not be taken again."""
 
     manifest: CheckpointManifest | None
@@ -28,12 +28,12 @@ class Held:
     """Whether it is this very batch, with all that is known about it."""
 
 
-def nothing_held() -> Held:
+def nothing_held() -> HeldFiles:
     """A full checkpoint is to be made."""
-    return Held(None)
+    return HeldFiles(None)
 
 
-def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Held:
+def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> HeldFiles:
     """What the newest checkpoint and its chain hold, when it is an earlier batch of one history.
 
     Offsets carry the time at which a batch was planned, and a commit the ids of its state; a batch
@@ -63,7 +63,7 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
     if not _is_of_one_history(newest.batch, logs, at):
         return nothing_held()
     is_same = newest.batch == at.batch and at.plan in (None, plan)
-    return Held(newest, tuple(chain), versions, is_same)
+    return HeldFiles(newest, tuple(chain), versions, is_same)
 
 
 def _is_whole(store: CheckpointStore, chain: list[CheckpointManifest], *, verify: bool) -> bool:

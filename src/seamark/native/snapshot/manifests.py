@@ -10,7 +10,7 @@ import msgspec
 from seamark._common.checks import U16_MAX
 from seamark._common.json_documents import UNREADABLE
 from seamark.capture.batches import BatchAt
-from seamark.capture.placement import Placed
+from seamark.capture.placement import PlacedState
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, InFlightRecord
@@ -26,7 +26,7 @@ def native_manifest(
     checkpoint_id: int,
     tree: Tree,
     at: BatchAt,
-    placed: Placed,
+    placed: PlacedState,
     *,
     parent: CheckpointManifest | None,
     follows: CheckpointManifest | None,

@@ -17,7 +17,7 @@ from seamark.capture.readers import Contents
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import RefusedError
-from seamark.native.snapshot.increments import Held
+from seamark.native.snapshot.increments import HeldFiles
 from seamark.state.lcb1 import BATCH_LIMIT
 
 _PART: Final = 32 << 20
@@ -35,16 +35,16 @@ class New:
 
 
 def read_new(
-    tree: Tree, at: BatchAt, held: Held, most: int, advance: Callable[[int], None] | None
+    tree: Tree, at: BatchAt, held: HeldFiles, most: int, advance: Callable[[int], None] | None
 ) -> New:
     """The files of a batch that ``held`` lacks; state is read now when it is at most ``most``."""
-    wanted: dict[str, list[str]] = {}
+    new_paths: dict[str, list[str]] = {}
     for need in at.needs:
-        wanted.setdefault(need.operator.label, []).extend(
+        new_paths.setdefault(need.operator.label, []).extend(
             path for path in need.paths if not _is_held(tree, held, path)
         )
     logs = _new_logs(at, held)
-    listed = [path for paths in wanted.values() for path in paths]
+    listed = [path for paths in new_paths.values() for path in paths]
     versions = {path: tree.entries[path].version for path in listed if path in tree.entries}
     logs_versions = {path: _digest(data) for path, data in logs.items()}
     logs[FILE_LIST] = encode_file_list(FileList(versions | logs_versions, at.paths))
@@ -52,20 +52,20 @@ def read_new(
     files: dict[str, Contents] = {LOG: logs}
     large = None
     if tree.size_of(listed) > most:
-        large = _in_parts(tree, wanted, read)
+        large = _in_parts(tree, new_paths, read)
     else:
-        files |= {label: read(paths) for label, paths in wanted.items()}
+        files |= {label: read(paths) for label, paths in new_paths.items()}
     partitions = max((need.folder.partition + 1 for need in at.needs), default=0)
     captured = Captured(files, held.manifest is None, [at.batch + 1] * partitions)
     return New(captured, large, len(listed) + len(logs) - 1)
 
 
-def _is_held(tree: Tree, held: Held, path: str) -> bool:
+def _is_held(tree: Tree, held: HeldFiles, path: str) -> bool:
     entry = tree.entries.get(path)
     return entry is not None and held.versions.get(path) == entry.version
 
 
-def _new_logs(at: BatchAt, held: Held) -> Contents:
+def _new_logs(at: BatchAt, held: HeldFiles) -> Contents:
     always = ("metadata", "offsets/", "commits/")
     return {
         path: data
@@ -95,10 +95,10 @@ def _read_all(tree: Tree, advance: Callable[[int], None] | None, paths: list[str
 
 
 def _in_parts(
-    tree: Tree, wanted: dict[str, list[str]], read: Callable[[list[str]], Contents]
+    tree: Tree, new_paths: dict[str, list[str]], read: Callable[[list[str]], Contents]
 ) -> Iterator[Part]:
     """Each partition by itself, a large one in several shares: memory holds a few of them."""
-    for label, paths in wanted.items():
+    for label, paths in new_paths.items():
         by_partition: dict[int, list[str]] = {}
         for path in paths:
             by_partition.setdefault(partition_of(path), []).append(path)

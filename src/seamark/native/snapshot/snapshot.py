@@ -28,7 +28,7 @@ from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.native.overlap_check import require_apart
-from seamark.native.snapshot.increments import Held, held_by, nothing_held
+from seamark.native.snapshot.increments import HeldFiles, held_by, nothing_held
 from seamark.native.snapshot.manifests import native_manifest
 from seamark.native.snapshot.reader import read_new
 from seamark.store import CheckpointStore
@@ -43,7 +43,7 @@ Advance = Callable[[int], None]
 """Told how many more bytes are done."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A checkpoint that was taken of a directory, or that was there already."""
 
@@ -89,26 +89,26 @@ def take_snapshot(
     tree = Tree.of(directory)
     query = pipeline_name(read_query_id(tree))
     _require_owned(store, query)
-    taking = _Taking(
-        store,
-        query,
+    taking = _SnapshotRun(
+        store=store,
+        query=query,
         full=full,
         sizes=sizes or Sizes(),
         longest_chain=longest_chain,
         verify_parent=verify_parent,
         advance=advance,
     )
-    seen: Tree | None = None
+    previous: Tree | None = None
     for tries in range(1, _TRIES + 1):
         try:
             chosen = newest_done(tree) if batch is None else _require_committed(tree, batch)
             snapshot = taking.run(tree, chosen, tries)
         except (MissingVersion, FileNotFoundError, _Changed) as error:
-            stands_still = seen is not None and seen.entries == tree.entries
+            stands_still = previous is not None and previous.entries == tree.entries
             if tries == _TRIES or (stands_still and not isinstance(error, _Changed)):
                 raise _told(error, tree, batch) from None
             log.info("batch %s was not whole, looking again: %s", batch, error)
-            seen = tree
+            previous = tree
             time.sleep(_PAUSE * tries)
             tree = Tree.of(directory)
             continue
@@ -133,8 +133,8 @@ def _require_owned(store: CheckpointStore, query: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Taking:
+@dataclass(frozen=True, kw_only=True)
+class _SnapshotRun:
     store: CheckpointStore
     query: str
     full: bool
@@ -173,7 +173,7 @@ class _Taking:
         saved = self.store.save_with_state(manifest, placed.chunks or None)
         return self._told(saved, tries, files=new.count, size=placed.size)
 
-    def _held(self, at: BatchAt) -> Held:
+    def _held(self, at: BatchAt) -> HeldFiles:
         if self.full:
             return nothing_held()
         return held_by(self.store, at, verify=self.verify_parent)
@@ -197,8 +197,8 @@ class _Taking:
         size: int = 0,
     ) -> Snapshot:
         return Snapshot(
-            manifest.checkpoint_id,
-            manifest.batch,
+            checkpoint_id=manifest.checkpoint_id,
+            batch=manifest.batch,
             is_new=is_new,
             is_full=not manifest.is_incremental,
             files=files,
@@ -219,8 +219,8 @@ def _require_committed(tree: Tree, batch: int) -> int:
 def _require_unchanged(tree: Tree, at: BatchAt) -> None:
     """See that nobody has rolled the directory back and run the batch again meanwhile."""
     for path in (f"offsets/{at.batch}", f"commits/{at.batch}", "metadata"):
-        found = tree.read_text(path)
-        if found is not None and found.encode() != at.logs.get(path):
+        text = tree.read_text(path)
+        if text is not None and text.encode() != at.logs.get(path):
             raise _Changed(f"{path} was written again")
 
 

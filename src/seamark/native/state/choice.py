@@ -46,8 +46,8 @@ class Keeper:
         return self.operator.name.startswith(JOIN)
 
 
-@dataclass(frozen=True)
-class Asked:
+@dataclass(frozen=True, kw_only=True)
+class StateRequest:
     """Which rows somebody wants to see. None is whatever there is only one of."""
 
     batch: int | None = None
@@ -60,8 +60,8 @@ class Asked:
     """Instead of the rows at a batch: what the first to the second of these changed."""
 
 
-@dataclass(frozen=True)
-class Reading:
+@dataclass(frozen=True, kw_only=True)
+class StateSelection:
     """What is read: one store or variable of one operator, at one batch or over some."""
 
     keeper: Keeper
@@ -78,7 +78,7 @@ def keepers(files: CheckpointFiles) -> list[Keeper]:
     return [Keeper(operator, _variables(files, operator)) for operator in files.operators()]
 
 
-def choose(files: CheckpointFiles, asked: Asked) -> Reading:
+def choose(files: CheckpointFiles, asked: StateRequest) -> StateSelection:
     """What to read for a question.
 
     :class:`CheckpointNotFoundError` for a batch or operator that is not there,
@@ -99,8 +99,13 @@ def choose(files: CheckpointFiles, asked: Asked) -> Reading:
             "changeStartBatchId": str(first),
             "changeEndBatchId": str(last),
         }
-    return Reading(
-        keeper, batch, asked.changes, asked.partition, options, format_version(files, batch)
+    return StateSelection(
+        keeper=keeper,
+        batch=batch,
+        changes=asked.changes,
+        partition=asked.partition,
+        options=options,
+        format_version=format_version(files, batch),
     )
 
 
@@ -113,36 +118,36 @@ def format_version(files: CheckpointFiles, batch: int) -> int:
 # what is asked for
 
 
-def _batch(files: CheckpointFiles, asked: Asked) -> int:
+def _batch(files: CheckpointFiles, asked: StateRequest) -> int:
     newest = newest_committed(files)
     committed = files.batches("commits")
     if asked.changes is not None and asked.batch is not None:
         raise InvalidInputError("either the rows at a batch or the changes of some, not both")
     if asked.changes is not None and asked.changes[0] > asked.changes[1]:
         raise InvalidInputError(f"changes {asked.changes[0]}..{asked.changes[1]} go backwards")
-    wanted = asked.changes or (newest if asked.batch is None else asked.batch,)
-    for batch in wanted:
+    batches = asked.changes or (newest if asked.batch is None else asked.batch,)
+    for batch in batches:
         if batch not in committed:
             raise CheckpointNotFoundError(
                 f"batch {batch} is not among the committed ones",
                 where=files.uri,
                 hint=f"Spark still has {committed[0]} to {newest}.",
             )
-    return wanted[-1]
+    return batches[-1]
 
 
 def _keeper(files: CheckpointFiles, number: int | None) -> Keeper:
-    found = keepers(files)
-    if not found:
+    candidates = keepers(files)
+    if not candidates:
         raise CheckpointNotFoundError("this query keeps no state", where=files.uri)
-    names = ", ".join(f"{k.operator.number} ({k.operator.name})" for k in found)
-    if number is None and len(found) > 1:
+    names = ", ".join(f"{k.operator.number} ({k.operator.name})" for k in candidates)
+    if number is None and len(candidates) > 1:
         raise InvalidInputError(
             "this query has several stateful operators: which one?",
             where=f"There are {names}.",
-            hint=f"Say --operator {found[0].operator.number}, for example.",
+            hint=f"Say --operator {candidates[0].operator.number}, for example.",
         )
-    for keeper in found:
+    for keeper in candidates:
         if number is None or keeper.operator.number == number:
             return keeper
     raise CheckpointNotFoundError(
@@ -150,7 +155,7 @@ def _keeper(files: CheckpointFiles, number: int | None) -> Keeper:
     )
 
 
-def _part(keeper: Keeper, asked: Asked, entry: OffsetLogEntry) -> dict[str, str]:
+def _part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> dict[str, str]:
     """The options that choose among what one operator keeps."""
     if sum(given is not None for given in (asked.store, asked.side, asked.variable)) > 1:
         raise InvalidInputError("give one of a store, a side of a join and a state variable")
@@ -176,7 +181,7 @@ def _part(keeper: Keeper, asked: Asked, entry: OffsetLogEntry) -> dict[str, str]
     return {"storeName": asked.store or stores[0]}
 
 
-def _join_part(keeper: Keeper, asked: Asked, entry: OffsetLogEntry) -> dict[str, str]:
+def _join_part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> dict[str, str]:
     if asked.store is not None:
         return {"storeName": asked.store}
     if asked.side is None:
@@ -193,19 +198,21 @@ def _join_part(keeper: Keeper, asked: Asked, entry: OffsetLogEntry) -> dict[str,
 
 def _variable(keeper: Keeper, name: str | None) -> str:
     number, known = keeper.operator.number, [variable.name for variable in keeper.variables]
-    told = ", ".join(f"{variable.name} ({variable.kind})" for variable in keeper.variables)
+    variables = ", ".join(f"{variable.name} ({variable.kind})" for variable in keeper.variables)
     if name is None:
         if len(known) == 1:
             return known[0]
         raise InvalidInputError(
             f"operator {number} keeps {len(known)} state variables: which one?",
-            where=f"There are {told}.",
+            where=f"There are {variables}.",
             hint=f"Say --state-var {known[0]}, for example.",
         )
     if name not in known:
         raise CheckpointNotFoundError(
             f"operator {number} keeps no state variable {name!r}",
-            hint=f"It keeps {told}." if told else "Only transformWithState has such variables.",
+            hint=f"It keeps {variables}."
+            if variables
+            else "Only transformWithState has such variables.",
         )
     return name
 
@@ -237,12 +244,12 @@ def _entry(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
 
 def _require_changes(files: CheckpointFiles, operator: StatefulOperator) -> None:
     """:class:`RefusedError` when every version of the state is a whole one."""
-    found = [
+    missing = [
         file
         for path in files.files_below(f"state/{operator.number}")
         if (file := parse_state_file(path.rsplit("/", 1)[1])) is not None
     ]
-    if found and all(file.is_snapshot for file in found):
+    if missing and all(file.is_snapshot for file in missing):
         raise RefusedError(
             "this state keeps no changes: RocksDB wrote a whole snapshot with every batch",
             where=files.uri,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.batches import newest_committed, read_query_id
-from seamark.checkpoint_dir.closures import Need, has_one_partition, needs_of
+from seamark.checkpoint_dir.closures import StoreClosure, has_one_partition, needs_of
 from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import ReadFile, closure
@@ -30,7 +30,7 @@ OLDEST: Final = (4, 2)
 _ROCKSDB: Final = "RocksDBStateStoreProvider"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Repartition:
     """What will be done."""
 
@@ -70,10 +70,10 @@ def installed_spark() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def plan_repartition(tree: Tree, wanted: int) -> Repartition:
+def plan_repartition(tree: Tree, partitions: int) -> Repartition:
     """What there is to do; :class:`RefusedError` with what is missing when it cannot be done."""
-    if wanted < 1:
-        raise InvalidInputError(f"a query cannot have {wanted} state partitions")
+    if partitions < 1:
+        raise InvalidInputError(f"a query cannot have {partitions} state partitions")
     read_query_id(tree)
     batch = newest_committed(tree)
     entry = _entry(tree, batch)
@@ -84,12 +84,12 @@ def plan_repartition(tree: Tree, wanted: int) -> Repartition:
         raise RefusedError(
             "this query keeps no state, so there is nothing to repartition",
             where=url,
-            hint=f"Set {SHUFFLE_PARTITIONS} to {wanted} and start it.",
+            hint=f"Set {SHUFFLE_PARTITIONS} to {partitions} and start it.",
         )
     _require_rocksdb(entry, url)
-    if begun is None and entry.state_partitions == wanted:
-        raise RefusedError(f"there are {wanted} state partitions already", where=url)
-    if begun is not None and begun != wanted:
+    if begun is None and entry.state_partitions == partitions:
+        raise RefusedError(f"there are {partitions} state partitions already", where=url)
+    if begun is not None and begun != partitions:
         raise RefusedError(
             f"an earlier change to {begun} partitions was interrupted, and has to be finished "
             "before another",
@@ -101,14 +101,14 @@ def plan_repartition(tree: Tree, wanted: int) -> Repartition:
     _require_whole(needs, batch, entry.state_partitions, url)
     paths = {path for need in needs for path in need.paths}
     return Repartition(
-        batch,
-        batch + 1,
-        entry.state_partitions,
-        wanted,
-        operators,
-        tree.size_of(paths),
-        format_version(tree, batch),
-        begun is not None,
+        batch=batch,
+        new_batch=batch + 1,
+        partitions=entry.state_partitions,
+        wanted=partitions,
+        operators=operators,
+        size=tree.size_of(paths),
+        format_version=format_version(tree, batch),
+        was_begun=begun is not None,
     )
 
 
@@ -193,10 +193,10 @@ def _entry(tree: Tree, batch: int) -> OffsetLogEntry:
     return parse_offsets(text)
 
 
-def _require_whole(needs: list[Need], batch: int, partitions: int, url: str) -> None:
-    seen: dict[int, int] = Counter(need.folder.operator for need in needs)
+def _require_whole(needs: list[StoreClosure], batch: int, partitions: int, url: str) -> None:
+    partitions_seen: dict[int, int] = Counter(need.folder.operator for need in needs)
     for need in needs:
-        if seen[need.folder.operator] != partitions * len(need.operator.stores):
+        if partitions_seen[need.folder.operator] != partitions * len(need.operator.stores):
             raise RefusedError(
                 f"operator {need.folder.operator} has {partitions} partitions, and Spark's own "
                 f"notes say {need.operator.partitions}: a snapshot of it would not be whole",

@@ -13,7 +13,7 @@ from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
-from seamark.native.state.choice import FORMAT_VERSION, Reading
+from seamark.native.state.choice import FORMAT_VERSION, StateSelection
 from seamark.native.state.spark_errors import Said, said_by
 from seamark.spark.failures import is_of_spark
 
@@ -25,7 +25,7 @@ _NO_SUCH_FILE: Final = re.compile(r"does not exist|NOT_EXISTS|FileNotFound|[Nn]o
 
 @contextmanager
 def state_frame(
-    spark: SparkSession, files: CheckpointFiles, reading: Reading
+    spark: SparkSession, files: CheckpointFiles, reading: StateSelection
 ) -> Iterator[DataFrame]:
     """The rows as a DataFrame; what Spark says against it comes as one of our errors.
 
@@ -45,15 +45,15 @@ def state_frame(
         raise _told(said_by(error), files, reading) from error
 
 
-def _told(said: Said, files: CheckpointFiles, reading: Reading) -> SeamarkError:
-    told, where = said.condition, f"{files.uri}: {said}"
-    if told in ("STDS_COMMITTED_BATCH_UNAVAILABLE", "STDS_OFFSET_LOG_UNAVAILABLE"):
+def _told(said: Said, files: CheckpointFiles, reading: StateSelection) -> SeamarkError:
+    condition, where = said.condition, f"{files.uri}: {said}"
+    if condition in ("STDS_COMMITTED_BATCH_UNAVAILABLE", "STDS_OFFSET_LOG_UNAVAILABLE"):
         return CheckpointNotFoundError(
             f"Spark has no batch {reading.batch} to read state of", where=where
         )
     operator = reading.keeper.operator
     if (
-        told == "STDS_FAILED_TO_READ_STATE_SCHEMA"
+        condition == "STDS_FAILED_TO_READ_STATE_SCHEMA"
         and files.schema_beside(operator.number, operator.stores[0]) is None
         and files.described_operator(operator.number) is None  # whoever describes keeps schemas
     ):
@@ -64,18 +64,22 @@ def _told(said: Said, files: CheckpointFiles, reading: Reading) -> SeamarkError:
             "Spark: its first batch writes the schema.",
         )
     inspect = f"'seamark spark inspect {files.uri}' shows what is wrong."
-    if told.startswith("CANNOT_LOAD_STATE_STORE") and _NO_SUCH_FILE.search(str(said)):
+    if condition.startswith("CANNOT_LOAD_STATE_STORE") and _NO_SUCH_FILE.search(str(said)):
         return _gone(where, inspect, files, reading)
-    if told.startswith(("CANNOT_LOAD_STATE_STORE", "STDS_FAILED_TO_READ", "STDS_NO_PARTITION")):
+    if condition.startswith(
+        ("CANNOT_LOAD_STATE_STORE", "STDS_FAILED_TO_READ", "STDS_NO_PARTITION")
+    ):
         return DamageError("the state cannot be read", where=where, hint=inspect)
-    if told.startswith(("STDS_", "UNSUPPORTED", "STATE_STORE_UNSUPPORTED")):
+    if condition.startswith(("STDS_", "UNSUPPORTED", "STATE_STORE_UNSUPPORTED")):
         return RefusedError("Spark cannot read this state so", where=where)
     if _NO_SUCH_FILE.search(said.line):
         return DamageError("a file that the state needs is not there", where=where, hint=inspect)
     return SeamarkError("Spark could not read the state", where=where)
 
 
-def _gone(where: str, inspect: str, files: CheckpointFiles, reading: Reading) -> SeamarkError:
+def _gone(
+    where: str, inspect: str, files: CheckpointFiles, reading: StateSelection
+) -> SeamarkError:
     """State that was removed because it is old, or that should be there."""
     newest = newest_committed(files)
     is_whole = all(need.problem is None for need in needs_of(files, newest))

@@ -30,11 +30,11 @@ class Said(NamedTuple):
 def said_by(error: Exception) -> Said:
     """The name and the first line of an error of Spark's, with its last cause if it says little."""
     text = redacted(str(error))
-    found = _CONDITION.search(text)
-    if found is None:
+    match = _CONDITION.search(text)
+    if match is None:
         first = next((line for line in _CALL.sub("", text).splitlines() if line.strip()), "")
         return Said("", _short(first or type(error).__name__))
-    condition, line = found[1], _ADVICE.sub("", _STATE.sub("", found[2])).strip()
+    condition, line = match[1], _ADVICE.sub("", _STATE.sub("", match[2])).strip()
     causes = _CAUSE.findall(text)
     if condition.endswith(".UNCATEGORIZED") and causes:
         name, said = causes[-1]

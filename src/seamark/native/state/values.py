@@ -56,6 +56,6 @@ def _not_finite(value: float) -> str:
 
 def plain_row(row: Sequence[Any], kind: DataType) -> dict[str, Any]:
     """A collected row by the names of its columns."""
-    found = plain(row, kind)
-    assert isinstance(found, dict)
-    return found
+    values = plain(row, kind)
+    assert isinstance(values, dict)
+    return values

@@ -59,7 +59,7 @@ class LastFailure:
     """Seconds since the Unix epoch."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WatchStatus:
     """How a watched directory and its store stood when they were last looked at."""
 
@@ -184,13 +184,13 @@ class Notes:
                 lag = self._newest - (-1 if stored is None or stored > self._newest else stored)
             behind = time.monotonic() - self._level_at if lag else 0.0
             return WatchStatus(
-                self._running,
-                self._newest,
-                self._last,
-                lag,
-                None if lag is None else behind,
-                self._checkpoints,
-                self._failures,
-                self._in_a_row,
-                self._failure,
+                running=self._running,
+                newest_batch=self._newest,
+                last=self._last,
+                lag_batches=lag,
+                lag_seconds=None if lag is None else behind,
+                checkpoints=self._checkpoints,
+                failures=self._failures,
+                failures_in_a_row=self._in_a_row,
+                last_failure=self._failure,
             )

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
@@ -53,37 +54,56 @@ _PATIENCE_AT_EXIT: Final = 10.0
 _running: Final[WeakSet[Watcher]] = WeakSet()
 
 
+@dataclass(frozen=True, kw_only=True)
+class WatchPace:
+    """How often a watcher looks, how often it takes a checkpoint, and how many it keeps."""
+
+    every: float | timedelta = 1
+    """An int counts batches; a float or a timedelta is a time."""
+    keep: int | None = KEEP
+    longest_chain: int = LONGEST_CHAIN
+    poll: float | None = None
+    """Seconds between two looks; None for what suits the place."""
+    backoff: float = 1.0
+    """Seconds after the first failure; doubles with each further one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchHooks:
+    """What a watcher asks and reports, all on its own thread."""
+
+    is_alive: Callable[[], bool] | None = None
+    """Whether the query runs. Once it does not, the newest batch is taken and the watcher ends."""
+    glance: Callable[[], object] | None = None
+    """Something cheap that changes with every batch."""
+    on_taken: Callable[[Snapshot], None] | None = None
+    """Called for every checkpoint."""
+    on_end: Callable[[], None] | None = None
+    """Called when there will be no more checkpoints."""
+
+
 class Watcher:
     """Keeps a store up with a directory, from ``start()`` to ``stop()``. Safe from all threads.
 
-    ``directory`` may be a path or URI, and need not exist yet. ``is_alive`` is asked now and then;
-    when it says no, the newest batch is taken and the watcher ends. ``on_taken`` is told every
-    checkpoint, ``on_end`` that there will be no more, both on the watcher's thread.
+    ``directory`` may be a path or URI, and need not exist yet.
     """
 
     def __init__(
         self,
         directory: Directory | str | os.PathLike[str],
         store: str | os.PathLike[str],
+        pace: WatchPace | None = None,
+        hooks: WatchHooks | None = None,
         *,
-        every: float | timedelta = 1,
-        keep: int | None = KEEP,
-        longest_chain: int = LONGEST_CHAIN,
         storage_options: Mapping[str, Any] | None = None,
-        is_alive: Callable[[], bool] | None = None,
-        glance: Callable[[], object] | None = None,
-        on_taken: Callable[[Snapshot], None] | None = None,
-        on_end: Callable[[], None] | None = None,
-        poll: float | None = None,
-        backoff: float = 1.0,
     ) -> None:
-        """:class:`InvalidInputError` for what can never work; all else is tried and told later."""
-        if keep is not None and keep < 1:
-            raise InvalidInputError(f"keep={keep}: at least one checkpoint must be kept")
-        self._every = Every.of(every)
-        self._keep = keep
+        """:class:`InvalidInputError` for what can never work; other errors are retried later."""
+        self._pace = pace or WatchPace()
+        if self._pace.keep is not None and self._pace.keep < 1:
+            raise InvalidInputError(f"keep={self._pace.keep}: at least one checkpoint must be kept")
+        self._hooks = hooks or WatchHooks()
+        self._every = Every.of(self._pace.every)
         self._has_verified = False
-        self._longest_chain = longest_chain
         options = dict(storage_options or {})
         self._redact = Redactor(options)
         self._store = os.fspath(store)
@@ -95,16 +115,11 @@ class Watcher:
         self._directory = directory
         with open_store(self._store, storage_options=self._store_options or None) as opened:
             require_apart(directory.url, opened.url)
-        self._is_alive = is_alive
-        self._glance = glance
-        self._seen: object = None
-        self._on_taken = on_taken
-        self._on_end = on_end
-        local = isinstance(directory, LocalDirectory)
-        self._poll = poll if poll is not None else _POLL if local else _POLL_REMOTE
+        self._last_glance: object = None
+        usual = _POLL if isinstance(directory, LocalDirectory) else _POLL_REMOTE
+        self._poll = usual if self._pace.poll is None else self._pace.poll
         if self._every.seconds is not None:
             self._poll = min(self._poll, self._every.seconds)
-        self._backoff = backoff
         self._notes = Notes()
         self._mark: _Mark | None = None
         self._warned: dict[str, float] = {}
@@ -170,7 +185,7 @@ class Watcher:
                 self._wait(went_well)
             for number in range(_LAST_TRIES):
                 if number:
-                    time.sleep(min(self._backoff, 1.0) * number)
+                    time.sleep(min(self._pace.backoff, 1.0) * number)
                 if self._abandoned or self._attempt(self._last_round):
                     break
         finally:
@@ -179,9 +194,9 @@ class Watcher:
                     self._directory.close()
             self._notes.ended()
             _running.discard(self)
-            if self._on_end is not None:
+            if self._hooks.on_end is not None:
                 with suppress(Exception):
-                    self._on_end()
+                    self._hooks.on_end()
 
     def _wait(self, went_well: bool) -> None:
         status = self._notes.status()
@@ -189,14 +204,14 @@ class Watcher:
         if not went_well:
             growth: float = 2.0 ** min(status.failures_in_a_row - 1, 10)
             # not in step with whoever has taken the store away
-            pause = min(self._backoff * growth, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+            pause = min(self._pace.backoff * growth, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
         until = time.monotonic() + pause
         woken = False
         while not woken and (left := until - time.monotonic()) > 0:
             with self._changed:
                 woken = self._changed.wait_for(
                     lambda: self._ending or (went_well and self._hinted),
-                    timeout=left if self._glance is None else min(left, _GLANCE),
+                    timeout=left if self._hooks.glance is None else min(left, _GLANCE),
                 )
             woken = woken or (went_well and self._is_news())
         with self._changed:
@@ -204,12 +219,12 @@ class Watcher:
 
     def _is_news(self) -> bool:
         """Whether a glance shows something else than the one before; an error is nothing new."""
-        if self._glance is None:
+        if self._hooks.glance is None:
             return False
-        before = self._seen
+        before = self._last_glance
         with suppress(Exception):
-            self._seen = self._glance()
-        return self._seen != before
+            self._last_glance = self._hooks.glance()
+        return self._last_glance != before
 
     def _attempt(self, action: Callable[[], None]) -> bool:
         """Do something that may fail; whether it went well."""
@@ -229,7 +244,7 @@ class Watcher:
         return True
 
     def _round(self) -> None:
-        if self._is_alive is not None and not self._is_alive():
+        if self._hooks.is_alive is not None and not self._hooks.is_alive():
             self.finish()
             return
         newest = self._look()
@@ -273,8 +288,8 @@ class Watcher:
         self._mark = mark if taken.batch == newest else self._mark_of(taken.batch)
         self._notes.took(taken, began)
         log.info("checkpoint %d holds batch %d", taken.checkpoint_id, taken.batch)
-        if self._on_taken is not None:
-            self._on_taken(taken)
+        if self._hooks.on_taken is not None:
+            self._hooks.on_taken(taken)
 
     def _taken(self) -> Snapshot:
         """A checkpoint, begun anew a few times when somebody else takes the store meanwhile."""
@@ -283,7 +298,7 @@ class Watcher:
                 return self._taken_at_once()
             except FencedError as error:
                 log.debug("the store was taken by somebody else, trying again: %s", error)
-            longest = min(_FENCED_PAUSE * 2.0**number, 1.0) * self._backoff
+            longest = min(_FENCED_PAUSE * 2.0**number, 1.0) * self._pace.backoff
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._abandoned, timeout=random.uniform(0.0, longest)
@@ -296,8 +311,8 @@ class Watcher:
             taken = take_snapshot(
                 self._directory,
                 store,
-                keep=self._keep,
-                longest_chain=self._longest_chain,
+                keep=self._pace.keep,
+                longest_chain=self._pace.longest_chain,
                 # what earlier processes have left is read once; what this one wrote is known
                 verify_parent=not self._has_verified,
                 advance=self._advance,

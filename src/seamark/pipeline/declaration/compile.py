@@ -26,7 +26,7 @@ from seamark.spark.plans.expected_operators import (
     settings_for,
 )
 from seamark.spark.plans.plan import (
-    Sources,
+    PlanSources,
     WatermarkInfo,
     analyzed,
     stateful_operators,
@@ -133,7 +133,7 @@ class Compiled:
 
 
 def compile_outputs(
-    outputs: Sequence[Output], sources: Sources, *, share_state: bool = True
+    outputs: Sequence[Output], sources: PlanSources, *, share_state: bool = True
 ) -> Compiled:
     """Unite the outputs; :class:`RefusedError` for what one query cannot carry.
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark.capture.capture import Capture, Captured
-from seamark.capture.placement import Placed, place
-from seamark.capture.restore import install_plan
+from seamark.capture.placement import PlacedState, place
+from seamark.capture.plans import install_plan
 from seamark.errors import (
     FencedError,
     LineageError,
@@ -252,7 +252,7 @@ class Coordinator:
 
     def _take(
         self, epoch: RunningEpoch, prepared: PreparedSinks
-    ) -> tuple[Captured, Placed, CheckpointManifest]:
+    ) -> tuple[Captured, PlacedState, CheckpointManifest]:
         history, query = self.history, self._running()
         commit, next_watermark, ids = query.next_commit()
         full = history.newest is None or history.links + 1 >= self._settings.full_every
@@ -283,7 +283,7 @@ class Coordinator:
     # 5 to 8
 
     def _save(
-        self, epoch: RunningEpoch, manifest: CheckpointManifest, placed: Placed
+        self, epoch: RunningEpoch, manifest: CheckpointManifest, placed: PlacedState
     ) -> CheckpointManifest:
         try:
             return save_with_retry(
@@ -323,7 +323,9 @@ class Coordinator:
         except SeamarkError as error:
             log.warning("old checkpoints were not pruned: %s", error)
 
-    def _finished(self, epoch: RunningEpoch, saved: CheckpointManifest, placed: Placed) -> None:
+    def _finished(
+        self, epoch: RunningEpoch, saved: CheckpointManifest, placed: PlacedState
+    ) -> None:
         stats = EpochStats(
             epoch=epoch.number,
             checkpoint_id=saved.checkpoint_id,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from seamark.capture.capture import Captured
-from seamark.capture.placement import Placed
+from seamark.capture.placement import PlacedState
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch.history import EpochHistory
 from seamark.pipeline.epoch.running_epoch import RunningEpoch, lines_by_source
@@ -75,7 +75,7 @@ def draft_manifest(
     epoch: RunningEpoch,
     history: EpochHistory,
     captured: Captured,
-    placed: Placed,
+    placed: PlacedState,
     prepared: PreparedSinks,
     watermarks: WatermarksReached,
 ) -> CheckpointManifest:

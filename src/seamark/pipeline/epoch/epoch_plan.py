@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seamark.capture.restore import read_plan
+from seamark.capture.plans import read_plan
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import LineageError, SeamarkError
 from seamark.pipeline.declaration.compile import Output

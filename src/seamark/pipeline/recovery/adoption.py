@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from seamark.checkpoint_dir.closures import ids_by_version, needs_of
-from seamark.checkpoint_dir.state_files import parse_state_file
+from seamark.capture.batches import BatchAt, batch_at
+from seamark.capture.plans import install_plan
+from seamark.capture.readers import Contents
+from seamark.capture.restore import restore
+from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.checkpoint_dir.working_copy import WorkingCopy
-from seamark.errors import RefusedError
+from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.spark.batch_log import OffsetLogEntry, parse_offsets, require_unnamed
+from seamark.spark.batch_log import require_unnamed
 
 
 @dataclass(frozen=True)
@@ -21,17 +24,40 @@ class AdoptedQuery:
 
     next_batch: int
     digests: dict[str, bytes]
+    """SHA-256 of its state files, which tell later checkpoints the id of each version."""
     text: str
 
 
 def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -> AdoptedQuery:
-    """Copy an existing checkpoint directory to be this pipeline's first working copy.
+    """Bring this pipeline's first working copy to the last batch of an existing directory.
 
     :class:`RefusedError` says why when it does not fit. The directory itself is not changed.
     """
     old = WorkingCopy(path.removeprefix("file://").removeprefix("file:"))
-    batch = _last_committed(old)
-    entry = _entry(old, batch)
+    digests: dict[str, bytes] = {}
+    try:
+        taken = batch_at(old, _last_committed(old))
+        _require_fitting(old, taken, identity)
+        restore(mine, _files_of(taken, digests), taken.batch, taken.paths)
+    except (MissingVersion, DamageError) as error:
+        raise _refused(old, error.what) from None
+    except FileNotFoundError as error:
+        raise _refused(old, f"{error.filename} is gone; is its query running?") from None
+    if taken.plan is not None:
+        install_plan(mine, taken.batch + 1, taken.plan)
+    text = f"adopted from {old.root} after batch {taken.batch}"
+    return AdoptedQuery(taken.batch + 1, digests, text)
+
+
+def _last_committed(old: WorkingCopy) -> int:
+    commits = old.batches("commits")
+    if not commits or old.read_text("metadata") is None:
+        raise _refused(old, "it is no checkpoint directory of a query that has committed a batch")
+    return commits[-1]
+
+
+def _require_fitting(old: WorkingCopy, taken: BatchAt, identity: PipelineIdentity) -> None:
+    entry = require_unnamed(taken.entry)
     if len(entry.lines) != len(identity.leaves):
         raise _refused(
             old,
@@ -48,53 +74,15 @@ def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -
     has_state = bool(old.operators())
     if has_state != bool(identity.structure["operators"]):
         raise _refused(old, f"its query has {'' if has_state else 'no '}stateful operators")
-    _require_state(old, batch)
-    shutil.copytree(old.root, mine.root, ignore=shutil.ignore_patterns(".*"))
-    mine.forget_after(batch)
-    mine.rewrite_root()
-    return AdoptedQuery(
-        batch + 1,
-        _digests(mine, batch),
-        f"adopted from {old.root} after batch {batch}",
-    )
 
 
-def _last_committed(old: WorkingCopy) -> int:
-    commits = old.batches("commits")
-    if not commits or old.read_text("metadata") is None:
-        raise _refused(old, "it is no checkpoint directory of a query that has committed a batch")
-    return commits[-1]
-
-
-def _entry(old: WorkingCopy, batch: int) -> OffsetLogEntry:
-    text = old.read_text(f"offsets/{batch}")
-    if text is None:
-        raise _refused(old, f"offsets/{batch} is missing")
-    return require_unnamed(parse_offsets(text))
-
-
-def _require_state(old: WorkingCopy, batch: int) -> None:
-    for need in needs_of(old, batch):
-        if need.problem is not None:
-            raise _refused(old, f"state in {need.folder.path}: {need.problem}")
-
-
-def _digests(mine: WorkingCopy, batch: int) -> dict[str, bytes]:
-    """Hashes of all state files, so that later checkpoints know which id each version had."""
-    known = {
-        uid
-        for by_operator in ids_by_version(mine, batch).values()
-        for partitions in by_operator.values()
-        for stores in partitions
-        for uid in stores
-    }
-    digests = {}
-    for path in mine.files_below("state"):
-        named = parse_state_file(path.rsplit("/", 1)[-1])
-        if known and named is not None and named.uid not in known:
-            continue  # of a try that did not count
-        digests[path] = hashlib.sha256(mine.read(path)).digest()
-    return digests
+def _files_of(taken: BatchAt, digests: dict[str, bytes]) -> Iterator[Contents]:
+    """All that a restart after the batch needs; notes the hashes of state files in ``digests``."""
+    yield taken.logs
+    for need in taken.needs:
+        contents = {path: taken.files.read(path) for path in need.paths}
+        digests |= {path: hashlib.sha256(data).digest() for path, data in contents.items()}
+        yield contents
 
 
 def _refused(old: WorkingCopy, why: str) -> RefusedError:

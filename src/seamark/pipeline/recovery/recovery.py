@@ -12,7 +12,8 @@ from seamark._common.logs import logger_named
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import size_text
 from seamark.capture.chain import Chain, chain_of
-from seamark.capture.restore import difference, install_plan, keep, restore
+from seamark.capture.plans import install_plan
+from seamark.capture.restore import difference, keep, restore
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,

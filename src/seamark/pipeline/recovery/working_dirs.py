@@ -19,7 +19,7 @@ from seamark._common.files import read_file, replace_file
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.capture.restore import read_plan
+from seamark.capture.plans import read_plan
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.spark.batch_log import Plan

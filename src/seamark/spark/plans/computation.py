@@ -28,25 +28,25 @@ Operator = dict[str, Any]
 def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
     """Every stateful operator and watermark below a plan, parents first."""
     definitions = Definitions(plan, name_of)
-    found = []
+    operators = []
     for node, read in nodes_with_read_columns(plan):
         if _simple(node) == "EventTimeWatermark":
-            found.append(_watermark(node, definitions))
+            operators.append(_watermark(node, definitions))
         elif (kind := stateful_kind(node)) is not None:
-            found.append({"operator": kind, **_parts(node, read, definitions)})
-    return found
+            operators.append({"operator": kind, **_parts(node, read, definitions)})
+    return operators
 
 
 def python_functions(plan: Any, jvm: Any) -> list[str]:
     """Names of the Python functions in a plan. What they do cannot be seen from here."""
     pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
-    found: dict[str, None] = {}
+    functions: dict[str, None] = {}
     for node in _with(plan, pattern):
         for expression in each(node.expressions()):
             for inner in _with(expression, pattern):
                 if _simple(inner).startswith("Python"):
-                    found[str(inner.name())] = None
-    return list(found)
+                    functions[str(inner.name())] = None
+    return list(functions)
 
 
 def _with(tree: Any, pattern: Any) -> Iterator[Any]:
@@ -81,10 +81,10 @@ def _parts(node: Any, read: frozenset[int], definitions: Definitions) -> dict[st
 
 
 def _keyed(keys: Any, below: Any, definitions: Definitions) -> dict[str, Any]:
-    found = list(each(keys))
+    pairs = list(each(keys))
     return {
-        "keys": _bounded([definitions.key(key, below) for key in found]),
-        "state": {"keys": _types(found)},
+        "keys": _bounded([definitions.key(key, below) for key in pairs]),
+        "state": {"keys": _types(pairs)},
     }
 
 

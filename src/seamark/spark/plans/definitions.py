@@ -67,9 +67,9 @@ class Definitions:
         if _kind(expression) == "AttributeReference":
             return shortened(defined[int(expression.exprId().id())][1])
         names = Counter(name for name, _ in defined.values())
-        told = [f"{n}: {what}" for n, what in defined.values() if what != n or names[n] > 1]
+        definitions = [f"{n}: {what}" for n, what in defined.values() if what != n or names[n] > 1]
         sql = _harmless(sql)
-        return shortened(f"{sql} [{', '.join(told)}]" if told else sql)
+        return shortened(f"{sql} [{', '.join(definitions)}]" if definitions else sql)
 
     def _definition(self, attribute: Any, below: Any) -> str:
         number = int(attribute.exprId().id())
@@ -118,8 +118,8 @@ class Definitions:
 
     def _united(self, attribute: Any, node: Any, children: list[Any]) -> str:
         place = _place(attribute, node.output())
-        found = [self._definition(child.output().apply(place), child) for child in children]
-        return " | ".join(dict.fromkeys(found))
+        definitions = [self._definition(child.output().apply(place), child) for child in children]
+        return " | ".join(dict.fromkeys(definitions))
 
     def _alias(self, attribute: Any, expression: Any, below: Any) -> str:
         inner = expression.child() if _kind(expression) == "Alias" else expression
@@ -169,7 +169,9 @@ def _is_python(expression: Any) -> bool:
 
 def _place(attribute: Any, output: Any) -> int:
     ids = [column.exprId() for column in each(output)]
-    return next(n for n, found in enumerate(ids) if found.equals(attribute.exprId()))
+    return next(
+        n for n, expression_id in enumerate(ids) if expression_id.equals(attribute.exprId())
+    )
 
 
 def _unqualified(sql: str, written: str, name: str) -> str:
@@ -183,12 +185,12 @@ def _unqualified(sql: str, written: str, name: str) -> str:
 
 def _time_column(window: Any) -> Any:
     """The expression that a window was made over: what is converted to microseconds first."""
-    node, found = window.children().apply(1), None
+    node, column = window.children().apply(1), None
     while True:
         if _kind(node) == "PreciseTimestampConversion":
-            found = node
+            column = node
         children = node.children()
         if children.isEmpty():
             break
         node = children.head()
-    return found.child() if found is not None else window
+    return column.child() if column is not None else window

@@ -77,9 +77,9 @@ def require_watermarks(plan: PlanNode, declared: Mapping[str, str], epoch: int) 
     Spark waits for rows of each that was declared, also when its optimizer has removed one together
     with a join whose other side nobody reads. Then the watermark of the whole query never moves.
     """
-    found = {node.mark for node in _all(plan)}
-    gone = [words for mark, words in declared.items() if mark not in found]
-    if gone and found != {None}:
+    marks = {node.mark for node in _all(plan)}
+    gone = [text for mark, text in declared.items() if mark not in marks]
+    if gone and marks != {None}:
         raise RefusedError(
             f"epoch {epoch}: the watermark would never move, and rows would be kept for ever",
             where=f"Spark's optimizer has removed the watermark on {', '.join(gone)}: nothing that "
@@ -99,14 +99,14 @@ def differences(plan: PlanNode, declared: Iterable[PlanOperator]) -> list[str]:
     ]
     if reusing:
         return reusing
-    wanted = Counter(declared)
-    found = Counter(
+    expected = Counter(declared)
+    executed = Counter(
         PlanOperator(_KINDS.get(node.name, node.name), _sees_watermark(node))
         for node in _executed(plan)
         if node.operator is not None
     )
-    missing = [f"declared and not run: {_times(n, op)}" for op, n in (wanted - found).items()]
-    added = [f"run and not declared: {_times(n, op)}" for op, n in (found - wanted).items()]
+    missing = [f"declared and not run: {_times(n, op)}" for op, n in (expected - executed).items()]
+    added = [f"run and not declared: {_times(n, op)}" for op, n in (executed - expected).items()]
     return missing + added
 
 

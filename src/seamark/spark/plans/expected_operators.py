@@ -53,15 +53,15 @@ def operators_to_run(plan: Any, output_mode: str) -> list[PlanOperator]:
 def _operators_below(plan: Any, output_mode: str) -> tuple[list[PlanOperator], bool]:
     """(the operators of a plan, whether a watermark is set in it)."""
     below = [_operators_below(child, output_mode) for child in each(plan.children())]
-    found = [operator for operators, _ in below for operator in operators]
+    operators_below = [operator for operators, _ in below for operator in operators]
     marked = any(mark for _, mark in below)
     kind = stateful_kind(plan)
     if (
         kind == "limit"
         and output_mode != "append"
-        and any(op.kind == "aggregation" for op in found)
+        and any(op.kind == "aggregation" for op in operators_below)
     ):
         kind = None  # a limit of the whole result counts anew in every epoch
     if kind is not None:
-        found.append(PlanOperator(kind, marked))
-    return found, marked or plan.getClass().getSimpleName() == WATERMARK
+        operators_below.append(PlanOperator(kind, marked))
+    return operators_below, marked or plan.getClass().getSimpleName() == WATERMARK

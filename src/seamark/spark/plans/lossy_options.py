@@ -63,12 +63,12 @@ FILE_FORMATS: Final = frozenset(
 
 def lossy_options(options: Mapping[str, str]) -> dict[str, str]:
     """Those of the options that may lose rows, by the name that Spark documents."""
-    found = {}
+    lossy = {}
     for key, value in options.items():
         known = _OPTIONS.get(key.lower())
         if known is not None and known.is_lossy(value):
-            found[known.name] = value
-    return dict(sorted(found.items()))
+            lossy[known.name] = value
+    return dict(sorted(lossy.items()))
 
 
 def loss_words(source: str, option: str, value: str) -> str:
@@ -90,5 +90,5 @@ def recorded_losses(structure: Any) -> list[str]:
 
 def may_lose_of(source: Any) -> dict[str, Any]:
     """The options of one recorded source that may lose rows."""
-    found = source.get("may_lose") if isinstance(source, dict) else None
-    return found if isinstance(found, dict) else {}
+    may_lose = source.get("may_lose") if isinstance(source, dict) else None
+    return may_lose if isinstance(may_lose, dict) else {}

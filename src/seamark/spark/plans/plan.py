@@ -77,7 +77,7 @@ class WatermarkInfo:
     sources: tuple[str, ...]
 
 
-class Sources:
+class PlanSources:
     """The declared sources of a pipeline, recognised by identity wherever they appear."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Sources:
 
     def of(self, plan: Any) -> list[str]:
         """Names of the streams below a plan, leaf by leaf, as the offset log lists them."""
-        found = []
+        described = []
         for leaf in _each(plan.collectLeaves()):
             if not leaf.isStreaming():
                 continue
@@ -129,19 +129,19 @@ class Sources:
                     hint="Pass each result of spark.readStream…load() through "
                     'p.source("name", df) and build on what that returns.',
                 )
-            found.append(str(name))
-        return found
+            described.append(str(name))
+        return described
 
     def watermarks(self, plan: Any) -> list[WatermarkInfo]:
         """Every ``withWatermark`` below a plan and the sources under it."""
-        found: dict[str, WatermarkInfo] = {}
+        by_source: dict[str, WatermarkInfo] = {}
         for node in nodes(plan):
             if node.getClass().getSimpleName() == "EventTimeWatermark":
                 node_id = str(node.nodeId().toString())
                 column = str(node.eventTime().name())
                 sources = tuple(dict.fromkeys(self.of(node)))
-                found[node_id] = WatermarkInfo(node_id, column, delay_ms(node), sources)
-        return list(found.values())
+                by_source[node_id] = WatermarkInfo(node_id, column, delay_ms(node), sources)
+        return list(by_source.values())
 
 
 def analyzed(df: DataFrame) -> Any:
@@ -193,26 +193,26 @@ def _identity(leaf: Any) -> Any:
 def _options(leaf: Any) -> tuple[str, dict[str, str]]:
     """The format of a stream, and its options."""
     kind = leaf.getClass().getSimpleName()
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     if kind == "StreamingRelation":
         for pair in _each(leaf.dataSource().options().toSeq()):
-            found[str(pair._1())] = str(pair._2())
-        return str(leaf.dataSource().className()), found
+            options[str(pair._1())] = str(pair._2())
+        return str(leaf.dataSource().className()), options
     if kind == "StreamingRelationV2":
         pairs = leaf.extraOptions().asCaseSensitiveMap()
         return str(leaf.sourceName()), {str(k): str(pairs.get(k)) for k in pairs.keySet().toArray()}
-    return kind, found
+    return kind, options
 
 
 def _describe(leaf: Any) -> SourceInfo:
-    name, found = _options(leaf)
+    name, options = _options(leaf)
     name = name.rsplit(".", 1)[-1]
     harmless = _SECRET_FREE | _SECRET_FREE_IN.get(name, frozenset())
     allowed = {
-        key.lower(): redacted(value) for key, value in found.items() if key.lower() in harmless
+        key.lower(): redacted(value) for key, value in options.items() if key.lower() in harmless
     }
     return SourceInfo(
-        name, dict(sorted(allowed.items())), lossy_options(found), _beginning(name, found)
+        name, dict(sorted(allowed.items())), lossy_options(options), _beginning(name, options)
     )
 
 

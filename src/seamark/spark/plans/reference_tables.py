@@ -18,18 +18,18 @@ def table_versions(plan: Any) -> dict[str, ConnectorCheckpoint]:
     Spark lists a table's files when it is read and keeps that list for the whole run, so the
     version holds for every epoch of it. Tables of other kinds do not tell a version.
     """
-    found: dict[str, ConnectorCheckpoint] = {}
+    versions: dict[str, ConnectorCheckpoint] = {}
     for roots, files in _file_relations(plan):
         base = roots[0].rstrip("/").rsplit("/", 1)[-1] if roots else "table"
         name = base
-        while name in found and found[name].metadata["path"] != redacted(", ".join(roots)):
+        while name in versions and versions[name].metadata["path"] != redacted(", ".join(roots)):
             name += "+"
         digest = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
-        found[name] = ConnectorCheckpoint(
+        versions[name] = ConnectorCheckpoint(
             offsets={"files": str(len(files)), "listing_sha256": digest},
             metadata={"path": redacted(", ".join(roots))},
         )
-    return found
+    return versions
 
 
 def _file_relations(plan: Any) -> Iterator[tuple[list[str], list[str]]]:

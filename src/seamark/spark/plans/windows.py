@@ -32,18 +32,18 @@ def time_window(sql: str) -> dict[str, str] | None:
     slide, length = _SLIDE.search(sql), _LENGTH.search(sql)
     if slide is None or length is None:
         return None
-    found = {"length": span(int(length["length"])), "slide": span(int(slide["slide"]))}
+    window = {"length": span(int(length["length"])), "slide": span(int(slide["slide"]))}
     if offset := int(slide["offset"]):
-        found["offset"] = span(offset)
-    return found
+        window["offset"] = span(offset)
+    return window
 
 
 def session_gap(sql: str) -> str | None:
     """The gap of a session window, or None when it is no constant."""
     if not sql.startswith("named_struct('start', "):
         return None
-    found = _GAP.search(sql)
-    return None if found is None else found["gap"]
+    match = _GAP.search(sql)
+    return None if match is None else match["gap"]
 
 
 def window_text(parts: Mapping[str, str]) -> str:
