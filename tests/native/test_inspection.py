@@ -235,7 +235,7 @@ def test_the_advice_is_a_rollback_to_the_newest_batch_that_is_whole(tmp_path: Pa
 
 def test_what_a_restart_does_is_told_in_words(tmp_path: Path) -> None:
     root = make_hdfs(tmp_path / "a")
-    assert looked_at(root).would_do.text == "a restart plans batch 8 anew and runs it"
+    assert looked_at(root).would_do.text == "a restart plans batch 8 and runs it"
     make_replaying(tmp_path / "b")
     found = looked_at(tmp_path / "b")
     assert found.would_do.text == "a restart runs batch 8 again from the same offsets"

@@ -27,7 +27,7 @@ def version_of_file(found: os.stat_result) -> tuple[int, int, int]:
     return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-# files that somebody else may have put there
+# files that another program may have put there
 
 
 def a_link(path: str) -> StoreUnavailableError:
@@ -164,7 +164,7 @@ def create_beside(path: str, mode: int = 0o666) -> tuple[int, str]:
 def read_file(root: str, relative: str) -> bytes:
     """The bytes of a regular file below a folder; FileNotFoundError when there is none.
 
-    :class:`RefusedError` for one that is too large, be it that most of it is a hole.
+    :class:`RefusedError` for one that is too large, even if most of it is a hole.
     """
     path = f"{root}/{relative}"
     _refuse_climbing(root, path)
@@ -209,7 +209,7 @@ def clock_at(path: str) -> float:
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-        # times of values are up to a millisecond ahead, so that versions tell apart
+        # times of values are up to a millisecond ahead, so that versions differ
         return os.stat(path).st_mtime + 0.002
     except OSError:
         return time.time()

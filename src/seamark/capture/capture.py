@@ -85,7 +85,7 @@ class Capture:
         :class:`MissingVersion` when a store lacks its version: the batch was not read in full.
         """
         operators = self._known_operators(partitions)
-        # a changed schema makes Spark upload a snapshot beside the change, which it then relies on
+        # a changed schema makes Spark upload a snapshot with the change, and rely on it
         full = full or (not self._described and self._has_snapshots(batch + 1))
         files = {LOG: self._logs(batch, commit, full=full)}
         for operator in operators:
@@ -116,7 +116,7 @@ class Capture:
         self._packed = digests
 
     def saved(self, captured: Captured) -> None:
-        """The checkpoint is decided: what was captured needs not be taken again."""
+        """The checkpoint is decided: what was captured need not be taken again."""
         self._held = {**({} if captured.is_full else self._held), **self._packed}
 
     def differences(self, captured: Captured) -> str:
@@ -211,7 +211,7 @@ class Capture:
     def _read_further(self, groups: list[tuple[str, ...]]) -> Contents:
         contents = self._reader.read_first(groups) if groups else {}
         for (path,) in groups:
-            # a checksum file is only there when Spark was told to write it
+            # a checksum file only exists if Spark was configured to write it
             if path not in contents and not path.endswith(".crc"):
                 raise MissingVersion(f"{path} is not there", where=self.copy.root)
         return contents

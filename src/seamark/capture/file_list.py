@@ -24,7 +24,7 @@ class FileList(msgspec.Struct, frozen=True):
     """The list in a snapshot's own log pack."""
 
     taken: dict[str, str]
-    """Path → version of the file as its place told it, or the SHA-256 of a log."""
+    """Path → version of the file, as reported by its place, or the SHA-256 of a log."""
     needed: list[str]
     """Every file of the batch."""
 

@@ -1,4 +1,4 @@
-"""Where the captured files of an epoch go, by size: into the manifest, its sidecar, or beside both.
+"""Where captured files of an epoch go, by size: into the manifest, its sidecar, or next to both.
 
 Files of one operator are one pack. A small pack is inlined, larger ones are chunks of the sidecar,
 and what would make that too large becomes a partitioned state checkpoint of its own.

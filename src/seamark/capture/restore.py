@@ -154,9 +154,9 @@ def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch
     for path in list(copy.files_below("state")):
         if "/_" not in path and path not in expected:
             copy.remove(path)
-    copy.remove_hadoop_checksums()  # nobody vouches for them, and a torn one blocks its file
+    copy.remove_hadoop_checksums()  # nothing proves them, and a torn one blocks its file
     copy.forget_after(batch)
-    copy.remove(f"offsets/{batch + 1}")  # whoever knows that it is whole puts it back
+    copy.remove(f"offsets/{batch + 1}")  # put back by the caller that knows it is complete
     for path in copy.source_entries():
         if path not in logs:
             copy.remove(path)

@@ -43,7 +43,7 @@ class StoreClosure:
 def needs_of(files: CheckpointFiles, batch: int) -> Iterator[StoreClosure]:
     """What each store needs for the state after a batch. Only snapshots are read.
 
-    A file that vanishes meanwhile is a problem like one that was never there.
+    A file that vanishes in the meantime is a problem, like one that was never there.
     """
     ids = ids_by_version(files, batch)
     require_operators(files, ids.get(batch + 1))
@@ -124,7 +124,7 @@ def stores_of(
             if not files.has_folder(folder.path):
                 absent += 1
                 if absent > limits.MOST_ABSENT_STORES:
-                    break  # a number that somebody has noted is no reason to count up to it
+                    break  # do not count up to a number only because a file says so
             yield really, folder
 
 
@@ -145,7 +145,7 @@ def _ids_in(files: CheckpointFiles, batch: int) -> CommitIds | None:
     try:
         return parse_commit(files.read_text(f"commits/{batch}") or "")[1]
     except DamageError:
-        return None  # told by whoever reads that batch
+        return None  # reported by the reader of that batch
 
 
 def _need(

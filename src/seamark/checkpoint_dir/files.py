@@ -55,7 +55,7 @@ class CheckpointFiles(ABC):
 
     @abstractmethod
     def has_folder(self, relative: str) -> bool:
-        """Whether there is such a folder, be it empty."""
+        """Whether there is such a folder, even an empty one."""
 
     def size(self, relative: str) -> int | None:
         """The bytes of a file, where that is known without reading it; None elsewhere."""

@@ -2,7 +2,7 @@
 
 From 4.0 on Spark describes every operator in ``state/<operator>/_metadata``. An older Spark wrote
 no description, and a newer one can be lost. Then the folders tell the stores, the offset log the
-number of partitions, and the schema beside the state (Spark 3.1 and later) the kind of operator.
+number of partitions, and the schema next to the state (Spark 3.1 and later) the kind of operator.
 Pure functions over names and bytes.
 """
 
@@ -114,7 +114,7 @@ def stores_among(folders: Iterable[str]) -> list[str]:
 def name_of(stores: Collection[str], schema: bytes | None) -> str:
     """The name of an operator without a description, as far as its stores and schema tell.
 
-    ``schema`` is the file beside the state of partition 0: the key's schema, then the value's.
+    ``schema`` is the file next to the state of partition 0: the key's schema, then the value's.
     """
     if set(stores).intersection(JOIN_STORES):
         return JOIN

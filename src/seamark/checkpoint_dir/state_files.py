@@ -3,7 +3,7 @@
 Batch N writes version N+1 of every store: a change (``V.delta``, ``V.changelog``), or with RocksDB
 and no changelog a snapshot (``V.zip``). Snapshots (``V.snapshot``, ``V.zip``) also come from
 Spark's maintenance thread, at any time. In checkpoint format 2 a unique id follows the version
-(``V_id.zip``) and a checksum file lies beside. A zip lists the SST files that it needs.
+(``V_id.zip``) and a checksum file lies next to it. A zip lists the SST files that it needs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def parse_state_file(name: str) -> StateFile | None:
 
 
 def version_of(path: str) -> int | None:
-    """The version that a state file, or the checksum beside it, belongs to; None for others."""
+    """The version that a state file, or the checksum next to it, belongs to; None for others."""
     name = path.rsplit("/", 1)[-1]
     name = name.removeprefix(".").removesuffix(".crc")
     file = parse_state_file(name)

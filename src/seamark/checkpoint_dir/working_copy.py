@@ -127,7 +127,7 @@ class WorkingCopy(CheckpointFiles):
                         os.unlink(f"{folder}/{name}")
 
     def remove_hadoop_checksums(self) -> None:
-        """Remove the hidden checksum files that Hadoop puts beside every file on a local disk."""
+        """Remove the hidden checksum files that Hadoop puts next to every file on a local disk."""
         for folder, names in self._folders("."):
             for name in names:
                 if name.startswith(".") and name.endswith(".crc"):

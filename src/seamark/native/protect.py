@@ -175,10 +175,10 @@ def _is_active(query: StreamingQuery) -> bool:
 
 
 def _progress(query: StreamingQuery) -> tuple[int | None, bool]:
-    """The batch that a query has told of last, and whether it runs.
+    """The batch that a query has last reported, and whether it runs.
 
-    Asked from here instead of told by a listener: Spark calls a listener of Python at any moment,
-    also while the program ends, and then logs a stack trace.
+    Polled from here instead of reported by a listener: Spark calls a Python listener at any moment,
+    even while the program ends, and then logs a stack trace.
     """
     wrapper = _java_query(query)
     progress = wrapper.lastProgress()

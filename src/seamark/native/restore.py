@@ -1,4 +1,4 @@
-"""From a checkpoint of a store to a directory that stock Spark goes on from."""
+"""From a checkpoint of a store to a directory from which stock Spark continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RestoreOptions:
     moved_inputs: Mapping[str, str] = field(default_factory=dict)
     """Old → new beginning of the paths that file sources have noted."""
     without_plan: bool = False
-    """Leave out the batch that was planned, so that Spark plans it anew."""
+    """Leave out the batch that was planned, so that Spark plans it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: RestoreOpt
 
 
 def new_metadata() -> bytes:
-    """The metadata file of a query that nobody has met before."""
+    """The metadata file of a query with a new id."""
     return json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode()
 
 

@@ -241,7 +241,7 @@ def _epoch_of(tree: Tree, snapshot: _Snapshot, query_id: str) -> int | None:
 
 
 def way_back(at: TableAt, batch: int) -> str:
-    """What to do with a table that has later batches than the one to go on from."""
+    """What to do with a table that has later batches than the one to continue from."""
     if at.version is None:
         undo = "its log no longer tells which version was the one before them"
     elif at.kind == "delta":

@@ -34,7 +34,7 @@ def missing_connector(text: str) -> RefusedError | None:
     """The error for a connector that is not there, or None when a message is about another thing.
 
     Only classes of connectors that are known are taken for that; any other missing class is left
-    to be told in Spark's own words.
+    to be reported in Spark's own words.
     """
     missing = _missing(text)
     if missing is None:

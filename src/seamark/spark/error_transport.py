@@ -43,7 +43,7 @@ def arrived(text: str, clean: Callable[[str], str]) -> SeamarkError | None:
         parts, _ = json.JSONDecoder().raw_decode(rest)
         return _rebuilt(parts, clean)
     except (ValueError, KeyError, TypeError):
-        return None  # cut off or garbled: then it is told as any other text of Spark's
+        return None  # cut off or garbled: reported like any other text of Spark
 
 
 def _parts(error: SeamarkError) -> dict[str, Any]:

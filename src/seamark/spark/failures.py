@@ -37,7 +37,7 @@ _BY_CLASS: Final = (
     _Known(
         re.compile(_KAFKA + r"(?:OffsetOutOfRange|LogTruncation)"),
         "rows that the next epoch needs are gone from a source",
-        "The source has deleted them. Restore its data, or start anew from what is left with a new "
+        "The source has deleted them. Restore its data, or start over from what is left with a new "
         "store or policy='auto_reset'.",
     ),
     _Known(
@@ -102,7 +102,7 @@ _BY_TEXT: Final = (
         re.compile(r"STATE_STORE_\w*SCHEMA_\w*|STATE_SCHEMA_\w*|StateSchemaNotCompatible"),
         "the state in the checkpoint does not fit what the pipeline computes now",
         "Spark cannot load state of another shape. Undo the change of keys, functions or columns, "
-        "or give the changed pipeline a store of its own, or start anew with policy='auto_reset'.",
+        "or give the changed pipeline a store of its own, or start over with policy='auto_reset'.",
         RefusedError,
     ),
     _Known(

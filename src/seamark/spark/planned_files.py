@@ -1,6 +1,6 @@
 """Files that a batch was planned to read and that are gone.
 
-Spark lists the files of a planned batch anew and takes one that is missing for one without rows:
+Spark lists the files of a planned batch again and treats a missing one as empty:
 the epoch would be decided, and its rows lost, without an error (seen on 4.3).
 """
 

@@ -67,7 +67,7 @@ def parse_names(names: Iterable[str]) -> LogNames:
     """The entries among the names of a folder; temporary and checksum files are passed over."""
     matches = [match for name in names if (match := _NAME.fullmatch(name))]
     compacted = {int(match[1]) for match in matches if match[2]}
-    # a compaction says all that the entry beside it can say
+    # a compaction says all that the entry next to it can say
     plain = {int(match[1]) for match in matches} - compacted
     return LogNames(tuple(sorted(plain)), tuple(sorted(compacted)))
 

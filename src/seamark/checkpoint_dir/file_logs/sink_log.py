@@ -2,7 +2,7 @@
 
 Entry k lists what batch k of the query has added; the sink drops every batch that its log already
 has. So a query that is to run batches again needs the log without them. Lines do not say which
-batch they are of: what a compaction has replaced cannot be told apart again.
+batch they are of: what a compaction has replaced cannot be separated again.
 """
 
 from __future__ import annotations

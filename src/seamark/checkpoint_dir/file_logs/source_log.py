@@ -1,7 +1,7 @@
 """The file source's own log below ``sources/``: which files belong to which entry.
 
 Lines are ``{"path", "timestamp", "batchId"}``; ``batchId`` is the number of the entry. Because each
-line carries it, what a compaction has replaced can be told apart again.
+line carries it, what a compaction has replaced can be separated again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _decoder: Final = msgspec.json.Decoder(_FileLine)
 
 
 def entries_up_to(names: Collection[str], last: int, read: ReadText) -> dict[str, str]:
-    """What Spark needs of a log to go on after its entry ``last``: name → text.
+    """What Spark needs of a log to continue after its entry ``last``: name → text.
 
     The newest compaction at or before ``last``, the one before it (two of them tell a restart
     the interval, whatever its settings are), and the entries after; all entries from 0 when there

@@ -1,4 +1,4 @@
-"""The two kinds of checksum files that lie beside Spark's files.
+"""The two kinds of checksum files next to Spark's files.
 
 Hadoop's hidden ``.name.crc``, on a local disk only: ``"crc\\0"``, the chunk length as a big-endian
 u32, then the CRC-32 of every chunk. Hadoop refuses to read a file that differs from it.
@@ -23,7 +23,7 @@ _MAGIC: Final = b"crc\0"
 
 
 def hadoop_crc_matches(data: bytes, crc: bytes) -> bool:
-    """Whether Hadoop would read ``data`` when ``crc`` is the hidden file beside it."""
+    """Whether Hadoop would read ``data`` when ``crc`` is the hidden file next to it."""
     if len(crc) < _HADOOP_HEADER.size:
         return False
     magic, chunk = _HADOOP_HEADER.unpack_from(crc)
@@ -44,7 +44,7 @@ class _SparkChecksum(msgspec.Struct):
 
 
 def spark_crc_matches(data: bytes, crc_text: str | bytes) -> bool:
-    """Whether Spark would accept ``data`` when ``crc_text`` is the checksum file beside it.
+    """Whether Spark would accept ``data`` when ``crc_text`` is the checksum file next to it.
 
     False also for a checksum file that cannot be read or names an algorithm that Spark 4.3
     does not have.

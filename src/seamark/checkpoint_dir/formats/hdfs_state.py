@@ -9,7 +9,7 @@ in LZ4 blocks. All fields are big-endian (Java's ``DataOutput``)::
     changelog 2    "v2" |           { kind u8 | record } | 0
     changelog 4    "v4" | lineage | { kind u8 | record } | 0
 
-Keys and values are kept as bytes. Other codecs than LZ4 are told by :class:`NotDecodable`, which
+Keys and values are kept as bytes. Codecs other than LZ4 raise :class:`NotDecodable`, which
 says nothing about damage.
 """
 

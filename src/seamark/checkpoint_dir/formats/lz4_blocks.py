@@ -6,7 +6,7 @@ All fields are little-endian::
 
 The token is 0x10 for bytes as they are and 0x20 for LZ4; its low bits are log2 of the largest
 block, less 10. The checksum is xxHash32 of the plain bytes, seed 0x9747b28c, lowest 28 bits. The
-last block is empty. Other codecs are told by :class:`NotDecodable`, which says nothing about
+last block is empty. Other codecs raise :class:`NotDecodable`, which says nothing about
 damage.
 """
 
@@ -22,7 +22,7 @@ import xxhash
 from seamark import limits
 from seamark.errors import DamageError, RefusedError
 
-# The reasons of a DamageError; where it is, is told apart.
+# The reasons of a DamageError; the caller adds where.
 EMPTY: Final = "the file is empty"
 NOT_STATE: Final = "it does not begin like a state file"
 TORN: Final = "it ends too early"

@@ -40,7 +40,7 @@ class Directory(ABC):
     def listing(self) -> dict[str, FileEntry]:
         """Every file by its relative path, hidden ones too. Nothing for a place that is empty.
 
-        :class:`CheckpointNotFoundError` when there is no such directory, where that can be told.
+        :class:`CheckpointNotFoundError` when there is no such directory, where that is known.
         """
 
     @abstractmethod
@@ -64,7 +64,7 @@ class Directory(ABC):
 
     @abstractmethod
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files, and the checksums that Hadoop keeps beside them; none there is fine."""
+        """Remove files, and Hadoop's checksums next to them; missing files are fine."""
 
     @abstractmethod
     def beside(self, suffix: str) -> Directory:

@@ -115,7 +115,7 @@ class HadoopDirectory(Directory):
 
     def folders(self) -> Collection[str]:
         """See :class:`Directory`."""
-        return ()  # not told apart from folders that are not there
+        return ()  # cannot be distinguished from missing folders
 
     def newest_commit(self) -> int | None:
         """See :class:`Directory`."""

@@ -114,7 +114,7 @@ def _vanishing() -> Iterator[None]:
 def _not_followed(path: str, known: os.stat_result) -> RefusedError:
     if not stat.S_ISLNK(known.st_mode):
         return RefusedError(
-            f"{path} is not a regular file", hint="Spark makes no such thing: remove it."
+            f"{path} is not a regular file", hint="Spark never creates such a thing: remove it."
         )
     return RefusedError(
         f"{path} is a link, and links inside a checkpoint directory are not followed",

@@ -68,7 +68,7 @@ class ObjectDirectory(Directory):
         """See :class:`Directory`."""
         if "/" not in self._given.partition("://")[2]:
             raise InvalidInputError(
-                "nothing can be put beside a whole bucket", where=self.url, hint="Use a prefix."
+                "nothing can be put next to a whole bucket", where=self.url, hint="Use a prefix."
             )
         return ObjectDirectory(f"{self._given}{suffix}", self._options)
 

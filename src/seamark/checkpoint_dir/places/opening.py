@@ -42,7 +42,7 @@ def open_directory(
         # as Hadoop reads it: nothing is escaped
         return LocalDirectory(text if not scheme else "/" + text[5:].lstrip("/"))
     if has_password(text) or "?" in text or "#" in text:
-        # it would be told in manifests and messages
+        # it would appear in manifests and messages
         raise InvalidInputError(
             f"a {scheme}:// URL may not carry credentials or a query",
             hint="Give them by --storage-option or by the environment.",

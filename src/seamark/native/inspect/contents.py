@@ -1,4 +1,4 @@
-"""What can only be told from the bytes of state files: copies, swaps, torn files, checksums.
+"""What only the bytes of state files can show: copies, swaps, torn files, checksums.
 
 Small files are read by default, up to a limit in all; everything with ``read_data``.
 """
@@ -48,7 +48,7 @@ class Bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class _FileCheck:
-    """What one file told."""
+    """What reading one file has shown."""
 
     path: str
     digest: bytes | None = None
@@ -178,7 +178,7 @@ def _has_no_rows(path: str, data: bytes) -> bool | None:
     try:
         return not sst_sizes(data) if path.endswith(".zip") else None
     except DamageError:
-        return None  # told by whoever unpacks it
+        return None  # reported when it is unpacked
 
 
 def _rows(
@@ -240,7 +240,7 @@ def _checksum_findings(
         yield damage(
             Code.SPARK_CHECKSUM,
             path,
-            f"{path} differs from the checksum that Spark put beside it",
+            f"{path} differs from the checksum that Spark put next to it",
             "Roll back to an earlier batch, or restore a snapshot of the directory.",
             CANNOT_LOAD if needed else None,
         )
@@ -268,7 +268,7 @@ def hadoop_findings(
         yield warning(
             Code.HADOOP_CHECKSUM,
             path,
-            f"{path} differs from the hidden checksum {hidden.rsplit('/', 1)[-1]} beside it: it "
+            f"{path} differs from the hidden checksum {hidden.rsplit('/', 1)[-1]} next to it: it "
             f"was changed or replaced{message if needed else ''}",
             "Put the right file back. Where it is known to be right, remove the checksum file.",
         )

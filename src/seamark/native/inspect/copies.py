@@ -30,8 +30,8 @@ def copy_findings(
 ) -> Iterator[Finding]:
     """Files that equal one of another partition, or of another version in the same one.
 
-    Many a healthy query writes the same rows again, so equal changes of one store are told only
-    when something else says that Spark has not written one of them.
+    Many a healthy query writes the same rows again, so equal changes of one store are reported
+    only when something else says that Spark has not written one of them.
     """
     neighbours = _Neighbours()
     changed = {f.path for f in learned.findings if f.code == Code.HADOOP_CHECKSUM}
@@ -107,14 +107,14 @@ def _replaced(
     strange: Mapping[str, Strange],
     neighbours: _Neighbours,
 ) -> str | None:
-    """What tells that a file was put there by somebody else than Spark."""
+    """What shows that a file was put there by something other than Spark."""
     if copy.path in strange:
         early = strange[copy.path] == Strange.EARLY
         return "it is " + (
             "older than the plan of its batch" if early else "younger than its batch"
         )
     if copy.path in changed:
-        return "the hidden checksum beside it is of another file"
+        return "the hidden checksum next to it is of another file"
     if listing.is_local and _hidden(copy.path) not in listing.entries:
         beside = neighbours.of(copy)
         if beside and all(_hidden(copy.store.path(file)) in listing.entries for file in beside):

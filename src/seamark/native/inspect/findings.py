@@ -13,13 +13,13 @@ offsets-backwards            warning   a source stands before where an earlier b
 commit-unreadable            damage    an entry of the commit log is empty, torn or something else
 commits-gap                  warning   an entry between others is not there
 commit-without-offsets       damage    a batch was committed that the offset log does not know
-source-log-missing           damage    the offsets name an entry that the source's log has not
+source-log-missing           damage    the offsets name an entry that the source's log lacks
 source-log-gap               damage    an entry that a restart reads is not there
 source-log-damaged           damage    an entry of a source's log cannot be read
 source-log-disagrees         warning   an entry says something else than a later compaction
 source-log-interval          damage    a restart looks for entries under other names
 operator-metadata-missing    damage,   Spark's description of a stateful operator is not there; a
-                             warning   warning where Spark writes it anew
+                             warning   warning where Spark writes it again
 operator-metadata-unreadable damage    it is there and cannot be read
 schema-elsewhere             warning   a schema is named by a path into another directory
 schema-missing               damage    a schema file that is named is not there
@@ -41,11 +41,11 @@ state-newer-than-log         damage,   state of batches that were never planned:
                              info      changes, only info in checkpoint format 2
 snapshot-disagrees           damage    a snapshot is not what its own deltas make
 snapshot-stale               warning   a snapshot is older than the batch that it is of
-hadoop-checksum              warning   a file differs from the hidden checksum beside it, which
+hadoop-checksum              warning   a file differs from the hidden checksum next to it, which
                                        only Spark's FileSystem-based file manager looks at
-spark-checksum               damage    a file differs from the checksum that Spark put beside it
+spark-checksum               damage    a file differs from the checksum that Spark put next to it
 repartition-unfinished       damage    a change of the number of partitions was not finished
-rollback-unfinished          damage    a rollback by Seamark was begun and not finished
+rollback-unfinished          damage    a rollback by Seamark was started and not finished
 temporary-files              info      files of writes that were never finished
 ============================ ========= ===========================================================
 """
@@ -140,7 +140,7 @@ def warning(code: Code, path: str, message: str, advice: str = "") -> Finding:
 
 
 def info(code: Code, path: str, message: str, advice: str = "") -> Finding:
-    """A finding that harms nobody."""
+    """A finding that does no harm."""
     return Finding(code=code, severity=Severity.INFO, path=path, message=message, advice=advice)
 
 

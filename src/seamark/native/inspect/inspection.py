@@ -48,7 +48,7 @@ class Inspection:
     url: str
     query_id: str | None
     spark: str | None
-    """Which Spark wrote the newest offsets, as far as that can be told."""
+    """Which Spark wrote the newest offsets, as far as that is known."""
     offset_log: str | None
     """``v1`` or ``v2``."""
     checkpoint_format: int
@@ -182,7 +182,7 @@ def _rollback_findings(listing: CachedListing) -> Iterator[Finding]:
         yield damage(
             Code.ROLLBACK_UNFINISHED,
             barrier.path,
-            f"a rollback to batch {barrier.to_batch} was begun and not finished",
+            f"a rollback to batch {barrier.to_batch} was started and not finished",
             f"Finish it: seamark spark rollback PATH --to-batch {barrier.to_batch}",
             stops="an entry of the offset log that it cannot read",
         )

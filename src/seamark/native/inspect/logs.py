@@ -21,7 +21,7 @@ from seamark.spark.batch_log import (
 )
 
 _MOST_READ: Final = 250
-"""Newest entries of each log that are read; Spark keeps 100 unless it is told otherwise."""
+"""Newest entries of each log that are read; Spark keeps 100 unless configured otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ def parsed_offsets(text: str) -> OffsetLogEntry:
     """An entry of the offset log; :class:`DamageError` for anything else."""
     try:
         entry = parse_offsets(text)
-        # looked at here, so that nobody trips over them later
+        # checked here, so that nothing fails on them later
         _ = entry.watermark_ms, entry.state_partitions
     except TROUBLE as error:
         raise DamageError(f"its metadata cannot be read: {error}") from None
@@ -213,7 +213,7 @@ def _offset_gaps(logs: Logs, stateful: bool) -> Iterator[Finding]:
         if last == newest - 1:
             yield _previous_missing(logs, stateful, max(first - 1, 0))
         elif stateful or first in committed or last in committed:
-            advice = "A restart works as long as it goes on; rolling back to those is not possible."
+            advice = "A restart works; rolling back to those batches is not possible."
             yield damage(Code.OFFSETS_GAP, path, where, advice)
         else:
             # asynchronous progress tracking writes some batches only
@@ -248,11 +248,11 @@ def _previous_missing(logs: Logs, stateful: bool, earlier: int | None) -> Findin
 def _commit_gaps(logs: Logs) -> Iterator[Finding]:
     known = set(logs.offsets)
     oldest = logs.offsets[0] if logs.offsets else 0
-    # a purge that was cut short leaves commits of older batches behind, which harms nobody
+    # a purge that was cut short leaves commits of older batches behind, which does no harm
     orphans = [n for n in logs.commits if n not in known and n >= oldest]
     newer = [n for n in orphans if logs.planned is None or n > logs.planned]
     if newer:
-        again = "start anew at batch 0" if logs.planned is None else f"run {logs.planned} again"
+        again = "start over at batch 0" if logs.planned is None else f"run {logs.planned} again"
         yield damage(
             Code.COMMIT_WITHOUT_OFFSETS,
             f"commits/{newer[0]}",
@@ -292,7 +292,7 @@ def _backwards(entries: dict[int, OffsetLogEntry]) -> Iterator[Finding]:
                     f"offsets/{after}",
                     f"source {name}{part} goes back from {was[lower[0]]} in batch {before} to "
                     f"{now[lower[0]]} in batch {after}: rows are read again",
-                    "Was a topic made anew, or an offset file changed by hand?",
+                    "Was a topic created again, or an offset file changed by hand?",
                 )
 
 

@@ -65,7 +65,7 @@ def _description(listing: CachedListing, number: int, since_4: bool) -> Iterator
             _PUT_BACK
             if needed
             else "The query starts without it, but its state cannot be stored or looked into. "
-            "Remove the file: Spark writes it anew at the next start."
+            "Remove the file: Spark writes it again at the next start."
         )
         error = _NO_DESCRIPTION if needed else None
         yield damage(Code.OPERATOR_METADATA_UNREADABLE, path, unreadable.what, advice, error)
@@ -79,7 +79,7 @@ def _description(listing: CachedListing, number: int, since_4: bool) -> Iterator
             Code.OPERATOR_METADATA_MISSING,
             path,
             what,
-            "Spark writes it anew at the next start. Until then the folders tell which stores it "
+            "Spark writes it again at the next start. Until then the folders show which stores it "
             "has, and the offset log how many partitions.",
         )
 

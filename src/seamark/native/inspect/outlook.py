@@ -64,9 +64,7 @@ def outlook(logs: Logs, findings: Sequence[Finding]) -> Outlook:
     if batch == logs.planned:
         prediction = f"a restart runs batch {batch} again from the same offsets{after}"
         return Outlook(SparkAction.REPLAY, batch, prediction)
-    return Outlook(
-        SparkAction.NEXT, batch, f"a restart plans batch {batch} anew and runs it{after}"
-    )
+    return Outlook(SparkAction.NEXT, batch, f"a restart plans batch {batch} and runs it{after}")
 
 
 def restorable(listing: CachedListing, logs: Logs, state: State) -> list[int]:

@@ -37,7 +37,7 @@ def can_read() -> bool:
 def rows_in(zipped: bytes, read: ReadFile) -> dict[bytes, bytes]:
     """All rows of a snapshot; ``read`` gives the files that it names, relative to its store.
 
-    :class:`NotDecodable` when that cannot be told, be it that a file is missing: others tell that.
+    :class:`NotDecodable` when that is unknown; a missing file is reported elsewhere.
     """
     from rocksdict import AccessType, Options, Rdict
 

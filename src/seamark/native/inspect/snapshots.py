@@ -1,4 +1,4 @@
-"""Snapshots of another history: what they hold is not what the changes beside them make."""
+"""Snapshots of another history: what they hold is not what the changes next to them make."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _against_deltas(
             row_checksums=checksums,
         )
     except (DamageError, NotDecodable):
-        return  # told by whoever reads each file
+        return  # reported by the reader of each file
     if not same:
         since = f"{base.name} and the deltas after it" if base else "its deltas"
         yield _disagrees(store, snapshot, since)
@@ -128,14 +128,14 @@ def _against_changelogs(
         after = with_changes(before, (data(file.name) for file in reversed(changes)))
         same = after == rows(snapshot)
     except (DamageError, NotDecodable):
-        return  # told by whoever reads each file
+        return  # reported by the reader of each file
     if not same:
         since = f"{base.name} and the changelogs after it" if base else "its changelogs"
         yield _disagrees(store, snapshot, since)
 
 
 def _against_times(listing: CachedListing, store: Store, snapshot: StateFile) -> Iterator[Finding]:
-    """A snapshot that is older than the batch whose changes lie beside it."""
+    """A snapshot that is older than the batch whose changes lie next to it."""
     change = next((f for f in store.files[snapshot.version] if f.extension == "changelog"), None)
     planned = listing.entries.get(f"offsets/{snapshot.version - 1}")
     if change is None or planned is None or snapshot.uid is not None:

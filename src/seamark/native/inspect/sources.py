@@ -24,7 +24,7 @@ _MOST_ENTRIES: Final = 10_000
 _STILL_READ: Final = 100
 _SHORTEST_LINE: Final = 20
 _MOST_LINES: Final = 16
-"""More sources than this are not told apart by their offsets."""
+"""More sources than this are not distinguished by their offsets."""
 _WITHOUT_END: Final = 1 << 63
 _SEVERITY: Final = {"source-log-disagrees": Severity.WARNING}
 _ADVICE: Final = (
@@ -135,7 +135,7 @@ def _input_folder(listing: CachedListing, folder: str) -> str | None:
 
 
 def positions(listing: CachedListing, entry: OffsetLogEntry, files: list[str]) -> dict[str, int]:
-    """Folder of a file source → the entry that a batch has read, be it in its log or not."""
+    """Folder of a file source → the entry that a batch has read, in its log or not."""
     by_folder: dict[str, int] = {}
     for folder, lines in _lines_of(listing, entry, files).items():
         known = [at for line in lines if (at := position_in(line)) is not None]
@@ -275,7 +275,7 @@ def _log_findings(
         if size > _LARGEST_READ:
             return
     newest = [entry_name(at, False) for at in after] + [entry_name(base, True)] * (base >= 0)
-    # what is older than the newest compactions is read by nobody any more
+    # nothing reads what is older than the newest compactions
     recent = [entry_name(at, False) for at in log.plain if at > base - _STILL_READ]
     recent += [entry_name(at, True) for at in log.compacted[-3:]]
     listing.fetch(f"{here}/{name}" for name in recent)
@@ -286,7 +286,7 @@ def _log_findings(
 
     for problem in log_problems(recent, read):
         if problem.name in known:
-            continue  # told already: it is empty
+            continue  # reported already: it is empty
         path = f"{here}/{problem.name}"
         severity = _SEVERITY.get(problem.code, Severity.DAMAGE)
         needed = problem.name in newest or path not in listing.entries

@@ -219,7 +219,7 @@ def _was_there(listing: CachedListing, store: Store, version: int) -> bool:
 
 
 def _gone(gone: list[Store], stores: list[Store]) -> Iterator[Finding]:
-    """Stores that nothing is left of, told once for each operator."""
+    """Stores that nothing is left of, reported once for each operator."""
     for number in sorted({store.folder.operator for store in gone}):
         own = [store for store in gone if store.folder.operator == number]
         which = sorted({store.folder.partition for store in own})
@@ -267,7 +267,7 @@ def _missing(store: Store, missing: int, version: int) -> Finding:
 def _holes(stores: list[Store], committed: set[int], version: int) -> Iterator[Finding]:
     """Versions that are not there between others, of batches that the logs still have.
 
-    Those that a restart needs are told already. Spark removes the oldest files first.
+    Those that a restart needs are reported already. Spark removes the oldest files first.
     """
     for store in stores:
         needed = _back_to_snapshot(store, version)

@@ -1,9 +1,9 @@
 """When state files were written, against when their batches were planned and finished.
 
 Batch N writes version N+1 of every store after ``offsets/N`` and before ``commits/N``. A file that
-was put there by somebody else has another time, unless that was forged. A directory that was copied
-or restored as a whole has other times too, so a file only counts as strange among others whose
-times are right.
+was put there by something else has another time, unless that was forged. A directory that was
+copied or restored as a whole has other times too, so a file only counts as strange among others
+whose times are right.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def zip_findings(
         return
     data = listing.data(path)
     if data is None:
-        return  # removed meanwhile
+        return  # removed in the meantime
     problem = _problem(data)
     if problem is not None:
         what = f"{named}: the snapshot {path.rsplit('/', 1)[1]} cannot be unpacked: {problem}"

@@ -52,7 +52,7 @@ def new_barrier(tree: Tree, to_batch: int, checkpoint_id: int | None) -> Barrier
 
 
 def found_barrier(tree: Tree) -> Barrier | None:
-    """What was begun in a directory and not finished."""
+    """What was started in a directory and not finished."""
     offsets = tree.batches("offsets")
     path = f"offsets/{offsets[-1]}" if offsets else ""
     text = tree.read_text(path) if offsets else None

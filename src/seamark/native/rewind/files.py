@@ -73,7 +73,7 @@ def spare_entries(tree: Tree, needed: Collection[str]) -> list[Move]:
 
 
 def whole_history(tree: Tree) -> list[Move]:
-    """Everything but the query's id and what nobody knows."""
+    """Everything but the query's id and unknown files."""
 
     def rank(each: Move) -> tuple[int, int, tuple[bool, str]]:
         number = version_of(_owner(each.path))

@@ -2,7 +2,7 @@
 
 An entry of the offset log carries the time at which its batch was planned. So two that are equal
 are one and the same, and so is what came before them; two of one number that differ belong to
-histories that parted before it. The commit log tells apart the state of two runs of one plan.
+histories that parted before it. The commit log distinguishes the state of two runs of one plan.
 
 From the directory's own entries it is followed backwards what is proven: a checkpoint holds the
 entries of its batch and of the one before it, and when one is taken, the entry of the checkpoint

@@ -2,7 +2,7 @@
 
 What is to be done is decided over one listing (:func:`plan_rewind`) and then done in this order
 (:func:`rewind`), so that a crash at any point leaves a directory that Spark refuses, never one that
-it goes on from with wrong results:
+it continues from with wrong results:
 
 0. A barrier is put after the newest entry of the offset log. From here on no Spark starts on the
    directory, and a query that was running unseen stops at its next batch. The directory is listed
@@ -10,11 +10,11 @@ it goes on from with wrong results:
    nothing is done.
 1. State newer than version N+1, newest first. Left behind it is the one thing that Spark would take
    for its own without an error: it prefers a newer snapshot of the abandoned history. That is why
-   it goes first, also in case somebody takes the barrier away by hand: commits that are still there
+   it goes first, even if somebody removes the barrier by hand: commits that are still there
    then ask for state that is not, and Spark fails.
 2. Commits after N, then offsets after N, newest first, so that neither log ever has a gap.
-3. The sources' own logs: what a compaction has swallowed is written before that compaction goes,
-   because it is made of it.
+3. The sources' own logs: what a compaction has absorbed is written before that compaction is
+   removed, because it is made of it.
 4. The file sink's log, in the same way; newest first, so that readers see an earlier state of it.
 5. The query's id, when it is to be a new one.
 6. The barrier is taken away.
@@ -83,7 +83,7 @@ class RewindPlan:
     moves: tuple[Move, ...]
     """Files that leave first, in this order."""
     writes: tuple[str, ...]
-    """Files that are written anew then, in this order."""
+    """Files that are then written again, in this order."""
     read: Callable[[str], bytes]
     """What is written."""
     spare: tuple[Move, ...]
@@ -114,7 +114,7 @@ def plan_rewind(
     metadata: bytes | None = None,
     sink: SinkPlan | None = None,
 ) -> RewindPlan:
-    """Decide what to do so that Spark goes on after ``to_batch``. Changes nothing.
+    """Decide what to do so that Spark continues after ``to_batch``. Changes nothing.
 
     ``restored`` is that batch as checkpoint ``checkpoint_id`` holds it, when the directory does
     not have it any more; ``metadata`` is the file of a new query id.
@@ -167,7 +167,7 @@ def _with_ids(
 ) -> tuple[Barrier, bytes | None]:
     """The barrier with the ids of the query, and the metadata file that is to be written, if any.
 
-    What was begun before may have written a new id already: wished again it is the same one, and
+    An interrupted rollback may have written a new id already: wished again it is the same one, and
     otherwise the old one comes back.
     """
     before, new = query_id, None if metadata is None else str(json.loads(metadata)["id"])
@@ -273,8 +273,8 @@ def rewind_sink(sink: SinkPlan, aside: Directory) -> None:
 def require_still(before: Tree, pause: float = 1.0) -> None:
     """:class:`RefusedError` when a directory changes, or has changed since a listing.
 
-    That is all that can be told: Spark has no lock, and a query whose batch takes long changes
-    nothing meanwhile. Waits for ``pause`` seconds when the newest file is young.
+    That is all that can be known: Spark has no lock, and a query changes nothing during a long
+    batch. Waits for ``pause`` seconds when the newest file is young.
     """
     newest = max((entry.modified for entry in before.entries.values()), default=0.0)
     if time.time() - newest < _YOUNG:

@@ -60,7 +60,7 @@ def planned_rewind(
             yield plan
             return
     elif store is not None:
-        # what was begun with a checkpoint is finished with it: the directory proves nothing now
+        # a rollback that used a checkpoint is finished with it: the directory proves nothing now
         chosen = store.load_by_id(begun.checkpoint_id)
     if chosen is None or store is None or query_of(chosen) != query_before(tree):
         raise RefusedError(

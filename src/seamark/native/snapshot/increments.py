@@ -37,7 +37,7 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
     """What the newest checkpoint and its chain hold, when it is an earlier batch of one history.
 
     Offsets carry the time at which a batch was planned, and a commit the ids of its state; a batch
-    that was run again after a rollback is told apart by them from the one that was stored. Nothing
+    that was run again after a rollback differs in them from the one that was stored. Nothing
     is built on what is damaged: state must be there and have its size, and with ``verify`` every
     byte of it is read.
     """

@@ -155,7 +155,7 @@ class _SnapshotRun:
             held = nothing_held()
         new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
         if new.large is not None:
-            self._claim(newest)  # what is written beside the manifests must not be pruned
+            self._claim(newest)  # what is written next to the manifests must not be pruned
         placed = place(new.captured, self.sizes, self.store.partitioned_state, batch + 1, new.large)
         if new.large is None:
             self._claim(newest)  # late, so that others who read and prune are not kept waiting
@@ -217,7 +217,7 @@ def _require_committed(tree: Tree, batch: int) -> int:
 
 
 def _require_unchanged(tree: Tree, at: BatchAt) -> None:
-    """See that nobody has rolled the directory back and run the batch again meanwhile."""
+    """Check that the directory was not rolled back and the batch run again in the meantime."""
     for path in (f"offsets/{at.batch}", f"commits/{at.batch}", "metadata"):
         text = tree.read_text(path)
         if text is not None and text.encode() != at.logs.get(path):

@@ -1,4 +1,4 @@
-"""Which state somebody means: decided from the files alone, without a Spark."""
+"""Which state is meant: decided from the files alone, without Spark."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Keeper:
 
 @dataclass(frozen=True, kw_only=True)
 class StateRequest:
-    """Which rows somebody wants to see. None is whatever there is only one of."""
+    """Which rows to show. None stands for whatever there is only one of."""
 
     batch: int | None = None
     operator: int | None = None
@@ -253,6 +253,6 @@ def _require_changes(files: CheckpointFiles, operator: StatefulOperator) -> None
         raise RefusedError(
             "this state keeps no changes: RocksDB wrote a whole snapshot with every batch",
             where=files.uri,
-            hint=f"With {CHANGELOG}=true the batches from then on can be told apart. Until then, "
+            hint=f"With {CHANGELOG}=true the batches from then on can be separated. Until then, "
             "compare the rows at two batches.",
         )

@@ -1,7 +1,7 @@
 """Changing the number of state partitions of a stopped query, by Spark's own offline runner.
 
 Spark fixes the number with a query's first batch. From version 4.2 on it can write the state of
-the last batch anew as one batch more, which reads nothing. What the runner cannot do, or does
+the last batch again as one more batch, which reads nothing. What the runner cannot do, or does
 wrong, is refused before anything is touched.
 """
 
@@ -44,7 +44,7 @@ class Repartition:
     """Bytes of state that are read."""
     format_version: int
     was_begun: bool
-    """Whether an earlier run has begun it and was interrupted."""
+    """Whether an earlier run has started it and was interrupted."""
 
 
 def require_runner(version: tuple[int, int]) -> None:
@@ -115,7 +115,7 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
 def repartition(spark: SparkSession, directory: Directory, plan: Repartition, undo: str) -> int:
     """Have Spark do it and verify the result; how many state stores the new batch has.
 
-    ``undo`` is told to whoever is left with half of it. The settings of ``spark`` stay as they
+    ``undo`` is shown to a user who is left with half of it. The settings of ``spark`` stay as they
     are. :class:`DamageError` when what Spark has written is not whole.
     """
     require_runner(_version(spark))
@@ -169,7 +169,7 @@ def _require_rocksdb(entry: OffsetLogEntry, url: str) -> None:
         hint=f"The provider is fixed with the first batch. Set {PROVIDER} to "
         f"org.apache.spark.sql.execution.streaming.state.{_ROCKSDB} and {SHUFFLE_PARTITIONS} to "
         "the number that you want, and start the query with a new checkpointLocation; its state "
-        "is then built anew from the source.",
+        "is then rebuilt from the source.",
     )
 
 
@@ -181,7 +181,7 @@ def _require_keys(tree: Tree, operators: tuple[StatefulOperator, ...]) -> None:
                 f"operator {operator.number} ({operator.name}) has one partition for all its rows, "
                 "and Spark's runner would put its state where the query does not find it",
                 where=tree.directory.url,
-                hint="The query would go on with an empty state and without an error. Move this "
+                hint="The query would continue with empty state, without an error. Move this "
                 "operator, an aggregation without a key for example, into a query of its own.",
             )
 
@@ -266,7 +266,7 @@ def _failed(error: Exception, tree: Tree, plan: Repartition, undo: str) -> Seama
             where=f"{url}: {said}",
         )
     return SeamarkError(
-        f"the change to {plan.wanted} partitions was begun and not finished",
+        f"the change to {plan.wanted} partitions was started and not finished",
         where=f"{url}: {said}",
         hint="Spark sees that and refuses to start the query "
         "(STREAMING_UNFINISHED_REPARTITION_DETECTED). Run the same command again to finish it, "

@@ -55,7 +55,8 @@ def _told(said: Said, files: CheckpointFiles, reading: StateSelection) -> Seamar
     if (
         condition == "STDS_FAILED_TO_READ_STATE_SCHEMA"
         and files.schema_beside(operator.number, operator.stores[0]) is None
-        and files.described_operator(operator.number) is None  # whoever describes keeps schemas
+        and files.described_operator(operator.number)
+        is None  # a Spark that writes descriptions keeps schemas
     ):
         return RefusedError(
             "Spark's reader needs the schema of the state, which Spark keeps from 3.1 on",

@@ -170,7 +170,7 @@ class Notes:
 
     @property
     def waited(self) -> float:
-        """Seconds since the last checkpoint was begun."""
+        """Seconds since the last checkpoint was started."""
         with self._lock:
             return time.monotonic() - self._began
 

@@ -1,9 +1,9 @@
-"""Taking one checkpoint of a directory after another, beside the query that writes it.
+"""Taking one checkpoint of a directory after another, while a query writes it.
 
-All happens on a thread of its own, which raises into nobody: what goes wrong is counted, told once
-and tried again later. The store is claimed for each checkpoint anew and given back after it, so
-that others may prune, pin or copy in between; a checkpoint that loses the store to somebody is
-begun again at once, and only counts as failed when that does not end.
+This happens on a separate thread, which never raises into the caller: failures are counted, logged
+once and retried. The store is claimed for each checkpoint and released after it, so that others can
+prune, pin or copy in between. A checkpoint that loses the store to another process is started again
+at once, and only counts as failed if that keeps happening.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Watcher:
 
     @property
     def ending(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was asked to end."""
         with self._changed:
             return self._ending
 
@@ -203,7 +203,7 @@ class Watcher:
         pause = self._poll
         if not went_well:
             growth: float = 2.0 ** min(status.failures_in_a_row - 1, 10)
-            # not in step with whoever has taken the store away
+            # not in step with the process that has taken the store
             pause = min(self._pace.backoff * growth, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
         until = time.monotonic() + pause
         woken = False
@@ -232,7 +232,7 @@ class Watcher:
             action()
         except _Abandoned:
             return False
-        except Exception as error:  # noqa: BLE001 - told, and tried again
+        except Exception as error:  # noqa: BLE001 - reported, and tried again
             if "after interpreter shutdown" in str(error):
                 self.finish(last=False)
                 return False
@@ -283,7 +283,9 @@ class Watcher:
 
     def _take(self, newest: int) -> None:
         began = time.monotonic()
-        mark = self._mark_of(newest)  # of before: what comes meanwhile is seen the next time
+        mark = self._mark_of(
+            newest
+        )  # from before: what comes in the meantime is seen the next time
         taken = self._taken()
         self._mark = mark if taken.batch == newest else self._mark_of(taken.batch)
         self._notes.took(taken, began)
@@ -292,12 +294,12 @@ class Watcher:
             self._hooks.on_taken(taken)
 
     def _taken(self) -> Snapshot:
-        """A checkpoint, begun anew a few times when somebody else takes the store meanwhile."""
+        """A checkpoint, started again a few times if another process takes the store."""
         for number in range(_FENCED_TRIES - 1):
             try:
                 return self._taken_at_once()
             except FencedError as error:
-                log.debug("the store was taken by somebody else, trying again: %s", error)
+                log.debug("another process took the store, trying again: %s", error)
             longest = min(_FENCED_PAUSE * 2.0**number, 1.0) * self._pace.backoff
             with self._changed:
                 self._changed.wait_for(

@@ -2,7 +2,7 @@
 
 Spark may replace a part of a plan by an equal part that it computes anyway. For a stateful operator
 that is not harmless: one whose input is such a replacement never gets a watermark, keeps its rows
-for ever and emits none, without an error. So the plan of every epoch is compared before any row is
+forever and emits none, without an error. So the plan of every epoch is compared before any row is
 written.
 """
 
@@ -81,7 +81,7 @@ def require_watermarks(plan: PlanNode, declared: Mapping[str, str], epoch: int) 
     gone = [text for mark, text in declared.items() if mark not in marks]
     if gone and marks != {None}:
         raise RefusedError(
-            f"epoch {epoch}: the watermark would never move, and rows would be kept for ever",
+            f"epoch {epoch}: the watermark would never move, and rows would be kept forever",
             where=f"Spark's optimizer has removed the watermark on {', '.join(gone)}: nothing that "
             "is computed there is used, and Spark still waits for it",
             hint="Nothing was written. Leave out the join or union that brings it in, or use what "

@@ -61,7 +61,7 @@ def _operators_below(plan: Any, output_mode: str) -> tuple[list[PlanOperator], b
         and output_mode != "append"
         and any(op.kind == "aggregation" for op in operators_below)
     ):
-        kind = None  # a limit of the whole result counts anew in every epoch
+        kind = None  # a limit of the whole result starts over in every epoch
     if kind is not None:
         operators_below.append(PlanOperator(kind, marked))
     return operators_below, marked or plan.getClass().getSimpleName() == WATERMARK

@@ -16,7 +16,7 @@ def table_versions(plan: Any) -> dict[str, ConnectorCheckpoint]:
     """What each file-based table below a plan consists of, by the last part of its path.
 
     Spark lists a table's files when it is read and keeps that list for the whole run, so the
-    version holds for every epoch of it. Tables of other kinds do not tell a version.
+    version holds for every epoch of it. Tables of other kinds have no version.
     """
     versions: dict[str, ConnectorCheckpoint] = {}
     for roots, files in _file_relations(plan):

@@ -1,4 +1,4 @@
-"""Outputs that are built on one stateful DataFrame: computed once, told apart in the batch.
+"""Outputs that are built on one stateful DataFrame: computed once, separated in the batch.
 
 An output is cut in two: the stateful plan below, and what only looks at one row at a time above it.
 Outputs with the same plan below share it. What is above is put on the rows of the batch.
@@ -43,7 +43,7 @@ class SharedPlan:
         kept = needed or [0]  # rows count even when nothing of them is read
         self._columns = [columns[n] for n in kept]
         whole = _dataframe(spark, self._below)
-        # columns of a join may have one name: they are told apart by their position
+        # columns of a join may have one name: they are distinguished by their position
         named = whole.toDF(*(f"c{n}" for n in range(len(columns))))
         self.df = named.select(*(f"c{n}" for n in kept))
 
