@@ -44,10 +44,10 @@ from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.contents import Bytes
+from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.copies import copy_findings
 from seamark.native.inspect.state import State, Store
-from seamark.native.inspect.times import Strange
+from seamark.native.inspect.times import StrangeTime
 from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack
@@ -213,10 +213,10 @@ def test_very_many_equal_files_are_compared_in_one_pass(tmp_path: Path) -> None:
     store = Store(operator, folder, files, {}, None)
     paths = [store.path(file) for (file,) in files.values()]
     seen = CachedListing(LocalDirectory(tmp_path), dict.fromkeys(paths, FileEntry(9, 0.0, "")))
-    learned = Bytes(digests=dict.fromkeys(paths, b"the same"))
+    learned = ReadState(digests=dict.fromkeys(paths, b"the same"))
     state = State([store], {}, [], is_understood=True)
     assert list(copy_findings(seen, state, learned, {})) == []
-    strange = dict.fromkeys(paths, Strange.EARLY)
+    strange = dict.fromkeys(paths, StrangeTime.EARLY)
     assert len(list(copy_findings(seen, state, learned, strange))) == len(paths)
 
 

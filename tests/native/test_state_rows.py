@@ -22,8 +22,8 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.native.state.choice import StateRequest, choose, keepers
-from seamark.native.state.rows import _told, brought_here
-from seamark.native.state.spark_errors import Said, said_by
+from seamark.native.state.rows import _error_for, brought_here
+from seamark.native.state.spark_errors import SparkFailure, said_by
 from seamark.native.state.values import plain
 from tests.checkpoint_dir.support.directories import make_copy
 
@@ -203,7 +203,7 @@ def test_what_spark_says_becomes_an_error_with_the_exit_code_that_fits(
 ) -> None:
     make_copy(tmp_path, 3)
     tree = tree_of(tmp_path)
-    error = _told(Said(condition, line), tree, choose(tree, StateRequest(batch=batch)))
+    error = _error_for(SparkFailure(condition, line), tree, choose(tree, StateRequest(batch=batch)))
     assert type(error) is kind
     assert condition in str(error)
 

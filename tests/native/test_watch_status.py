@@ -11,10 +11,10 @@ import pytest
 from seamark.errors import InvalidInputError
 from seamark.native.snapshot.snapshot import Snapshot
 from seamark.native.watch.status import (
-    Every,
     LastCheckpoint,
     LastFailure,
-    Notes,
+    Schedule,
+    WatchNotes,
     WatchStatus,
 )
 from seamark.native.watch.watcher import Watcher, WatchPace
@@ -27,12 +27,12 @@ def test_how_often_must_make_sense(every: Any, tmp_path: Path) -> None:
 
 
 def test_batches_and_seconds_are_told_apart() -> None:
-    five = Every.of(5)
+    five = Schedule.of(5)
     assert five.is_due(0, None, 0.0)
     assert not five.is_due(8, 4, 1e9)
     assert five.is_due(9, 4, 0.0)
     assert five.is_due(3, 4, 0.0)
-    for minute in (Every.of(60.0), Every.of(timedelta(minutes=1))):
+    for minute in (Schedule.of(60.0), Schedule.of(timedelta(minutes=1))):
         assert minute.is_due(0, None, 0.0)
         assert not minute.is_due(9, 4, 59.0)
         assert minute.is_due(5, 4, 60.0)
@@ -70,7 +70,7 @@ def test_a_status_reads_as_what_an_operator_asks_first() -> None:
 
 
 def test_a_directory_whose_stored_batch_was_run_again_is_all_behind() -> None:
-    notes = Notes()
+    notes = WatchNotes()
     taken = Snapshot(
         checkpoint_id=1,
         batch=4,

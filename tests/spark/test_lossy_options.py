@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.spark.plans.lossy_options import loss_words, lossy_options, recorded_losses
+from seamark.spark.plans.lossy_options import loss_text, lossy_options, recorded_losses
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_an_option_that_may_lose_rows_is_found_and_explained(
     option: str, value: str, name: str
 ) -> None:
     assert lossy_options({option: value, "path": "/x"}) == {name: value}
-    assert loss_words("s", name, value).startswith(f"source 's' may lose rows by {name}={value}: ")
+    assert loss_text("s", name, value).startswith(f"source 's' may lose rows by {name}={value}: ")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_options_that_lose_nothing_are_left_alone(option: str, value: str) -> No
 
 def test_what_a_manifest_says_of_losses_is_told_and_odd_values_are_passed_over() -> None:
     recorded = {"sources": {"trades": {"may_lose": {"failOnDataLoss": "false"}}, "odd": "kafka"}}
-    assert recorded_losses(recorded) == [loss_words("trades", "failOnDataLoss", "false")]
+    assert recorded_losses(recorded) == [loss_text("trades", "failOnDataLoss", "false")]
     odd_ones: list[object] = [None, 1, {"sources": 3}, {"sources": {"a": {"may_lose": []}}}]
     assert all(recorded_losses(odd) == [] for odd in odd_ones)

@@ -117,13 +117,13 @@ def _restored(
     chain = Chain(chain_of(store, manifest))
     needed = needed_files(store, chain.manifests)
 
-    def told(files: Iterable[Contents]) -> Iterable[Contents]:
+    def reporting(files: Iterable[Contents]) -> Iterable[Contents]:
         for contents in files:
             if advance is not None:
                 advance(sum(map(len, contents.values())))
             yield contents
 
-    written = restore(copy, told(chain.read(store)), chain.batch, needed)
+    written = restore(copy, reporting(chain.read(store)), chain.batch, needed)
     if copy.read_text("metadata") is None:
         raise DamageError(
             f"checkpoint {manifest.checkpoint_id} holds no directory of Spark", where=store.url

@@ -93,7 +93,7 @@ class HadoopDirectory(Directory):
         java_context: Any = context._jsc
         self._conf = java_context.hadoopConfiguration()
         self._scratch = tempfile.mkdtemp(prefix="seamark-")
-        with _telling("opening", self.url):
+        with _translate_jvm_errors("opening", self.url):
             self._root = self._jvm.org.apache.hadoop.fs.Path(self.uri)
             self._fs = self._root.getFileSystem(self._conf)
             self._base = self._fs.makeQualified(self._root).toString().rstrip("/")
@@ -102,7 +102,7 @@ class HadoopDirectory(Directory):
     def listing(self) -> dict[str, FileEntry]:
         """See :class:`Directory`."""
         files: dict[str, FileEntry] = {}
-        with _telling("listing", self.url):
+        with _translate_jvm_errors("listing", self.url):
             if not self._fs.exists(self._root):
                 raise CheckpointNotFoundError(f"there is no directory {self.url}")
             rows = self._fs.listFiles(self._root, True)
@@ -119,7 +119,7 @@ class HadoopDirectory(Directory):
 
     def newest_commit(self) -> int | None:
         """See :class:`Directory`."""
-        with _telling("listing", f"{self.url}/commits"):
+        with _translate_jvm_errors("listing", f"{self.url}/commits"):
             if not self._fs.exists(self._root):
                 raise CheckpointNotFoundError(f"there is no directory {self.url}")
             commits = self._path("commits")
@@ -130,7 +130,7 @@ class HadoopDirectory(Directory):
         """See :class:`Directory`."""
         source = self._path(path)
         local = os.path.join(self._scratch, f"{threading.get_ident()}-{os.urandom(4).hex()}")
-        with _telling("reading", f"{self.url}/{path}"):
+        with _translate_jvm_errors("reading", f"{self.url}/{path}"):
             if not self._fs.exists(source):
                 raise FileNotFoundError(path)
             size = int(self._fs.getFileStatus(source).getLen())
@@ -153,7 +153,7 @@ class HadoopDirectory(Directory):
         hidden = f".{name[:180]}.{os.urandom(8).hex()}.seamark.tmp"
         hidden = f"{folder}/{hidden}" if folder else hidden
         try:
-            with _telling("writing", f"{self.url}/{path}"):
+            with _translate_jvm_errors("writing", f"{self.url}/{path}"):
                 source = self._jvm.org.apache.hadoop.fs.Path(local.as_uri())
                 target, temporary = self._path(path), self._path(hidden)
                 self._fs.mkdirs(target.getParent())
@@ -184,7 +184,7 @@ class HadoopDirectory(Directory):
 
     def remove(self, paths: Iterable[str]) -> None:
         """See :class:`Directory`."""
-        with _telling("removing files of", self.url):
+        with _translate_jvm_errors("removing files of", self.url):
             for path in paths:
                 self._fs.delete(self._path(path), False)
 
@@ -202,7 +202,7 @@ class HadoopDirectory(Directory):
 
 
 @contextmanager
-def _telling(doing: str, what: str) -> Iterator[None]:
+def _translate_jvm_errors(doing: str, what: str) -> Iterator[None]:
     """Turn an error of the JVM into one of ours."""
     from py4j.protocol import Py4JError, Py4JJavaError
 

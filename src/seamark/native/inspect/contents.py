@@ -35,7 +35,7 @@ _CODEC: Final = "spark.sql.streaming.stateStore.compression.codec"
 
 
 @dataclass
-class Bytes:
+class ReadState:
     """What was learned from the bytes of the files that were read."""
 
     digests: dict[str, bytes] = field(default_factory=dict)
@@ -67,9 +67,9 @@ def read_state(
     *,
     read_data: bool,
     advance: Advance | None = None,
-) -> Bytes:
+) -> ReadState:
     """Read what a restart would load and what may be a copy of something, within the limits."""
-    learned = Bytes()
+    learned = ReadState()
     needed = {path for paths in state.needed.values() for path in paths}
     chosen = _chosen(listing, state, needed, read_data, learned)
     knows_codec = conf.get(_CODEC, "") in ("lz4", "zstd", "snappy", "lzf")
@@ -121,7 +121,7 @@ def read_state(
 
 
 def _chosen(
-    listing: CachedListing, state: State, needed: set[str], read_data: bool, learned: Bytes
+    listing: CachedListing, state: State, needed: set[str], read_data: bool, learned: ReadState
 ) -> dict[str, Store | None]:
     """The files to read, with their stores where their rows can be read."""
     stores = {store.folder.path: store for store in state.stores}

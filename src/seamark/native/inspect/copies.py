@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from seamark.checkpoint_dir.state_files import StateFile
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.contents import Bytes
+from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.findings import Code, Finding, damage, warning
 from seamark.native.inspect.state import State, Store
-from seamark.native.inspect.times import Strange
+from seamark.native.inspect.times import StrangeTime
 
 _ADVICE: Final = "Roll back to a batch before it, or restore a snapshot of the directory."
 
@@ -26,7 +26,7 @@ class _Copy(NamedTuple):
 
 
 def copy_findings(
-    listing: CachedListing, state: State, learned: Bytes, strange: Mapping[str, Strange]
+    listing: CachedListing, state: State, learned: ReadState, strange: Mapping[str, StrangeTime]
 ) -> Iterator[Finding]:
     """Files that equal one of another partition, or of another version in the same one.
 
@@ -66,7 +66,7 @@ def _nearest(twins: list[_Copy], copy: _Copy) -> _Copy:
     return min(beside, key=lambda other: abs(other.file.version - copy.file.version))
 
 
-def _equal(state: State, learned: Bytes) -> dict[tuple[int, str, str, bytes], list[_Copy]]:
+def _equal(state: State, learned: ReadState) -> dict[tuple[int, str, str, bytes], list[_Copy]]:
     """The files that were read and change something: operator, store, kind and bytes → files."""
     groups: dict[tuple[int, str, str, bytes], list[_Copy]] = {}
     for store in state.stores:
@@ -104,12 +104,12 @@ def _replaced(
     listing: CachedListing,
     copy: _Copy,
     changed: Collection[str],
-    strange: Mapping[str, Strange],
+    strange: Mapping[str, StrangeTime],
     neighbours: _Neighbours,
 ) -> str | None:
     """What shows that a file was put there by something other than Spark."""
     if copy.path in strange:
-        early = strange[copy.path] == Strange.EARLY
+        early = strange[copy.path] == StrangeTime.EARLY
         return "it is " + (
             "older than the plan of its batch" if early else "younger than its batch"
         )

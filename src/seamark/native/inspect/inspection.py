@@ -16,7 +16,7 @@ from typing import Final
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.errors import CheckpointNotFoundError
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.contents import Bytes, hadoop_findings, read_state
+from seamark.native.inspect.contents import ReadState, hadoop_findings, read_state
 from seamark.native.inspect.copies import copy_findings
 from seamark.native.inspect.findings import Code, Finding, Severity, cleaned, damage, shown
 from seamark.native.inspect.logs import Logs, read_logs
@@ -29,7 +29,7 @@ from seamark.native.inspect.operators import (
 from seamark.native.inspect.outlook import Outlook, outlook, restorable
 from seamark.native.inspect.sizes import OperatorSummary, operators_of
 from seamark.native.inspect.snapshots import snapshot_findings
-from seamark.native.inspect.sources import SourceSeen, source_findings, sources_of
+from seamark.native.inspect.sources import SourceSummary, source_findings, sources_of
 from seamark.native.inspect.state import State, state_of
 from seamark.native.inspect.times import order_findings, strange_times
 from seamark.native.rewind.barrier import found_barrier
@@ -58,7 +58,7 @@ class Inspection:
     commits: list[int]
     watermark_ms: int
     """The watermark of the newest planned batch; 0 when there is none."""
-    sources: list[SourceSeen]
+    sources: list[SourceSummary]
     operators: list[OperatorSummary]
     settings: dict[str, str]
     """What Spark pins for the life of the checkpoint."""
@@ -157,7 +157,7 @@ def _findings(
     listing: CachedListing,
     logs: Logs,
     state: State,
-    learned: Bytes,
+    learned: ReadState,
     conf: Mapping[str, str],
     read_data: bool,
 ) -> Iterator[Finding]:

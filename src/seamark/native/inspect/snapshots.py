@@ -10,7 +10,7 @@ from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
 from seamark.checkpoint_dir.state_files import StateFile, needed_ssts
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.contents import Bytes
+from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.findings import Code, Finding, damage, warning
 from seamark.native.inspect.rocksdb_state import can_read, rows_in, with_changes
 from seamark.native.inspect.state import State, Store
@@ -24,7 +24,7 @@ _ADVICE: Final = "Roll back to a batch before it, or restore a snapshot of the d
 def snapshot_findings(
     listing: CachedListing,
     state: State,
-    learned: Bytes,
+    learned: ReadState,
     conf: Mapping[str, str],
     *,
     read_data: bool,
@@ -46,7 +46,7 @@ def snapshot_findings(
 
 
 def _against_deltas(
-    listing: CachedListing, store: Store, snapshot: StateFile, learned: Bytes, checksums: bool
+    listing: CachedListing, store: Store, snapshot: StateFile, learned: ReadState, checksums: bool
 ) -> Iterator[Finding]:
     base: StateFile | None = None
     deltas: list[StateFile] = []

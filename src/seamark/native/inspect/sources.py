@@ -33,7 +33,7 @@ _ADVICE: Final = (
 
 
 @dataclass(frozen=True)
-class SourceSeen:
+class SourceSummary:
     """One source of the query."""
 
     name: str
@@ -45,7 +45,7 @@ class SourceSeen:
     """Where it stands after the newest planned batch; empty before its beginning."""
 
 
-def sources_of(listing: CachedListing, logs: Logs) -> list[SourceSeen]:
+def sources_of(listing: CachedListing, logs: Logs) -> list[SourceSummary]:
     """Every line of the newest offsets, with what its own log tells about it."""
     entry = logs.newest
     if entry is None:
@@ -62,7 +62,7 @@ def sources_of(listing: CachedListing, logs: Logs) -> list[SourceSeen]:
         only = folders[own[0]] if len(own) == 1 else folders.get(name) if name in own else None
         folder = only if is_files else None
         offset = {shown(k): _hidden(k, v) for k, v in readable_offset(line).items()}
-        sources.append(SourceSeen(shown(name), "files" if is_files else "", folder, offset))
+        sources.append(SourceSummary(shown(name), "files" if is_files else "", folder, offset))
     return sources
 
 

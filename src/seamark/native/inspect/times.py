@@ -22,7 +22,7 @@ _FEWEST: Final = 3
 """Files of one store whose times have to be right before the others' mean anything."""
 
 
-class Strange(StrEnum):
+class StrangeTime(StrEnum):
     """How the time of a file does not fit its batch."""
 
     EARLY = "early"
@@ -31,7 +31,7 @@ class Strange(StrEnum):
     """It was written after its batch was finished."""
 
 
-def strange_times(listing: CachedListing, stores: Iterable[Store]) -> dict[str, Strange]:
+def strange_times(listing: CachedListing, stores: Iterable[Store]) -> dict[str, StrangeTime]:
     """The files of changes that were not written when their batches ran, by their paths."""
     by_store = [(store, _times(listing, store)) for store in stores]
     right = {
@@ -41,7 +41,7 @@ def strange_times(listing: CachedListing, stores: Iterable[Store]) -> dict[str, 
         if strange is None
     }
     count = Counter(store.folder.operator for store, _ in by_store)
-    by_path: dict[str, Strange] = {}
+    by_path: dict[str, StrangeTime] = {}
     for store, times in by_store:
         strange = {version: why for version, (_, why) in times.items() if why is not None}
         oldest = min(times, default=None)
@@ -56,11 +56,11 @@ def strange_times(listing: CachedListing, stores: Iterable[Store]) -> dict[str, 
     return by_path
 
 
-def _times(listing: CachedListing, store: Store) -> dict[int, tuple[StateFile, Strange | None]]:
+def _times(listing: CachedListing, store: Store) -> dict[int, tuple[StateFile, StrangeTime | None]]:
     """Version → the file that its batch wrote and what is strange about it, where that is known."""
     kinds = {file.extension for files in store.files.values() for file in files}
     kind = next((kind for kind in ("changelog", "delta", "zip") if kind in kinds), None)
-    by_version: dict[int, tuple[StateFile, Strange | None]] = {}
+    by_version: dict[int, tuple[StateFile, StrangeTime | None]] = {}
     for version, files in store.files.items():
         own = [file for file in files if file.extension == kind]
         planned = listing.entries.get(f"offsets/{version - 1}")
@@ -70,15 +70,15 @@ def _times(listing: CachedListing, store: Store) -> dict[int, tuple[StateFile, S
         written = listing.entries[store.path(own[0])].modified
         strange = None
         if written < planned.modified:
-            strange = Strange.EARLY
+            strange = StrangeTime.EARLY
         elif done is not None and written > done.modified:
-            strange = Strange.LATE
+            strange = StrangeTime.LATE
         by_version[version] = own[0], strange
     return by_version
 
 
 def order_findings(
-    stores: Iterable[Store], strange: Mapping[str, Strange], known: Iterable[str]
+    stores: Iterable[Store], strange: Mapping[str, StrangeTime], known: Iterable[str]
 ) -> Iterator[Finding]:
     """Stores whose changes do not have the order in which they were written.
 
@@ -92,7 +92,7 @@ def order_findings(
             for file in files
             if store.path(file) in strange and store.path(file) not in reported
         )
-        early = [path for _, path in odd if strange[path] == Strange.EARLY]
+        early = [path for _, path in odd if strange[path] == StrangeTime.EARLY]
         if not early and len(odd) < 2:
             continue
         versions = numbers_text([version for version, _ in odd])

@@ -25,7 +25,7 @@ _AT_A_TIME: Final = 8
 
 
 @dataclass(frozen=True)
-class New:
+class NewFiles:
     """What a checkpoint will hold itself."""
 
     captured: Captured
@@ -36,7 +36,7 @@ class New:
 
 def read_new(
     tree: Tree, at: BatchAt, held: HeldFiles, most: int, advance: Callable[[int], None] | None
-) -> New:
+) -> NewFiles:
     """The files of a batch that ``held`` lacks; state is read now when it is at most ``most``."""
     new_paths: dict[str, list[str]] = {}
     for need in at.needs:
@@ -57,7 +57,7 @@ def read_new(
         files |= {label: read(paths) for label, paths in new_paths.items()}
     partitions = max((need.folder.partition + 1 for need in at.needs), default=0)
     captured = Captured(files, held.manifest is None, [at.batch + 1] * partitions)
-    return New(captured, large, len(listed) + len(logs) - 1)
+    return NewFiles(captured, large, len(listed) + len(logs) - 1)
 
 
 def _is_held(tree: Tree, held: HeldFiles, path: str) -> bool:

@@ -106,7 +106,7 @@ def take_snapshot(
         except (MissingVersion, FileNotFoundError, _Changed) as error:
             stands_still = previous is not None and previous.entries == tree.entries
             if tries == _TRIES or (stands_still and not isinstance(error, _Changed)):
-                raise _told(error, tree, batch) from None
+                raise _error_for(error, tree, batch) from None
             log.info("batch %s was not whole, looking again: %s", batch, error)
             previous = tree
             time.sleep(_PAUSE * tries)
@@ -149,7 +149,7 @@ class _SnapshotRun:
         newest = self._newest_id()
         held = self._held(at)
         if held.is_same_batch and held.manifest is not None:
-            return self._told(held.manifest, tries, is_new=False)
+            return self._result(held.manifest, tries, is_new=False)
         follows = held.manifest
         if len(held.chain) > self.longest_chain:
             held = nothing_held()
@@ -171,7 +171,7 @@ class _SnapshotRun:
             seconds=time.perf_counter() - self.started,
         )
         saved = self.store.save_with_state(manifest, placed.chunks or None)
-        return self._told(saved, tries, files=new.count, size=placed.size)
+        return self._result(saved, tries, files=new.count, size=placed.size)
 
     def _held(self, at: BatchAt) -> HeldFiles:
         if self.full:
@@ -187,7 +187,7 @@ class _SnapshotRun:
         if self._newest_id() != newest:
             raise _Changed("another checkpoint has become the newest one")
 
-    def _told(
+    def _result(
         self,
         manifest: CheckpointManifest,
         tries: int,
@@ -224,7 +224,7 @@ def _require_unchanged(tree: Tree, at: BatchAt) -> None:
             raise _Changed(f"{path} was written again")
 
 
-def _told(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
+def _error_for(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
     what = error.what if isinstance(error, SeamarkError) else f"{error} is not there"
     if isinstance(error, SkippedBatch):
         return RefusedError(

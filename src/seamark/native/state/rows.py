@@ -14,7 +14,7 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.native.state.choice import FORMAT_VERSION, StateSelection
-from seamark.native.state.spark_errors import Said, said_by
+from seamark.native.state.spark_errors import SparkFailure, said_by
 from seamark.spark.failures import is_of_spark
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def state_frame(
     except Exception as error:
         if not is_of_spark(error):
             raise
-        raise _told(said_by(error), files, reading) from error
+        raise _error_for(said_by(error), files, reading) from error
 
 
-def _told(said: Said, files: CheckpointFiles, reading: StateSelection) -> SeamarkError:
+def _error_for(said: SparkFailure, files: CheckpointFiles, reading: StateSelection) -> SeamarkError:
     condition, where = said.condition, f"{files.uri}: {said}"
     if condition in ("STDS_COMMITTED_BATCH_UNAVAILABLE", "STDS_OFFSET_LOG_UNAVAILABLE"):
         return CheckpointNotFoundError(

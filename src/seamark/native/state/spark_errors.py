@@ -16,7 +16,7 @@ _ADVICE: Final = re.compile(r" If the stream job is restarted with .*clear the e
 _LONGEST: Final = 400
 
 
-class Said(NamedTuple):
+class SparkFailure(NamedTuple):
     """An error of Spark's."""
 
     condition: str
@@ -27,19 +27,19 @@ class Said(NamedTuple):
         return f"[{self.condition}] {self.line}" if self.condition else self.line
 
 
-def said_by(error: Exception) -> Said:
+def said_by(error: Exception) -> SparkFailure:
     """The name and the first line of an error of Spark's, with its last cause if it says little."""
     text = redacted(str(error))
     match = _CONDITION.search(text)
     if match is None:
         first = next((line for line in _CALL.sub("", text).splitlines() if line.strip()), "")
-        return Said("", _short(first or type(error).__name__))
+        return SparkFailure("", _short(first or type(error).__name__))
     condition, line = match[1], _ADVICE.sub("", _STATE.sub("", match[2])).strip()
     causes = _CAUSE.findall(text)
     if condition.endswith(".UNCATEGORIZED") and causes:
         name, said = causes[-1]
         line = f"{line} {name}: {said}"
-    return Said(condition, _short(line))
+    return SparkFailure(condition, _short(line))
 
 
 def _short(line: str) -> str:

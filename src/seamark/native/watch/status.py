@@ -12,14 +12,14 @@ from seamark.native.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Every:
+class Schedule:
     """How often a checkpoint is taken: after that many batches, or after that many seconds."""
 
     batches: int | None
     seconds: float | None
 
     @classmethod
-    def of(cls, given: float | timedelta) -> Every:
+    def of(cls, given: float | timedelta) -> Schedule:
         """An int is a number of batches, a float or a timedelta is a time."""
         if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
             return cls(given, None)
@@ -100,7 +100,7 @@ class WatchStatus:
         return f"{batches} behind for {self.lag_seconds or 0:.0f} s"
 
 
-class Notes:
+class WatchNotes:
     """What a watcher remembers. Safe from several threads; holds its lock for moments only."""
 
     def __init__(self) -> None:

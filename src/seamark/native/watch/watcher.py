@@ -34,7 +34,7 @@ from seamark.errors import (
 )
 from seamark.native.overlap_check import local_store_path, require_apart
 from seamark.native.snapshot.snapshot import LONGEST_CHAIN, Snapshot, take_snapshot
-from seamark.native.watch.status import Every, Notes, WatchStatus
+from seamark.native.watch.status import Schedule, WatchNotes, WatchStatus
 from seamark.store import open_store
 
 log = logger_named("seamark.spark")
@@ -102,7 +102,7 @@ class Watcher:
         if self._pace.keep is not None and self._pace.keep < 1:
             raise InvalidInputError(f"keep={self._pace.keep}: at least one checkpoint must be kept")
         self._hooks = hooks or WatchHooks()
-        self._every = Every.of(self._pace.every)
+        self._every = Schedule.of(self._pace.every)
         self._has_verified = False
         options = dict(storage_options or {})
         self._redact = Redactor(options)
@@ -120,7 +120,7 @@ class Watcher:
         self._poll = usual if self._pace.poll is None else self._pace.poll
         if self._every.seconds is not None:
             self._poll = min(self._poll, self._every.seconds)
-        self._notes = Notes()
+        self._notes = WatchNotes()
         self._mark: _Mark | None = None
         self._warned: dict[str, float] = {}
         self._changed = threading.Condition()
@@ -236,7 +236,7 @@ class Watcher:
             if "after interpreter shutdown" in str(error):
                 self.finish(last=False)
                 return False
-            self._tell(error)
+            self._report(error)
             return False
         ended = self._notes.worked()
         if ended:
@@ -326,9 +326,9 @@ class Watcher:
         if self._abandoned:
             raise _Abandoned
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         """Count a failure, and warn of the first one of its kind."""
-        what = self._redact(_words(error))
+        what = self._redact(_error_text(error))
         kind = type(error).__name__
         in_a_row = self._notes.failed(what)
         now = time.monotonic()
@@ -356,7 +356,7 @@ class _Abandoned(Exception):
     """Nobody waits for the checkpoint that is being taken."""
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, SeamarkError):
         return "; ".join(part for part in (error.what, error.where, error.hint) if part)
     return f"{type(error).__name__}: {error}"

@@ -20,7 +20,7 @@ from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
 from seamark.progress.config_hashing import explain_change
 from seamark.progress.facts import Action
 from seamark.progress.policy import as_policy, outcome_of_change
-from seamark.spark.plans.lossy_options import loss_words, may_lose_of
+from seamark.spark.plans.lossy_options import loss_text, may_lose_of
 from seamark.store import CheckpointStore
 
 
@@ -234,7 +234,7 @@ def _losses_changed(old: _Described, new: _Described) -> tuple[list[str], list[s
     for name, options in new.may_lose.items():
         before = old.may_lose.get(name, {})
         came += [
-            loss_words(name, option, value)
+            loss_text(name, option, value)
             for option, value in options.items()
             if before.get(option) != value
         ]

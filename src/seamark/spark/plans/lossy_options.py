@@ -71,7 +71,7 @@ def lossy_options(options: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(lossy.items()))
 
 
-def loss_words(source: str, option: str, value: str) -> str:
+def loss_text(source: str, option: str, value: str) -> str:
     """What an option means for the rows of a source."""
     known = _OPTIONS.get(option.lower())
     what = f": {known.words}" if known is not None else ""
@@ -82,7 +82,7 @@ def recorded_losses(structure: Any) -> list[str]:
     """What the structure in a manifest says about options that may lose rows, in words."""
     sources = structure.get("sources") if isinstance(structure, dict) else None
     return [
-        loss_words(str(name), str(option), str(value))
+        loss_text(str(name), str(option), str(value))
         for name, source in (sources.items() if isinstance(sources, dict) else ())
         for option, value in may_lose_of(source).items()
     ]
