@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from seamark._common.logs import logger_named
 from seamark._common.text import phase_text, seconds_text, size_text
 from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochStats
 from seamark.pipeline.telemetry.start_report import TEXT_COLUMN, StartReport
-from seamark.pipeline.telemetry.terminal import Pieces, open_terminal
 
 if TYPE_CHECKING:
-    from seamark.pipeline.telemetry.terminal import Terminal
+    from rich.console import Console
+
+StyledLine = list[tuple[str, str]]
+"""A line in parts, each with its style for terminals that have colours."""
+
+USUAL_WIDTH: Final = 80
 
 _logger: Final = logger_named("seamark.pipeline")
 _NEEDS_QUOTES: Final = re.compile(r'[\s="\\]|^$')
@@ -63,7 +68,7 @@ class Display:
         message = key_values({**fields, **report.to_dict(), "skipped": skipped})
         _logger.log(level, "%s", message, extra={**fields, "recovery": report.to_dict()})
 
-    def _print(self, lines: Callable[[Terminal], list[Pieces]]) -> bool:
+    def _print(self, lines: Callable[[Terminal], list[StyledLine]]) -> bool:
         """Whether the lines were printed; False where there is no terminal, or no longer one."""
         if self._terminal is None:
             return False
@@ -78,7 +83,7 @@ class Display:
         return True
 
 
-def epoch_line(stats: EpochStats, width: int) -> Pieces:
+def epoch_line(stats: EpochStats, width: int) -> StyledLine:
     """One epoch in one line, with as many of its longest phases as fit into ``width``."""
     rows = [(sink, stats.rows_per_sink.get(sink)) for sink in stats.sinks]
     sinks = [sink if count is None else f"{sink} {_grouped(count)}" for sink, count in rows]
@@ -118,7 +123,7 @@ def _grouped(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
-def _report_line(line: str) -> Pieces:
+def _report_line(line: str) -> StyledLine:
     if line.startswith("Recovery"):
         return [(line, "bold")]
     label, text = line[:TEXT_COLUMN], line[TEXT_COLUMN:]
@@ -146,3 +151,60 @@ def _one_text(value: Any) -> str:
 def _quoted(text: str) -> str:
     # an error's text may have line breaks: as JSON it stays on one line
     return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
+
+
+class Terminal(Protocol):
+    """Something that a person looks at."""
+
+    def width(self) -> int:
+        """How many columns it has at the moment."""
+
+    def print(self, line: StyledLine) -> None:
+        """Print one line; ``OSError`` or ``ValueError`` when the terminal was closed."""
+
+
+def open_terminal(stream: TextIO | None) -> Terminal | None:
+    """The terminal behind a stream, or None when nobody looks at it."""
+    if stream is None or stream.closed or not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return PlainTerminal(stream)
+    return StyledTerminal(Console(file=stream, highlight=False, soft_wrap=True))
+
+
+class PlainTerminal:
+    """A terminal without colours."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def width(self) -> int:
+        """How many columns it has at the moment."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or USUAL_WIDTH
+        except OSError:
+            return USUAL_WIDTH
+
+    def print(self, line: StyledLine) -> None:
+        """Print one line as it is."""
+        self._stream.write("".join(text for text, _ in line) + "\n")
+        self._stream.flush()
+
+
+class StyledTerminal:
+    """A terminal with colours, unless NO_COLOR is set or it says that it is a dumb one."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def width(self) -> int:
+        """How many columns it has at the moment."""
+        return self._console.width
+
+    def print(self, line: StyledLine) -> None:
+        """Print one line; square brackets in names are not taken for styles."""
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*line))
