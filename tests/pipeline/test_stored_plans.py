@@ -56,7 +56,7 @@ def epoch_of(store: CheckpointStore, batch: int, files: str, at: int = 0) -> Run
     )
 
 
-def line_of(store: CheckpointStore, newest: CheckpointManifest | None = None) -> EpochHistory:
+def history_of(store: CheckpointStore, newest: CheckpointManifest | None = None) -> EpochHistory:
     return EpochHistory(store.owner().timeline, 1, 1, newest)
 
 
@@ -72,7 +72,7 @@ def found(
     *,
     needed: bool = True,
 ) -> dict[int, Plan]:
-    return stored_plans(store, store.owner().timeline, newest, 0, leaves, needed=needed)
+    return stored_plans(store, history_of(store, newest), leaves, needed=needed)
 
 
 def put(store: CheckpointStore, plan: StoredPlan) -> None:
@@ -90,7 +90,7 @@ def stored(store: CheckpointStore, plan: Plan, leaves: tuple[str, ...] = LEAVES)
 def test_a_start_finds_every_epoch_that_was_started_after_the_newest_checkpoint(
     store: CheckpointStore,
 ) -> None:
-    line, epochs = line_of(store), []
+    line, epochs = history_of(store), []
     for batch in range(3):
         epochs.append(epoch_of(store, batch, f"file {batch}"))
         store_plan(store, epochs[-1], line, 0)
@@ -103,32 +103,32 @@ def test_a_start_finds_every_epoch_that_was_started_after_the_newest_checkpoint(
 def test_of_two_drivers_that_begin_an_epoch_the_second_runs_on_the_plan_of_the_first(
     store: CheckpointStore, blobs: MemoryBlobs
 ) -> None:
-    store_plan(store, epoch_of(store, 0, "a"), line_of(store), 0)
+    store_plan(store, epoch_of(store, 0, "a"), history_of(store), 0)
     second = open_on(blobs)
     second.claim(pipeline="orders")
-    line = line_of(second)
+    line = history_of(second)
     with pytest.raises(PlanDiffers):
         store_plan(second, epoch_of(second, 0, "a and b"), line, 0)
     assert line.plans == {0: plan_of(0, "a")}
     store_plan(second, epoch_of(second, 0, "a"), line, 0)
     with pytest.raises(FencedError):
-        store_plan(store, epoch_of(store, 1, "b"), line_of(store), 0)
+        store_plan(store, epoch_of(store, 1, "b"), history_of(store), 0)
 
 
 def test_a_plan_of_the_same_rows_that_was_made_at_another_time_is_not_taken_for_the_same(
     store: CheckpointStore,
 ) -> None:
     # current_timestamp() of a batch is the time of its plan
-    store_plan(store, epoch_of(store, 0, "a", at=1), line_of(store), 0)
-    line = line_of(store)
+    store_plan(store, epoch_of(store, 0, "a", at=1), history_of(store), 0)
+    line = history_of(store)
     with pytest.raises(PlanDiffers):
         store_plan(store, epoch_of(store, 0, "a", at=2), line, 0)
     assert line.plans == {0: plan_of(0, "a", at=1)}
 
 
 def test_an_epoch_that_spark_cannot_run_on_its_plan_is_refused(store: CheckpointStore) -> None:
-    store_plan(store, epoch_of(store, 0, "a"), line_of(store), 0)
-    line = line_of(store)
+    store_plan(store, epoch_of(store, 0, "a"), history_of(store), 0)
+    line = history_of(store)
     other = epoch_of(store, 0, "b")
     with pytest.raises(PlanDiffers):
         store_plan(store, other, line, 0)
@@ -139,14 +139,14 @@ def test_an_epoch_that_spark_cannot_run_on_its_plan_is_refused(store: Checkpoint
 def test_a_plan_for_other_sources_asks_for_a_start_with_the_sinks_as_they_were(
     store: CheckpointStore,
 ) -> None:
-    store_plan(store, epoch_of(store, 0, "a"), line_of(store), 0)
+    store_plan(store, epoch_of(store, 0, "a"), history_of(store), 0)
     with pytest.raises(RefusedError, match="epoch 1 was started before the pipeline was changed"):
         found(store, leaves=("in", "in"))
     assert found(store, leaves=("in", "in"), needed=False) == {}
 
 
 def test_a_plan_that_follows_another_epoch_than_now_is_refused(store: CheckpointStore) -> None:
-    line = line_of(store)
+    line = history_of(store)
     first = epoch_of(store, 0, "a")
     line.newest = decided(first)
     store_plan(store, epoch_of(store, 1, "b"), line, 0)
@@ -154,7 +154,7 @@ def test_a_plan_that_follows_another_epoch_than_now_is_refused(store: Checkpoint
     with pytest.raises(LineageError, match="after a different epoch 1"):
         found(store, again)
     with pytest.raises(LineageError, match="after a different epoch 1"):
-        store_plan(store, epoch_of(store, 1, "c"), line_of(store, again), 0)
+        store_plan(store, epoch_of(store, 1, "c"), history_of(store, again), 0)
 
 
 @pytest.mark.parametrize(

@@ -72,19 +72,14 @@ def store_plan(
 
 
 def stored_plans(
-    store: CheckpointStore,
-    timeline: str,
-    newest: CheckpointManifest | None,
-    first_batch: int,
-    leaves: tuple[str, ...],
-    *,
-    needed: bool,
+    store: CheckpointStore, history: EpochHistory, leaves: tuple[str, ...], *, needed: bool
 ) -> dict[int, Plan]:
     """Plans of the epochs that come after the newest checkpoint, by batch, as far as they go on.
 
     With ``needed`` an unusable one is an error. Without, nothing depends on it and it is left out.
     """
-    before = newest.epoch if newest is not None else first_batch
+    timeline, newest = history.timeline, history.newest
+    before = newest.epoch if newest is not None else history.first_batch
     epochs = store.plans.epochs_after(timeline, before)
     plans: dict[int, Plan] = {}
     follows = _fingerprint_of(newest)

@@ -216,14 +216,8 @@ class Recovery:
 
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
         """Plans that epochs were started with and have to keep, even if a directory has others."""
-        plans = stored_plans(
-            self._store,
-            history.timeline,
-            history.newest,
-            history.first_batch,
-            self._identity.leaves,
-            needed=needs_stored_plans(self._sinks.outputs),
-        )
+        needed = needs_stored_plans(self._sinks.outputs)
+        plans = stored_plans(self._store, history, self._identity.leaves, needed=needed)
         history.plans |= plans
         return plans
 
