@@ -98,7 +98,7 @@ class Coordinator:
             self._query_known.set()
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
-        """One epoch, from Spark's plan to the recorded commit. What Spark calls."""
+        """Run one epoch, from Spark's plan to the recorded commit. Spark calls this."""
         self._enter()
         try:
             self._run(batch, batch_id)
@@ -127,7 +127,7 @@ class Coordinator:
         return newest is None or os.path.exists(self.copy.path(f"commits/{newest.epoch - 1}"))
 
     def cause_of(self, error: BaseException) -> BaseException:
-        """Being fenced, when that is why something failed."""
+        """The error, or the :class:`FencedError` that explains it."""
         return fencing_behind(error, self._store)
 
     def _enter(self) -> None:
@@ -184,7 +184,7 @@ class Coordinator:
             )
         with epoch.step(Step.RETAIN, on_step):
             self._retain(saved)
-        self._finished(epoch, saved, placed)
+        self._finished(epoch, saved)
 
     # 1 begin
 
@@ -323,9 +323,7 @@ class Coordinator:
         except SeamarkError as error:
             log.warning("old checkpoints were not pruned: %s", error)
 
-    def _finished(
-        self, epoch: RunningEpoch, saved: CheckpointManifest, placed: PlacedState
-    ) -> None:
+    def _finished(self, epoch: RunningEpoch, saved: CheckpointManifest) -> None:
         stats = EpochStats(
             epoch=epoch.number,
             checkpoint_id=saved.checkpoint_id,
