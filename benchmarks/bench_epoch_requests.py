@@ -17,7 +17,7 @@ from bench_requests import REQUESTS, counting
 from harness import Row, options, scratch, show
 from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink
-from tests.pipeline.driver import session
+from tests.pipeline.support.driver import session
 from tests.support.servers import s3_server
 
 PARTITIONS: Final = 200

@@ -23,7 +23,7 @@ from harness import Row, options, scratch, show
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
 from seamark.spark.versions import FILE_MANAGER, fast_file_manager
-from tests.pipeline.driver import session
+from tests.pipeline.support.driver import session
 
 ROWS: Final = 2000
 KEYS: Final = 1500

@@ -20,7 +20,7 @@ from harness import Row, in_milliseconds, interleaved, options, ratio, scratch, 
 from seamark.sinks import KeyValueSink
 from seamark.sinks.keyvalue.columns import KEY, VALUE, Shape
 from seamark.testing.conformance.sink_examples import epoch
-from tests.pipeline.driver import session
+from tests.pipeline.support.driver import session
 from tests.support.databases import redis_server
 
 ROWS: Final = 100_000

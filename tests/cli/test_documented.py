@@ -18,7 +18,7 @@ from seamark.spark.versions import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.stores import fill
 from tests.native.support.queries import run as run_query
-from tests.pipeline.workloads import write_input
+from tests.pipeline.support.workloads import write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

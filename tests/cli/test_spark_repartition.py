@@ -13,7 +13,7 @@ from seamark.spark.versions import spark_version
 from tests.cli.running import Cli
 from tests.native.support.queries import run
 from tests.native.test_repartition import entry, make
-from tests.pipeline.workloads import write_input
+from tests.pipeline.support.workloads import write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

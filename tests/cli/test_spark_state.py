@@ -18,7 +18,7 @@ from seamark.native.snapshot.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.running import Cli
 from tests.native.support.queries import Outputs, run
-from tests.pipeline.workloads import write_input
+from tests.pipeline.support.workloads import write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

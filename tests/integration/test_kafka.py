@@ -13,7 +13,7 @@ from seamark import Pipeline
 from seamark.errors import RefusedError, SourceUnavailableError
 from seamark.sinks import FileSink
 from tests.integration.support.kafka import Topics, kafka_server
-from tests.pipeline.workloads import values_in
+from tests.pipeline.support.workloads import values_in
 from tests.support.processes import Server, free_port
 from tests.support.skipped import or_skip
 from tests.support.spark import local_spark

@@ -14,7 +14,7 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.native.inspect.inspection import inspect
 from seamark.spark.versions import spark_version
 from tests.native.support.queries import KINDS, run
-from tests.pipeline.workloads import settings_of, write_input
+from tests.pipeline.support.workloads import settings_of, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

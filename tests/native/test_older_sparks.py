@@ -20,7 +20,7 @@ from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.native.state.choice import StateRequest, choose
 from seamark.native.state.rows import state_frame
 from tests.native.support.queries import AGED_KINDS, after, run
-from tests.pipeline.workloads import write_input
+from tests.pipeline.support.workloads import write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from seamark.native.watch import watcher as watching
 from seamark.native.watch.status import WatchStatus
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.native.support.queries import after, busy_maintenance, finish, outputs, run, started
-from tests.pipeline.workloads import put_file, write_input
+from tests.pipeline.support.workloads import put_file, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

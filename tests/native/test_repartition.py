@@ -23,7 +23,7 @@ from seamark.native.state.repartition import (
 from seamark.spark.versions import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.queries import after, outputs, run
-from tests.pipeline.workloads import put_file, write_input
+from tests.pipeline.support.workloads import put_file, write_input
 from tests.slow_cases import slow_except
 
 if TYPE_CHECKING:

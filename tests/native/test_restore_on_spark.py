@@ -26,7 +26,7 @@ from tests.native.support.queries import (
     run,
     started,
 )
-from tests.pipeline.workloads import clock, put_file, settings_of, write_input
+from tests.pipeline.support.workloads import clock, put_file, settings_of, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

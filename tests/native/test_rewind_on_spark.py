@@ -28,7 +28,7 @@ from tests.native.support.queries import (
     started,
 )
 from tests.native.support.rewinds import Stopped, Stopping
-from tests.pipeline.workloads import doubled, orders, settings_of, write_input
+from tests.pipeline.support.workloads import doubled, orders, settings_of, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.workloads import Uninterrupted, write_input
+from tests.pipeline.support.workloads import Uninterrupted, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

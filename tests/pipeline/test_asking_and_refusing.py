@@ -15,7 +15,7 @@ from seamark import Pipeline, SeamarkError, open_store
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.compatibility import Compatibility, CompatibilityCheck
 from seamark.sinks import Committable, FileSink, ForeachBatchSink, MemorySink
-from tests.pipeline.workloads import (
+from tests.pipeline.support.workloads import (
     Uninterrupted,
     orders,
     payments,

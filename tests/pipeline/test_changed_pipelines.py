@@ -13,8 +13,8 @@ from seamark import Pipeline, SeamarkError
 from seamark.errors import RefusedError
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
-from tests.pipeline.crashing import crash
-from tests.pipeline.workloads import (
+from tests.pipeline.support.crashing import crash
+from tests.pipeline.support.workloads import (
     EPOCHS,
     Shown,
     Uninterrupted,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.conftest import SEED
-from tests.pipeline.crashing import POINTS, crash, wipe
+from tests.pipeline.support.crashing import POINTS, crash, wipe
+from tests.pipeline.support.workloads import KINDS, Uninterrupted, providers_for, run, shown
 from tests.pipeline.test_kills import kill_often
-from tests.pipeline.workloads import KINDS, Uninterrupted, providers_for, run, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

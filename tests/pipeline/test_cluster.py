@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from tests.pipeline.cluster import standalone_cluster
+from tests.pipeline.support.cluster import standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -47,7 +47,7 @@ def test_executors_read_the_state_and_a_lost_worker_loses_and_repeats_no_row(
             [
                 sys.executable,
                 "-m",
-                "tests.pipeline.cluster_child",
+                "tests.pipeline.support.cluster_child",
                 cluster.url,
                 str(base),
                 "3",

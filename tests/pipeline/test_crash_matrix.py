@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.pipeline.crashing import Case, all_pairs, covering, crash, wipe
-from tests.pipeline.workloads import KINDS, Uninterrupted, providers_for, run, shown
+from tests.pipeline.support.crashing import Case, all_pairs, covering, crash, wipe
+from tests.pipeline.support.workloads import KINDS, Uninterrupted, providers_for, run, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import pytest
 
 from seamark.pipeline.telemetry.display import Display, epoch_line, key_values
-from tests.pipeline.epochs import EPOCH_14, RECOVERY, epoch, recovery
+from tests.pipeline.support.epochs import EPOCH_14, RECOVERY, epoch, recovery
 
 ROOT = Path(__file__).parents[2]
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -241,7 +241,7 @@ def test_keys_and_values_with_blanks_are_quoted() -> None:
 def test_a_piped_process_prints_nothing_of_its_own() -> None:
     code = (
         "from seamark.pipeline.telemetry.display import Display\n"
-        "from tests.pipeline.epochs import EPOCH_14\n"
+        "from tests.pipeline.support.epochs import EPOCH_14\n"
         "Display('trades').show_epoch(EPOCH_14)\n"
         "import sys, json; print(json.dumps('rich' in sys.modules))"
     )

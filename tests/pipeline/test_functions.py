@@ -17,8 +17,15 @@ from seamark.pipeline.recovery.rollback import roll_back
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.sinks.foreach import EpochNumber
 from seamark.testing.crashes import SimulatedCrash, crash_at
-from tests.pipeline.crashing import wipe
-from tests.pipeline.tables import Function, Table, as_delta, by_key, by_number_alone, values_of
+from tests.pipeline.support.crashing import wipe
+from tests.pipeline.support.tables import (
+    Function,
+    Table,
+    as_delta,
+    by_key,
+    by_number_alone,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

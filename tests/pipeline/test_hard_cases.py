@@ -17,8 +17,8 @@ from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink
 from seamark.testing.crashes import SimulatedCrash, crash_at
-from tests.pipeline.crashing import crash, wipe
-from tests.pipeline.workloads import (
+from tests.pipeline.support.crashing import crash, wipe
+from tests.pipeline.support.workloads import (
     Uninterrupted,
     orders,
     payments,

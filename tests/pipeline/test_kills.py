@@ -14,9 +14,9 @@ import pytest
 
 from seamark._common.file_lock import is_locked
 from tests.conftest import SEED
-from tests.pipeline.crashing import POINTS, wipe
-from tests.pipeline.killing import child, killed_at
-from tests.pipeline.workloads import Uninterrupted, run, shown, write_input
+from tests.pipeline.support.crashing import POINTS, wipe
+from tests.pipeline.support.killing import child, killed_at
+from tests.pipeline.support.workloads import Uninterrupted, run, shown, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.pipeline.telemetry.metrics import PipelineMetrics
-from tests.pipeline.epochs import EPOCH_14, epoch
+from tests.pipeline.support.epochs import EPOCH_14, epoch
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

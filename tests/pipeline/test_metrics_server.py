@@ -24,7 +24,7 @@ from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from seamark.pipeline.telemetry.metrics_http import HttpServer
 from seamark.pipeline.telemetry.metrics_server import split_address
 from seamark.store import CheckpointStore, open_store
-from tests.pipeline.epochs import EPOCH_14
+from tests.pipeline.support.epochs import EPOCH_14
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 PATIENCE = 280.0

@@ -15,7 +15,7 @@ from seamark import Pipeline
 from seamark.pipeline.pipeline import OutputMode
 from seamark.sinks import FileSink
 from tests.conftest import SEED
-from tests.pipeline.random_plans import (
+from tests.pipeline.support.random_plans import (
     Part,
     StockSpark,
     needs_rocksdb,
@@ -25,7 +25,7 @@ from tests.pipeline.random_plans import (
     visible,
     write_rows,
 )
-from tests.pipeline.workloads import PROVIDERS, settings_of
+from tests.pipeline.support.workloads import PROVIDERS, settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ from seamark import open_store
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.telemetry.progress_record import positions_in
 from seamark.progress import SourceCheckpoint, open_progress
-from tests.pipeline.crashing import crash
-from tests.pipeline.workloads import Uninterrupted, run, shown
+from tests.pipeline.support.crashing import crash
+from tests.pipeline.support.workloads import Uninterrupted, run, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ from seamark.pipeline.query_starter import QueryStarter
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.spark.plans.expected_operators import EXCHANGE_REUSE
 from seamark.store import open_store
-from tests.pipeline import workloads
-from tests.pipeline.workloads import deduplicated, orders, rows_in, windowed
+from tests.pipeline.support import workloads
+from tests.pipeline.support.workloads import deduplicated, orders, rows_in, windowed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

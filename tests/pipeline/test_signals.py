@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seamark.store import open_store
-from tests.pipeline.drivers import FILES, start, visible, wait_for, write_input
+from tests.pipeline.support.drivers import FILES, start, visible, wait_for, write_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from seamark.pipeline.telemetry.start_report import StartReport
-from tests.pipeline.epochs import RECOVERY, recovery
+from tests.pipeline.support.epochs import RECOVERY, recovery
 
 
 def test_a_recovery_is_laid_out_under_labels() -> None:

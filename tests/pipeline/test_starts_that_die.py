@@ -12,9 +12,9 @@ from seamark import open_store
 from seamark.pipeline.recovery import recovery
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.testing.crashes import SimulatedCrash, When
-from tests.pipeline.crashing import WHEN, crash, wipe
+from tests.pipeline.support.crashing import WHEN, crash, wipe
+from tests.pipeline.support.workloads import Uninterrupted, run, shown, write_input
 from tests.pipeline.test_hard_cases import damage_newest
-from tests.pipeline.workloads import Uninterrupted, run, shown, write_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from seamark.errors import FencedError
 from seamark.store import open_store
-from tests.pipeline.drivers import FILES, start, visible, wait_for, write_input
+from tests.pipeline.support.drivers import FILES, start, visible, wait_for, write_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

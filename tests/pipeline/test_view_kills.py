@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline import views
-from tests.pipeline.crashing import wipe
-from tests.pipeline.killing import child, killed_at
+from tests.pipeline.support import views
+from tests.pipeline.support.crashing import wipe
+from tests.pipeline.support.killing import child, killed_at
+from tests.pipeline.support.views import run, shown, shown_in, url_of, watch
+from tests.pipeline.support.workloads import write_input
 from tests.pipeline.test_kills import seeded
-from tests.pipeline.views import run, shown, shown_in, url_of, watch
-from tests.pipeline.workloads import write_input
 from tests.progress.support.children import running
 from tests.support.databases import RedisServer
 

@@ -16,10 +16,10 @@ from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import KeyValueSink
 from seamark.testing.crashes import FailPoint, SimulatedCrash, When, crash_at
-from tests.pipeline import views
-from tests.pipeline.crashing import wipe
-from tests.pipeline.views import run, shown, shown_in, url_of
-from tests.pipeline.workloads import orders
+from tests.pipeline.support import views
+from tests.pipeline.support.crashing import wipe
+from tests.pipeline.support.views import run, shown, shown_in, url_of
+from tests.pipeline.support.workloads import orders
 from tests.slow_cases import slow_except
 from tests.support.databases import RedisServer
 

@@ -22,7 +22,7 @@ from seamark.pipeline.telemetry import progress_record
 from seamark.pipeline.telemetry.display import Display
 from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
-from tests.pipeline.epochs import EPOCH_14, RECOVERY
+from tests.pipeline.support.epochs import EPOCH_14, RECOVERY
 
 
 class Broken(logging.Handler):
@@ -95,7 +95,7 @@ def test_metrics_whose_files_are_gone_are_told_of_and_raise_nothing(tmp_path: Pa
         "logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
         "from prometheus_client import CollectorRegistry\n"
         "from seamark.pipeline.telemetry.metrics import PipelineMetrics\n"
-        "from tests.pipeline.epochs import EPOCH_14\n"
+        "from tests.pipeline.support.epochs import EPOCH_14\n"
         "metrics = PipelineMetrics('trades', CollectorRegistry())\n"
         f"shutil.rmtree({str(folder)!r})\n"
         # a process of another number opens its own files

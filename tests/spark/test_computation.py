@@ -15,7 +15,7 @@ from seamark.spark.plans.definitions import LONGEST
 from seamark.spark.plans.executed_plan import PlanOperator
 from seamark.spark.plans.expected_operators import operators_to_run, optimized
 from seamark.spark.plans.plan import analyzed, stateful_operators
-from tests.pipeline.workloads import pandas_state, settings_of, transformed_state
+from tests.pipeline.support.workloads import pandas_state, settings_of, transformed_state
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seamark.spark.versions import FILE_MANAGER, fast_file_manager
-from tests.pipeline.workloads import (
+from tests.pipeline.support.workloads import (
     deduplicated,
     doubled,
     orders,

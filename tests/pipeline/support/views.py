@@ -12,7 +12,7 @@ from seamark import Pipeline
 from seamark.errors import StoreUnavailableError
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
 from seamark.sinks import FileSink, KeyValueSink
-from tests.pipeline.workloads import ROWS, orders, rows_in
+from tests.pipeline.support.workloads import ROWS, orders, rows_in
 from tests.support.databases import RedisServer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from seamark.pipeline.declaration.settings import Step
 from seamark.testing.crashes import FailPoint, SimulatedCrash, When, crash_at
-from tests.pipeline import workloads
+from tests.pipeline.support import workloads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Starting the child process of :mod:`tests.pipeline.child`, and seeing it die."""
+"""Starting the child process of :mod:`tests.pipeline.support.child`, and seeing it die."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.pipeline.child import FAIL_POINT
+from tests.pipeline.support.child import FAIL_POINT
 
-REPOSITORY: Final = Path(__file__).parents[2]
+REPOSITORY: Final = Path(__file__).parents[3]
 START_SECONDS: Final = 100.0
 DEATH_SECONDS: Final = 10.0
 
@@ -30,7 +30,7 @@ class Child:
         path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
         self._log = (root / "child.log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.child", kind, provider, folder, root],
+            [sys.executable, "-m", "tests.pipeline.support.child", kind, provider, folder, root],
             cwd=REPOSITORY,
             env={**os.environ, "PYTHONPATH": path, FAIL_POINT: point},
             stdin=subprocess.DEVNULL,

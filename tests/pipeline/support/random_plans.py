@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.pipeline.workloads import (
+from tests.pipeline.support.workloads import (
     clock,
     orders,
     payments,

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from seamark.sinks import Committable, FileSink
 from seamark.spark.java import use_java
 from seamark.testing.crashes import die, kill_at
-from tests.pipeline import views, workloads
+from tests.pipeline.support import views, workloads
 
 FAIL_POINT: Final = "SEAMARK_FAIL_POINT"
 BETWEEN: Final = "commit:between:"

@@ -37,7 +37,7 @@ def visible(folder: Path) -> Counter[tuple[object, ...]]:
 
 def start(base: Path, *point: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.pipeline.driver", str(base), *point],
+        [sys.executable, "-m", "tests.pipeline.support.driver", str(base), *point],
         stdout=subprocess.PIPE,
         text=True,
     )

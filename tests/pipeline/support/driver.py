@@ -1,8 +1,8 @@
 """A driver process for tests that need two of them, or one that is stopped in the middle.
 
-``python -m tests.pipeline.driver BASE [STEP WHEN EPOCH]``: runs all that is in ``BASE/in``. At the
-given point it stops itself and its JVM, as a machine that hangs would. With ``forever EPOCH``
-instead it goes on until it is told to stop, and dawdles in that epoch.
+``python -m tests.pipeline.support.driver BASE [STEP WHEN EPOCH]``: runs all that is in
+``BASE/in``. At the given point it stops itself and its JVM, as a machine that hangs would. With
+``forever EPOCH`` instead it goes on until it has to stop, and dawdles in that epoch.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 import seamark
 from seamark.capture.readers import ExecutorReader
 from seamark.pipeline.declaration.settings import Step
-from tests.pipeline.driver import declare, session
+from tests.pipeline.support.driver import declare, session
 
 
 def main(master: str, base: Path, pause_before: int) -> None:
