@@ -184,7 +184,7 @@ def require_rollback_target(store: CheckpointStore, checkpoint_id: int) -> Check
         raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
     if standing(store.owner(), checkpoint_id) is Standing.SUPERSEDED:
         raise RefusedError(
-            f"checkpoint {checkpoint_id} was abandoned by an earlier rollback",
+            f"checkpoint {checkpoint_id} was given up by an earlier rollback",
             where=store.url,
             hint="Its sinks have gone back to before it, so nothing can go on from there. Choose "
             "one that is in use.",
