@@ -35,15 +35,15 @@ def check_position(source_id: str, position: bytes) -> bytes:
         raise InvalidInputError(
             f"the position of source {source_id!r} must be bytes, not {type(position).__name__}"
         )
-    found = bytes(position)
-    if len(found) > MAX_POSITION_BYTES:
+    data = bytes(position)
+    if len(data) > MAX_POSITION_BYTES:
         raise InvalidInputError(
-            f"the position of source {source_id!r} has {len(found)} bytes, and at most "
+            f"the position of source {source_id!r} has {len(data)} bytes, and at most "
             f"{MAX_POSITION_BYTES} are kept",
             hint="Nothing was changed: the last good position stays. Keep only what is needed to "
             "find the place again.",
         )
-    return found
+    return data
 
 
 def check_forward(source_id: str, before: int | None, sequence: int) -> None:

@@ -24,7 +24,9 @@ class SequenceDedup:
     """
 
     def __init__(self, checkpoints: Mapping[str, SourceCheckpoint] | None = None) -> None:
-        self._last = {source: each.sequence for source, each in (checkpoints or {}).items()}
+        self._last = {
+            source: checkpoint.sequence for source, checkpoint in (checkpoints or {}).items()
+        }
         self._lock = threading.Lock()
 
     def is_new(self, source: str, sequence: int | None) -> bool:

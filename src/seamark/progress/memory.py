@@ -42,10 +42,10 @@ class MemoryLedger(Ledger):
         if not name:
             return cls()
         with cls._naming:
-            found = cls._named.get(name)
-            if found is None:
-                found = cls._named[name] = cls(name)
-            return found
+            ledger = cls._named.get(name)
+            if ledger is None:
+                ledger = cls._named[name] = cls(name)
+            return ledger
 
     def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
         return self.checkpoints().get(source_id)
@@ -70,8 +70,8 @@ class MemoryLedger(Ledger):
 
     def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
         with self._lock:
-            found = sorted(self._state.data.get(space, {}).items())
-        return iter(found)
+            pairs = sorted(self._state.data.get(space, {}).items())
+        return iter(pairs)
 
     def transaction(self) -> Transaction:
         return _MemoryTransaction(self)
@@ -106,7 +106,9 @@ class _MemoryTransaction(Transaction):
         self._ledger = ledger
 
     def sequences(self) -> Mapping[str, int]:
-        return {source: each.sequence for source, each in self._ledger.checkpoints().items()}
+        return {
+            source: checkpoint.sequence for source, checkpoint in self._ledger.checkpoints().items()
+        }
 
     def result_sequence(self, query_id: str) -> int | None:
         return self._ledger.result_sequence(query_id)

@@ -51,8 +51,8 @@ def decide_start(facts: StartFacts, policy: Policy | str = Policy.STRICT) -> Dec
     """What a start may do. The same facts always give the same decision."""
     chosen = as_policy(policy)
     if not facts.persistent:
-        words = f"The store does not outlive the process, so nothing is resumed. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, Reason.VOLATILE, words)
+        message = f"The store does not outlive the process, so nothing is resumed. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, Reason.VOLATILE, message)
     problems = [*_problems(facts)]
     if problems and facts.was_reset:
         return _refuse(problems, "That is after a reset, so another one would not help.")
@@ -63,7 +63,7 @@ def decide_start(facts: StartFacts, policy: Policy | str = Policy.STRICT) -> Dec
     reason = problems[0][0]
     if reason is Reason.NOT_REPLAYABLE and chosen is not Policy.AUTO_RESET:
         return _refuse(problems, _NO_REPLAY[chosen])
-    grave = [each for each in problems if each[0] not in _BEARABLE]
+    grave = [problem for problem in problems if problem[0] not in _BEARABLE]
     action = outcome_of_change(chosen, acceptable=not grave)
     if facts.unfinished or action is Action.RESET:
         return _begin_anew(problems, facts)
@@ -89,7 +89,7 @@ def as_policy(policy: Policy | str) -> Policy:
     try:
         return Policy(policy)
     except ValueError:
-        names = ", ".join(each.value for each in Policy)
+        names = ", ".join(policy.value for policy in Policy)
         raise InvalidInputError(f"{policy!r} is no policy; there are {names}") from None
 
 
@@ -99,17 +99,17 @@ def as_policy(policy: Policy | str) -> Policy:
 def _begin_anew(problems: list[_Problem], facts: StartFacts) -> Decision:
     if facts.unfinished or facts.stored_hash is not None or _has_checkpoints(facts):
         return _begin(facts, Action.RESET, problems[0][0], f"{_said(problems)} {_BEGIN}")
-    words = f"{_said(problems)} So this and every later start begins anew."
-    return _begin(facts, Action.FRESH_START, problems[0][0], words)
+    message = f"{_said(problems)} So this and every later start begins anew."
+    return _begin(facts, Action.FRESH_START, problems[0][0], message)
 
 
 def _go_on(facts: StartFacts) -> Decision:
     if facts.stored_hash is None:
-        words = f"Nothing is stored yet. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, Reason.FIRST_START, words)
+        message = f"Nothing is stored yet. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, Reason.FIRST_START, message)
     if not _has_checkpoints(facts):
-        words = f"Nothing has been read under this configuration yet. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, Reason.NOTHING_READ, words)
+        message = f"Nothing has been read under this configuration yet. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, Reason.NOTHING_READ, message)
     return _resume(facts, Reason.UNCHANGED, "Every source goes on from its checkpoint.")
 
 
@@ -117,39 +117,46 @@ def _in_spite_of(problems: list[_Problem], facts: StartFacts) -> Decision:
     """Under ``warn``, with another or an unknown configuration and nothing else that is wrong."""
     reason = problems[0][0]
     if not _has_checkpoints(facts):
-        words = f"{_said(problems)} Nothing has been read under either. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, reason, words)
-    words = (
+        message = f"{_said(problems)} Nothing has been read under either. {_BEGIN}"
+        return _begin(facts, Action.FRESH_START, reason, message)
+    message = (
         f"{_said(problems)} Every source goes on from its checkpoint all the same: what was made "
         "before stays as the configuration of then made it."
     )
-    return _resume(facts, reason, words)
+    return _resume(facts, reason, message)
 
 
 def _refuse(problems: list[_Problem], why: str) -> Decision:
     return Decision(Action.REFUSE, problems[0][0], f"{_said(problems)} {why}")
 
 
-def _begin(facts: StartFacts, action: Action, reason: Reason, words: str) -> Decision:
+def _begin(facts: StartFacts, action: Action, reason: Reason, message: str) -> Decision:
     """Nothing that was stored counts, except what a load of this very start has stored."""
-    found = facts.sources if facts.was_reset else {}
+    sources = facts.sources if facts.was_reset else {}
     return Decision(
         action,
         reason,
-        words,
-        {name: found[name].position if name in found else None for name in sorted(facts.sources)},
-        _sequences(found),
+        message,
+        {
+            name: sources[name].position if name in sources else None
+            for name in sorted(facts.sources)
+        },
+        _sequences(sources),
     )
 
 
-def _resume(facts: StartFacts, reason: Reason, words: str) -> Decision:
+def _resume(facts: StartFacts, reason: Reason, message: str) -> Decision:
     positions = {name: facts.sources[name].position for name in sorted(facts.sources)}
-    return Decision(Action.RESUME, reason, words, positions, _sequences(facts.sources))
+    return Decision(Action.RESUME, reason, message, positions, _sequences(facts.sources))
 
 
 def _sequences(sources: Mapping[str, SourceFacts]) -> dict[str, int]:
-    found = {name: sources[name].checkpoint for name in sorted(sources)}
-    return {name: each.sequence for name, each in found.items() if each is not None}
+    checkpoints = {name: sources[name].checkpoint for name in sorted(sources)}
+    return {
+        name: checkpoint.sequence
+        for name, checkpoint in checkpoints.items()
+        if checkpoint is not None
+    }
 
 
 # what stands against going on
@@ -157,25 +164,25 @@ def _sequences(sources: Mapping[str, SourceFacts]) -> dict[str, int]:
 
 def _problems(facts: StartFacts) -> Iterator[_Problem]:
     """All that stands against resuming, the gravest first."""
-    fixed = [name for name, each in facts.sources.items() if not each.replayable]
+    fixed = [name for name, source in facts.sources.items() if not source.replayable]
     if fixed and not facts.was_reset:
-        words = f"{named(fixed)} cannot be read again from a position."
-        yield Reason.NOT_REPLAYABLE, words
+        message = f"{named(fixed)} cannot be read again from a position."
+        yield Reason.NOT_REPLAYABLE, message
     if facts.unfinished:
         yield Reason.UNFINISHED, _HALF
         return  # nothing that is stored counts
     if facts.stored_hash is None and not _has_checkpoints(facts) and not facts.was_reset:
         return
-    again = {name: each for name, each in facts.sources.items() if each.replayable}
-    missing = [name for name, each in again.items() if each.checkpoint is None]
+    again = {name: source for name, source in facts.sources.items() if source.replayable}
+    missing = [name for name, source in again.items() if source.checkpoint is None]
     if facts.known or 0 < len(missing) < len(again):
         yield Reason.SOURCES_DIFFER, _difference(missing, facts.known)
-    with_one = {name: each for name, each in again.items() if each.checkpoint is not None}
-    if bare := [name for name, each in with_one.items() if each.position is None]:
+    with_one = {name: source for name, source in again.items() if source.checkpoint is not None}
+    if bare := [name for name, source in with_one.items() if source.position is None]:
         yield Reason.POSITION_MISSING, f"{named(bare)} has a checkpoint without a position."
-    if gone := [name for name, each in with_one.items() if each.is_available is False]:
-        words = f"{named(gone)} no longer has what lies after its position."
-        yield Reason.POSITION_GONE, words
+    if gone := [name for name, source in with_one.items() if source.is_available is False]:
+        message = f"{named(gone)} no longer has what lies after its position."
+        yield Reason.POSITION_GONE, message
     if facts.stored_hash is None:
         yield Reason.CONFIG_UNKNOWN, _UNKNOWN
     elif facts.stored_hash != facts.current_hash:
@@ -192,11 +199,11 @@ def _difference(missing: list[str], known: frozenset[str]) -> str:
 
 
 def _has_checkpoints(facts: StartFacts) -> bool:
-    return bool(facts.known) or any(each.checkpoint for each in facts.sources.values())
+    return bool(facts.known) or any(source.checkpoint for source in facts.sources.values())
 
 
 def _said(problems: list[_Problem]) -> str:
-    return " ".join(words for _, words in problems)
+    return " ".join(message for _, message in problems)
 
 
 _BEARABLE: Final = {Reason.CONFIG_CHANGED, Reason.CONFIG_UNKNOWN}

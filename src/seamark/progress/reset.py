@@ -107,8 +107,8 @@ def _decided(
     was_reset: bool = False,
 ) -> Decision:
     """The decision, or what it refuses with."""
-    found, lost = _observed(store, config_hash, sources, was_reset=was_reset)
-    decision = decide_start(found, policy)
+    facts, lost = _observed(store, config_hash, sources, was_reset=was_reset)
+    decision = decide_start(facts, policy)
     if decision.action is not Action.REFUSE:
         return decision
     if decision.reason is Reason.POSITION_GONE:
@@ -118,7 +118,7 @@ def _decided(
             where=first.where or store.url,
             hint=first.hint,
             source=first.source or min(lost),
-            requested=first.requested or found.sources[min(lost)].position,
+            requested=first.requested or facts.sources[min(lost)].position,
             earliest=first.earliest,
         ) from first
     raise RefusedError(decision.words, where=store.url, hint=_HINT)
@@ -133,7 +133,7 @@ def _observed(
 ) -> tuple[StartFacts, dict[str, PositionUnavailable]]:
     """What is found, and what the sources said whose past is gone."""
     persistent, stored = store.is_persistent(), store.read_all_checkpoints()
-    found: dict[str, SourceFacts] = {}
+    by_name: dict[str, SourceFacts] = {}
     lost: dict[str, PositionUnavailable] = {}
     for name, source in sources.items():
         facts = SourceFacts(source.supports_replay, stored.get(name))
@@ -143,12 +143,12 @@ def _observed(
             except PositionUnavailable as error:
                 lost[name] = error
             facts = replace(facts, is_available=name not in lost)
-        found[name] = facts
+        by_name[name] = facts
     facts_of_all = StartFacts(
         persistent=persistent,
         stored_hash=store.read_config_hash(),
         current_hash=check_sequence(config_hash),
-        sources=found,
+        sources=by_name,
         known=frozenset(stored) - sources.keys(),
         was_reset=was_reset,
         unfinished=store.get(RESERVED_SPACE, _UNDER_WAY) is not None,

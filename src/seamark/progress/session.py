@@ -172,10 +172,10 @@ class Session:
     def put_many(self, space: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Stage many values; the last one of a key counts."""
         self.require_open()
-        found = dict(pairs)
-        _all_bytes("keys", found)
-        _all_bytes("values", found.values())
-        self._writes(space).update(found)
+        new = dict(pairs)
+        _all_bytes("keys", new)
+        _all_bytes("values", new.values())
+        self._writes(space).update(new)
 
     def delete(self, space: str, key: bytes) -> None:
         """Stage that a key goes; harmless when it is not there."""
@@ -185,9 +185,9 @@ class Session:
     def delete_many(self, space: str, keys: Iterable[bytes]) -> None:
         """Stage that these keys go."""
         self.require_open()
-        found = dict.fromkeys(keys)
-        _all_bytes("keys", found)
-        self._writes(space).update(found)
+        removed = dict.fromkeys(keys)
+        _all_bytes("keys", removed)
+        self._writes(space).update(removed)
 
     def clear(self, space: str) -> None:
         """Stage that nothing of a space stays; what is put afterwards does."""
@@ -215,11 +215,11 @@ class Session:
         return self.transaction.get_many(check_space(space), keys)
 
     def _writes(self, space: str) -> Writes:
-        found = self._spaces.get(space)
-        if found is None:
+        writes = self._spaces.get(space)
+        if writes is None:
             self.require_open()
-            found = self._spaces[check_space(space)] = {}
-        return found
+            writes = self._spaces[check_space(space)] = {}
+        return writes
 
     def require_open(self) -> None:
         """:class:`RefusedError` when the session takes nothing more."""

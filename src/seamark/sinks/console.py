@@ -40,9 +40,9 @@ class ConsoleSink(Sink):
         return Description("console")
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
-        found = df.take(self._rows + 1)
-        table = _table(df.columns, found[: self._rows], self._widest)
-        if len(found) > self._rows:
+        first_rows = df.take(self._rows + 1)
+        table = _table(df.columns, first_rows[: self._rows], self._widest)
+        if len(first_rows) > self._rows:
             table += f"only the first {self._rows} rows are shown\n"
         self._staged[attempt] = f"{epoch.sink}, epoch {epoch.number}\n{table}\n"
         self._last = (epoch, attempt)

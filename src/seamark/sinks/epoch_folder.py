@@ -147,19 +147,19 @@ def find_damage(folder: str, record: EpochRecord, known: Versions | None = None)
     Every byte is read again, unless the files are those of ``known`` and were not written since.
     """
     there, _ = _walk(folder)
-    wanted = {file.name: file for file in record.files}
-    if missing := sorted(wanted.keys() - there.keys()):
+    recorded = {file.name: file for file in record.files}
+    if missing := sorted(recorded.keys() - there.keys()):
         return f"{missing[0]} is missing"
-    if extra := sorted(there.keys() - wanted.keys()):
+    if extra := sorted(there.keys() - recorded.keys()):
         return f"{extra[0]} does not belong there"
-    for name, file in wanted.items():
+    for name, file in recorded.items():
         if there[name] != file.size:
             return f"{name} has {there[name]} bytes instead of {file.size}"
-    if known is not None and _versions(folder, wanted) == known:
+    if known is not None and _versions(folder, recorded) == known:
         return None
-    for found in _each(lambda name: _stored(folder, name, durable=False), there):
-        if found.sha256 != wanted[found.name].sha256:
-            return f"the bytes of {found.name} are not those that were written"
+    for stored in _each(lambda name: _stored(folder, name, durable=False), there):
+        if stored.sha256 != recorded[stored.name].sha256:
+            return f"the bytes of {stored.name} are not those that were written"
     return None
 
 
@@ -194,8 +194,8 @@ def _stored(folder: str, name: str, *, durable: bool) -> StoredFile:
 
 
 def _versions(folder: str, names: Iterable[str]) -> Versions:
-    found = {name: os.stat(f"{folder}/{name}") for name in names}
-    return {name: (s.st_ino, s.st_mtime_ns, s.st_size) for name, s in found.items()}
+    stats = {name: os.stat(f"{folder}/{name}") for name in names}
+    return {name: (s.st_ino, s.st_mtime_ns, s.st_size) for name, s in stats.items()}
 
 
 def _each(function: Callable[[str], T], sizes: dict[str, int]) -> list[T]:

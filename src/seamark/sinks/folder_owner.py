@@ -43,14 +43,14 @@ def claim_folder(
     :class:`RefusedError` when it belongs to somebody else, or holds what readers would mix up.
     """
     _refuse_strangers(path)
-    wanted = Target(pipeline, sink, file_format, (*partition_by,))
+    ours = Target(pipeline, sink, file_format, (*partition_by,))
     blobs = FilesystemBlobs(f"{path}/_seamark")
     try:
-        blobs.create(_KEY, seal(msgspec.json.encode(wanted)))
+        blobs.create(_KEY, seal(msgspec.json.encode(ours)))
     except KeyExists:
-        found = _read(blobs, path)
-        if found != wanted:
-            raise _refusal(found, wanted, path) from None
+        stored = _read(blobs, path)
+        if stored != ours:
+            raise _refusal(stored, ours, path) from None
 
 
 def _refuse_strangers(path: str) -> None:
@@ -82,21 +82,21 @@ def _read(blobs: FilesystemBlobs, path: str) -> Target:
         ) from error
 
 
-def _refusal(found: Target, wanted: Target, path: str) -> RefusedError:
-    if (found.pipeline, found.sink) != (wanted.pipeline, wanted.sink):
+def _refusal(stored: Target, ours: Target, path: str) -> RefusedError:
+    if (stored.pipeline, stored.sink) != (ours.pipeline, ours.sink):
         return RefusedError(
-            f"the folder belongs to the output {found.sink!r} of the pipeline {found.pipeline!r}",
+            f"the folder belongs to the output {stored.sink!r} of the pipeline {stored.pipeline!r}",
             where=path,
-            hint=f"Give {wanted.sink!r} of {wanted.pipeline!r} a folder of its own.",
+            hint=f"Give {ours.sink!r} of {ours.pipeline!r} a folder of its own.",
         )
-    if found.format != wanted.format:
+    if stored.format != ours.format:
         return RefusedError(
-            f"the folder holds {found.format}, and {wanted.format} beside it could not be read",
+            f"the folder holds {stored.format}, and {ours.format} beside it could not be read",
             where=path,
             hint="Keep the format, or write to a new folder.",
         )
-    if found.partition_by != wanted.partition_by:
-        was, is_now = (", ".join(one.partition_by) or "nothing" for one in (found, wanted))
+    if stored.partition_by != ours.partition_by:
+        was, is_now = (", ".join(one.partition_by) or "nothing" for one in (stored, ours))
         return RefusedError(
             f"the folder is partitioned by {was}, not by {is_now}: readers refuse a mixture",
             where=path,

@@ -47,24 +47,26 @@ def receipt_of(epoch: Epoch, attempt: str) -> Receipt:
     )
 
 
-def another_lineage(shown: Receipt, wanted: Identity, where: str) -> LineageError:
+def another_lineage(shown: Receipt, expected: Identity, where: str) -> LineageError:
     """The error that says which epoch is shown instead, and what can be done."""
     number = shown.epoch
     take_back = f"unpublish_after({number - 1})"
-    if shown.timeline != wanted.timeline:
-        what = f"of another timeline ({shown.timeline}, not {wanted.timeline})"
+    if shown.timeline != expected.timeline:
+        what = f"of another timeline ({shown.timeline}, not {expected.timeline})"
         hint = (
             "A rollback, reset or fork began a new history. Take back what the old one showed with "
             f"{take_back}, or write to a new target."
         )
-    elif shown.fingerprint != wanted.fingerprint:
-        what = f"made from other input (fingerprint {shown.fingerprint}, not {wanted.fingerprint})"
+    elif shown.fingerprint != expected.fingerprint:
+        what = (
+            f"made from other input (fingerprint {shown.fingerprint}, not {expected.fingerprint})"
+        )
         hint = (
             "Do two pipelines write to one target, or was a store copied and run twice? If this "
             f"pipeline is right, take back the rest with {take_back}."
         )
     else:
-        what = f"written by another attempt ({shown.attempt}, not {wanted.attempt})"
+        what = f"written by another attempt ({shown.attempt}, not {expected.attempt})"
         hint = (
             "Its input is the same, but its checkpoint is lost. To show what this run has written "
             f"instead, take it back with {take_back} and commit again."

@@ -54,13 +54,13 @@ class MemorySink(Sink):
         }
 
     def commit(self, committable: Committable) -> None:
-        wanted = identity_in(committable, Identity)
-        shown = self._receipts.get(wanted.epoch)
+        prepared = identity_in(committable, Identity)
+        shown = self._receipts.get(prepared.epoch)
         if shown is not None:
-            if not wanted.is_shown_by(shown):
-                raise another_lineage(shown, wanted, "this MemorySink")
+            if not prepared.is_shown_by(shown):
+                raise another_lineage(shown, prepared, "this MemorySink")
             return
-        staged = self._staged.pop(wanted.attempt, None)
+        staged = self._staged.pop(prepared.attempt, None)
         if staged is None:
             return  # staged by a process that is gone, and its rows with it
         receipt, rows = staged

@@ -62,21 +62,21 @@ def staging_folder(path: str, attempt: str, epoch: int) -> str:
     return f"{attempt_folder(path, attempt)}/{folder_name(epoch)}"
 
 
-def publish(path: str, wanted: Prepared, known: Known | None = None) -> None:
+def publish(path: str, prepared: Prepared, known: Known | None = None) -> None:
     """Show the epoch to readers; nothing changes when they see it already.
 
     :class:`LineageError` when something else is in its place, :class:`DamageError` when what was
     staged is not what was prepared, or is gone.
     """
-    staged = staging_folder(path, wanted.attempt, wanted.epoch)
-    target = f"{path}/{folder_name(wanted.epoch)}"
+    staged = staging_folder(path, prepared.attempt, prepared.epoch)
+    target = f"{path}/{folder_name(prepared.epoch)}"
     with translate_os_errors("publishing", target):
         for _ in range(_TRIES):  # another process may publish the same epoch in between
-            if _is_published(target, wanted) or _rename(staged, target, wanted, known):
+            if _is_published(target, prepared) or _rename(staged, target, prepared, known):
                 break
         else:
             raise DamageError(
-                f"epoch {wanted.epoch} is neither published nor staged any more",
+                f"epoch {prepared.epoch} is neither published nor staged any more",
                 where=f"{target}, {staged}",
                 hint="Was the folder emptied, moved or not mounted? Bring it back, or roll the "
                 "pipeline back to the epoch before.",
@@ -88,20 +88,20 @@ def publish(path: str, wanted: Prepared, known: Known | None = None) -> None:
             os.rmdir(os.path.dirname(staged))
 
 
-def _is_published(target: str, wanted: Prepared) -> bool:
+def _is_published(target: str, prepared: Prepared) -> bool:
     if not is_there(target):
         return False
-    found = read_record(target)
-    if found is None:
+    published = read_record(target)
+    if published is None:
         raise LineageError(
             f"{os.path.basename(target)} is there, but no FileSink has published it",
             where=target,
             hint="Move it away: readers take it for an epoch. Then start again.",
         )
-    receipt = found.record.receipt
-    if not wanted.is_shown_by(receipt):
-        raise another_lineage(receipt, wanted, target)
-    if found.digest != wanted.digest:
+    receipt = published.record.receipt
+    if not prepared.is_shown_by(receipt):
+        raise another_lineage(receipt, prepared, target)
+    if published.digest != prepared.digest:
         raise DamageError(
             "the published epoch is not the one that was prepared, though all its names agree",
             where=target,
@@ -110,16 +110,16 @@ def _is_published(target: str, wanted: Prepared) -> bool:
     return True
 
 
-def _rename(staged: str, target: str, wanted: Prepared, known: Known | None) -> bool:
+def _rename(staged: str, target: str, prepared: Prepared, known: Known | None) -> bool:
     """Rename what was staged; False when it is not there or somebody else was faster."""
     try:
-        found = read_record(staged)
-        if found is None and not is_there(staged):
+        sealed = read_record(staged)
+        if sealed is None and not is_there(staged):
             return False
-        damage = _damage(staged, found, wanted.digest, known)
+        damage = _damage(staged, sealed, prepared.digest, known)
         if damage is not None:
             raise DamageError(
-                f"epoch {wanted.epoch} cannot be published: {damage}",
+                f"epoch {prepared.epoch} cannot be published: {damage}",
                 where=staged,
                 hint="Nothing was shown. Roll the pipeline back to the epoch before; it then "
                 "writes these rows again.",
@@ -133,20 +133,20 @@ def _rename(staged: str, target: str, wanted: Prepared, known: Known | None) -> 
     return True
 
 
-def _damage(staged: str, found: Sealed | None, digest: str, known: Known | None) -> str | None:
-    if found is None:
+def _damage(staged: str, sealed: Sealed | None, digest: str, known: Known | None) -> str | None:
+    if sealed is None:
         return "it was staged, but never prepared"
-    if found.digest != digest:
+    if sealed.digest != digest:
         return "its record is not the one that the checkpoint knows"
     fresh = known is not None and known.digest == digest
-    return find_damage(staged, found.record, known.versions if known and fresh else None)
+    return find_damage(staged, sealed.record, known.versions if known and fresh else None)
 
 
 def read_receipts(path: str | os.PathLike[str]) -> list[Receipt]:
     """The record of every epoch that readers of the folder see, in their order."""
     folder = local_folder(path)
-    found = [receipt_in(f"{folder}/{folder_name(epoch)}") for epoch in published_epochs(folder)]
-    return [receipt for receipt in found if receipt is not None]
+    receipts = [receipt_in(f"{folder}/{folder_name(epoch)}") for epoch in published_epochs(folder)]
+    return [receipt for receipt in receipts if receipt is not None]
 
 
 def published_epochs(path: str) -> list[int]:
@@ -158,14 +158,14 @@ def published_epochs(path: str) -> list[int]:
 def receipt_in(target: str) -> Receipt | None:
     """The record of one published epoch; None when there is no such folder."""
     with translate_os_errors("reading", target):
-        found = read_record(target)
-        if found is None and is_there(target):
+        sealed = read_record(target)
+        if sealed is None and is_there(target):
             raise DamageError(
                 f"{os.path.basename(target)} has no record of what it is",
                 where=target,
                 hint="Readers take it for an epoch. Bring its _seamark.json back, or move it away.",
             )
-    return found.record.receipt if found else None
+    return sealed.record.receipt if sealed else None
 
 
 def unpublish_after(path: str, epoch: int) -> list[int]:
@@ -183,10 +183,10 @@ def unpublish_after(path: str, epoch: int) -> list[int]:
 
 def _put_aside(path: str, target: str, aside: str) -> None:
     try:
-        found = read_record(target)
+        sealed = read_record(target)
     except DamageError:
-        found = None
-    folder = f"{aside}/{found.record.receipt.timeline if found else 'unknown'}"
+        sealed = None
+    folder = f"{aside}/{sealed.record.receipt.timeline if sealed else 'unknown'}"
     make_durable_folder(folder, path)
     place, count = f"{folder}/{os.path.basename(target)}", 1
     while is_there(place):

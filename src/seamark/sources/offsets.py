@@ -47,41 +47,41 @@ class Offset:
 BEGINNING: Final = Offset(0, None, _START)
 
 
-def offset_from(found: object) -> Offset:
+def offset_from(value: object) -> Offset:
     """What :meth:`Offset.as_json` made; :class:`InvalidInputError` for anything else.
 
     A token that cannot be understood never stands for the beginning.
     """
-    if not isinstance(found, Mapping):
-        raise _not_an_offset(found, "it is no JSON object")
-    if more := sorted(found.keys() - _KEYS):
+    if not isinstance(value, Mapping):
+        raise _not_an_offset(value, "it is no JSON object")
+    if more := sorted(value.keys() - _KEYS):
         raise FormatTooNewError(
             f"an offset has a field {more[0]!r} that this Seamark does not know",
-            where=f"{dict(found)!r:.200}",
+            where=f"{dict(value)!r:.200}",
             hint="Use the version of Seamark that wrote the checkpoint, or a newer one.",
         )
-    if missing := sorted(_KEYS - found.keys()):
-        raise _not_an_offset(found, f"it has no {missing[0]!r}")
-    sequence, position, digest = found["sequence"], found["position"], found["digest"]
+    if missing := sorted(_KEYS - value.keys()):
+        raise _not_an_offset(value, f"it has no {missing[0]!r}")
+    sequence, position, digest = value["sequence"], value["position"], value["digest"]
     if not isinstance(sequence, int) or isinstance(sequence, bool) or sequence < 0:
-        raise _not_an_offset(found, "its sequence is no number of rows")
+        raise _not_an_offset(value, "its sequence is no number of rows")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise _not_an_offset(found, "its digest is no SHA-256")
+        raise _not_an_offset(value, "its digest is no SHA-256")
     if (position is None) != (sequence == 0) or (sequence == 0 and digest != _START):
-        raise _not_an_offset(found, "only the beginning has no position, no rows and no digest")
+        raise _not_an_offset(value, "only the beginning has no position, no rows and no digest")
     return Offset(sequence, None if position is None else checked_position(position), digest)
 
 
-def checked_position(found: object) -> Position:
+def checked_position(value: object) -> Position:
     """A position as it comes back from JSON, so that it looks the same after a restart."""
-    if type(found) is int and abs(found) < _LARGE:
-        return found  # what most positions are, without the detour
-    if found is None or isinstance(found, bool):
-        raise InvalidInputError(f"{found!r} is no position", hint=_POSITIONS)
+    if type(value) is int and abs(value) < _LARGE:
+        return value  # what most positions are, without the detour
+    if value is None or isinstance(value, bool):
+        raise InvalidInputError(f"{value!r} is no position", hint=_POSITIONS)
     try:
-        text = json.dumps(found, allow_nan=False)
+        text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{found!r} is no position: {error}", hint=_POSITIONS) from None
+        raise InvalidInputError(f"{value!r} is no position: {error}", hint=_POSITIONS) from None
     except RecursionError:
         raise InvalidInputError("a position is nested too deeply", hint=_POSITIONS) from None
     if len(text) > LARGEST_POSITION:
@@ -113,9 +113,9 @@ def _encoded(row: tuple[Any, ...]) -> bytes:
         ) from None
 
 
-def _not_an_offset(found: object, why: str) -> InvalidInputError:
+def _not_an_offset(value: object, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"a stream cannot go on from {found!r:.200}: {why}",
+        f"a stream cannot go on from {value!r:.200}: {why}",
         hint="The checkpoint was written by another source, or for another query.",
     )
 

@@ -122,40 +122,42 @@ class SequenceReader:
                 return growing.epoch()
 
     def _read_again(self, start: Offset, end: Offset, last: Position) -> list[Row]:
-        wanted = end.sequence - start.sequence
+        count = end.sequence - start.sequence
         growing = _Growing(self._name, self._columns, start, last)
-        between = self._source.read_between(start.position, last, wanted + 1)
+        between = self._source.read_between(start.position, last, count + 1)
         if between is not None:
-            growing.take(between, wanted + 1)
+            growing.take(between, count + 1)
         else:
-            while len(growing.rows) < wanted and not growing.has_ended:
+            while len(growing.rows) < count and not growing.has_ended:
                 before = len(growing.rows)
-                most = wanted - before
+                most = count - before
                 growing.take(self._source.read_from(growing.position, most), most)
                 if len(growing.rows) == before:
                     break
-        found = growing.epoch()
-        self._compare(found, end, wanted)
-        return found.rows
+        rows_read = growing.epoch()
+        self._compare(rows_read, end, count)
+        return rows_read.rows
 
-    def _compare(self, found: PlannedRows, end: Offset, wanted: int) -> None:
-        start, got = found.start, len(found.rows)
+    def _compare(self, rows_read: PlannedRows, end: Offset, count: int) -> None:
+        start, got = rows_read.start, len(rows_read.rows)
         span = f"rows {start.sequence + 1} to {end.sequence}, up to position {end.position!r}"
-        if got < wanted:
+        if got < count:
             raise PositionUnavailable(
-                f"source {self._name!r} no longer has {wanted - got} of {wanted} rows that an "
+                f"source {self._name!r} no longer has {count - got} of {count} rows that an "
                 "epoch was made of",
                 where=span,
                 hint=_HINT,
                 source=self._name,
                 requested=_bytes(start.position),
             )
-        if got > wanted:
+        if got > count:
             differs = "there are more rows now than there were when they were read first"
-        elif found.end.position != end.position:
-            differs = f"the last of them is now followed by position {found.end.position!r}"
-        elif found.end.digest != end.digest:
-            differs = f"their SHA-256 was {end.digest[:12]}… and is {found.end.digest[:12]}… now"
+        elif rows_read.end.position != end.position:
+            differs = f"the last of them is now followed by position {rows_read.end.position!r}"
+        elif rows_read.end.digest != end.digest:
+            differs = (
+                f"their SHA-256 was {end.digest[:12]}… and is {rows_read.end.digest[:12]}… now"
+            )
         else:
             return
         raise RefusedError(
@@ -211,17 +213,17 @@ class _Growing:
             if close is not None:
                 close()
 
-    def _pairs(self, found: Iterator[Any]) -> Iterator[Placed]:
-        for each in found:
-            if isinstance(each, tuple) and len(each) == _PAIR and isinstance(each[0], tuple | list):
-                row, position = each
+    def _pairs(self, items: Iterator[Any]) -> Iterator[Placed]:
+        for item in items:
+            if isinstance(item, tuple) and len(item) == _PAIR and isinstance(item[0], tuple | list):
+                row, position = item
                 # a Row with names is assigned by name, as Spark does
                 named = hasattr(row, "__fields__")
                 yield tuple(row[name] for name in self._columns) if named else tuple(row), position
             else:
                 raise InvalidInputError(
                     f"read_from() of source {self._name!r} must return pairs of a row (a tuple) "
-                    f"and the position after it, not {each!r:.100}"
+                    f"and the position after it, not {item!r:.100}"
                 )
 
     def epoch(self) -> PlannedRows:

@@ -26,11 +26,11 @@ def refuse_endings(spark: SparkSession, df: DataFrame, trigger: Mapping[str, Any
     ending = [name for name in ("availableNow", "once") if trigger.get(name)]
     if not ending or spark_version(spark) >= ADMISSION_CONTROL:
         return
-    found = sequenced_formats(spark, df)
-    if found:
+    formats = sequenced_formats(spark, df)
+    if formats:
         raise RefusedError(
             f"a run that ends by itself (available_now) needs Spark 4.2 or newer for the source "
-            f"{found[0]!r}, and this is {spark.version}",
+            f"{formats[0]!r}, and this is {spark.version}",
             where="Spark would end the run after one epoch of max_rows_per_epoch rows, and say "
             "nothing of those that are left.",
             hint="Use run(available_now=False, timeout=…), or Spark 4.2.",
@@ -39,13 +39,13 @@ def refuse_endings(spark: SparkSession, df: DataFrame, trigger: Mapping[str, Any
 
 def sequenced_formats(spark: SparkSession, df: DataFrame) -> list[str]:
     """The format names of all :class:`SequencedSource` streams that a DataFrame reads."""
-    found = []
+    formats = []
     for leaf in leaves(df):
         if leaf.isStreaming() and leaf.getClass().getSimpleName() == "StreamingRelationV2":
             name = str(leaf.sourceName())
             if _is_sequenced(spark, name):
-                found.append(name)
-    return found
+                formats.append(name)
+    return formats
 
 
 def _is_sequenced(spark: SparkSession, name: str) -> bool:

@@ -100,12 +100,12 @@ def seconds(options: MutableMapping[str, str], name: str, default: float) -> flo
     if text is None:
         return default
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 <= found < float("inf"):
+        number = -1.0
+    if not 0 <= number < float("inf"):
         raise InvalidInputError(f"{name} must be a number of seconds, not {text!r}")
-    return found
+    return number
 
 
 def _count(options: MutableMapping[str, str], name: str, default: int) -> int:

@@ -83,10 +83,10 @@ def kill_at(step: Step | str, when: When, epoch: int, marker: str | os.PathLike[
     return KillHere(FailPoint.parse(f"{step}:{when}:{epoch}"), marker)
 
 
-def die(words: str, marker: str | os.PathLike[str]) -> NoReturn:
+def die(note: str, marker: str | os.PathLike[str]) -> NoReturn:
     """Note the words durably, then end the own process as ``kill -9`` does."""
     with open(marker, "a", encoding="utf-8") as file:
-        file.write(f"{words}\n")
+        file.write(f"{note}\n")
         file.flush()
         os.fsync(file.fileno())
     os.kill(os.getpid(), signal.SIGKILL)

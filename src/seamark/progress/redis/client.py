@@ -61,20 +61,20 @@ def split_url(url: str, namespace: str | None) -> tuple[str, str]:
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     inside = [value for name, value in pairs if name == _NAMESPACE]
-    found = namespace if namespace is not None else (inside[0] if inside else None)
-    if found is None:
+    chosen = namespace if namespace is not None else (inside[0] if inside else None)
+    if chosen is None:
         raise InvalidInputError(
             "a progress store in Redis needs a namespace",
             hint="One for each pipeline: redis://host:6379/0?namespace=orders",
         )
-    check_text(found, "a namespace")
-    if "{" in found or "}" in found or "\x00" in found:
+    check_text(chosen, "a namespace")
+    if "{" in chosen or "}" in chosen or "\x00" in chosen:
         raise InvalidInputError(
-            f"a namespace has no braces and no NUL, not {found!r}",
+            f"a namespace has no braces and no NUL, not {chosen!r}",
             hint="Braces mark what decides about a key's place in a cluster.",
         )
     query = urlencode([pair for pair in pairs if pair[0] != _NAMESPACE])
-    return parts._replace(query=query).geturl(), found
+    return parts._replace(query=query).geturl(), chosen
 
 
 def shown_url(url: str) -> str:

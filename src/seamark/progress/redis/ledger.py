@@ -59,8 +59,8 @@ class RedisLedger(Ledger):
     @classmethod
     def open(cls, url: str, namespace: str | None, *, read_only: bool, claim: bool) -> RedisLedger:
         """Connect, and take the store over unless it is only to be read."""
-        bare, found = split_url(url, namespace)
-        ledger = cls(connect(bare), bare, found)
+        bare, name = split_url(url, namespace)
+        ledger = cls(connect(bare), bare, name)
         try:
             ledger._number(ledger.read_meta("connecting"), _GENERATION)
             if claim and not read_only:
@@ -88,8 +88,8 @@ class RedisLedger(Ledger):
     def read_meta(self, doing: str = "reading") -> Mapping[bytes, bytes]:
         """All fields of ``meta``."""
         with self.errors.translated(doing, self.meta):
-            found: Mapping[bytes, bytes] = self.client.hgetall(self.meta)
-            return found
+            meta: Mapping[bytes, bytes] = self.client.hgetall(self.meta)
+            return meta
 
     def checkpoint(self, source_id: str) -> SourceCheckpoint | None:
         field = SEQUENCE + source_id.encode()
@@ -112,11 +112,11 @@ class RedisLedger(Ledger):
 
     def sequences(self, meta: Mapping[bytes, bytes]) -> dict[str, int]:
         """The sequence of every source that ``meta`` tells of."""
-        found = {}
+        sequences = {}
         for field in meta:
             if field.startswith(SEQUENCE) and (value := self._number(meta, field)) is not None:
-                found[self._source(field)] = value
-        return found
+                sequences[self._source(field)] = value
+        return sequences
 
     def result_sequence(self, query_id: str) -> int | None:
         field = RESULT + query_id.encode()
@@ -134,8 +134,8 @@ class RedisLedger(Ledger):
     def get(self, space: str, key: bytes) -> bytes | None:
         where = self.space(space)
         with self.errors.translated("reading a value", where):
-            found: bytes | None = self.client.hget(where, key)
-            return found
+            value: bytes | None = self.client.hget(where, key)
+            return value
 
     def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
         where = self.space(space)
@@ -179,13 +179,13 @@ class RedisLedger(Ledger):
 
     def require_hashes(self, changes: Changes) -> None:
         """:class:`DamageError` when a key is no HASH: Redis would apply the rest without it."""
-        wanted = {self.positions, *map(self.space, changes.data)} - self._known
-        if not wanted:
+        keys = {self.positions, *map(self.space, changes.data)} - self._known
+        if not keys:
             return
         with self.errors.translated("looking at the keys"), self.client.pipeline(False) as pipe:
-            for key in sorted(wanted):
+            for key in sorted(keys):
                 pipe.type(key)
-            kinds = dict(zip(sorted(wanted), pipe.execute(), strict=True))
+            kinds = dict(zip(sorted(keys), pipe.execute(), strict=True))
         for key, kind in kinds.items():
             if kind not in (b"hash", b"none"):
                 raise DamageError(
@@ -193,7 +193,7 @@ class RedisLedger(Ledger):
                     where=self.errors.where,
                     hint="Something else uses this namespace. Remove the key, or use another one.",
                 )
-        self._known |= wanted
+        self._known |= keys
 
     def settle(self, token: bytes, before: bytes | None) -> bool:
         """Whether the session of this token was committed; it no longer can be afterwards.
@@ -242,8 +242,8 @@ class RedisLedger(Ledger):
             pipe.hincrby(self.meta, b"touched", 1)
             pipe.hgetall(self.meta)
             _, meta = pipe.execute()
-        found: Mapping[bytes, bytes] = meta
-        return found
+        fields: Mapping[bytes, bytes] = meta
+        return fields
 
     def close(self) -> None:
         self.client.close()
@@ -283,22 +283,22 @@ class RedisTransaction(Transaction):
     def get(self, space: str, key: bytes) -> bytes | None:
         pipe, where = self._begun(), self._ledger.space(space)
         with self._ledger.errors.translated("reading a value", where):
-            found: bytes | None = pipe.hget(where, key)
-            return found
+            value: bytes | None = pipe.hget(where, key)
+            return value
 
     def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
         pipe, where = self._begun(), self._ledger.space(space)
-        found: list[bytes | None] = []
+        values: list[bytes | None] = []
         with self._ledger.errors.translated("reading values", where):
             for start in range(0, len(keys), _FIELDS):
-                found += pipe.hmget(where, keys[start : start + _FIELDS])
-        return found
+                values += pipe.hmget(where, keys[start : start + _FIELDS])
+        return values
 
     def is_current(self) -> bool:
         pipe, ledger = self._begun(), self._ledger
         with ledger.errors.translated("looking for other writers", ledger.meta):
-            found: bytes | None = pipe.hget(ledger.meta, _SESSION)
-        return found == self._meta.get(_SESSION)
+            session: bytes | None = pipe.hget(ledger.meta, _SESSION)
+        return session == self._meta.get(_SESSION)
 
     def commit(self, changes: Changes) -> None:
         if changes.is_empty():

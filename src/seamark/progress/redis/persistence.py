@@ -36,42 +36,42 @@ def judge_persistence(
     if config is None and info is None:
         return [_UNKNOWN]
     config, info = config or {}, info or {}
-    found = []
+    warnings = []
     if "appendonly" in config:
         logs = config["appendonly"] == "yes"
     else:
         logs = bool(int(info.get("aof_enabled", 0) or 0))
     if not logs:
-        found.append(
+        warnings.append(
             "appendonly is off: a restart of the server loses everything since its last save "
             "(CONFIG SET appendonly yes)"
         )
     elif config.get("appendfsync", "always") != "always":
-        found.append(
+        warnings.append(
             f"appendfsync is {config['appendfsync']}: a power cut loses about the last second of "
             "what was acknowledged (CONFIG SET appendfsync always)"
         )
     if info.get("aof_last_write_status", "ok") != "ok":
-        found.append("the server failed to write its log: is its disk full?")
+        warnings.append("the server failed to write its log: is its disk full?")
     policy = config.get("maxmemory-policy", "noeviction")
     if policy != "noeviction" and config.get("maxmemory", "0") != "0":
-        found.append(
+        warnings.append(
             f"maxmemory-policy is {policy}: when its memory is full the server drops keys by "
             "itself (CONFIG SET maxmemory-policy noeviction)"
         )
-    return found
+    return warnings
 
 
 def _config(client: Any) -> dict[str, str] | None:
     from redis.exceptions import RedisError
 
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     try:
         for name in ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy"):
-            found.update({_text(k): _text(v) for k, v in client.config_get(name).items()})
+            settings.update({_text(k): _text(v) for k, v in client.config_get(name).items()})
     except (RedisError, OSError):
         return None
-    return found
+    return settings
 
 
 def _info(client: Any) -> dict[str, Any] | None:

@@ -116,8 +116,8 @@ class Primary:
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of many keys, as they are now."""
         with translate_rocksdb_errors(self._path):
-            found: list[bytes | None] = self._rdict.get(keys) if keys else []
-        return found
+            values: list[bytes | None] = self._rdict.get(keys) if keys else []
+        return values
 
     def new_batch(self) -> WriteBatch:
         """An empty batch."""
@@ -189,7 +189,7 @@ class Secondary:
     def _identity(self) -> tuple[int, int]:
         """Tells the folder's database from one that is made in its place."""
         try:
-            found = os.stat(f"{self._path}/IDENTITY")
+            stat = os.stat(f"{self._path}/IDENTITY")
             os.stat(f"{self._path}/CURRENT")
         except FileNotFoundError:
             raise StoreUnavailableError(
@@ -197,7 +197,7 @@ class Secondary:
                 where=self._path,
                 hint="It is made by the first program that opens it to write.",
             ) from None
-        return found.st_ino, found.st_mtime_ns
+        return stat.st_ino, stat.st_mtime_ns
 
     def snapshot(self) -> Snapshot:
         with self._looking:

@@ -63,8 +63,8 @@ class RocksDBLedger(Ledger):
         try:
             with cls._opening:
                 cls._let_go()
-                found = cls._open.get(path)
-                database, users = found if found is not None else (Primary(path), 0)
+                opened = cls._open.get(path)
+                database, users = opened if opened is not None else (Primary(path), 0)
                 cls._open[path] = (database, users + 1)
                 return database
         finally:
@@ -107,28 +107,28 @@ class RocksDBLedger(Ledger):
         )
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
-        found = dict(self._database.snapshot().below(_SOURCES))
+        entries = dict(self._database.snapshot().below(_SOURCES))
         return {
             self._source(key): SourceCheckpoint(
-                self._number(key, value), found.get(_POSITION + key[len(_SEQUENCE) :])
+                self._number(key, value), entries.get(_POSITION + key[len(_SEQUENCE) :])
             )
-            for key, value in found.items()
+            for key, value in entries.items()
             if key.startswith(_SEQUENCE)
         }
 
     def sequences(self) -> dict[str, int]:
         """The sequence of every source."""
-        found = self._database.snapshot().below(_SEQUENCE)
-        return {self._source(key): self._number(key, value) for key, value in found}
+        entries = self._database.snapshot().below(_SEQUENCE)
+        return {self._source(key): self._number(key, value) for key, value in entries}
 
     def result_sequence(self, query_id: str) -> int | None:
         key = _RESULT + query_id.encode()
-        found = self._database.snapshot().get(key)
-        return None if found is None else self._number(key, found)
+        value = self._database.snapshot().get(key)
+        return None if value is None else self._number(key, value)
 
     def config_hash(self) -> int | None:
-        found = self._database.snapshot().get(_HASH)
-        return None if found is None else self._number(_HASH, found)
+        value = self._database.snapshot().get(_HASH)
+        return None if value is None else self._number(_HASH, value)
 
     def get(self, space: str, key: bytes) -> bytes | None:
         return self._database.snapshot().get(space_prefix(space) + key)
@@ -238,24 +238,24 @@ def _fill(batch: WriteBatch, changes: Changes, gone: list[bytes]) -> None:
 
 
 def _numbers_and_positions(changes: Changes) -> Writes:
-    found: Writes = {}
+    writes: Writes = {}
     for source, sequence in changes.sequences.items():
-        found[_SEQUENCE + source.encode()] = _NUMBER.pack(sequence)
+        writes[_SEQUENCE + source.encode()] = _NUMBER.pack(sequence)
     for source, position in changes.positions.items():
-        found[_POSITION + source.encode()] = position
+        writes[_POSITION + source.encode()] = position
     for query, sequence in changes.results.items():
-        found[_RESULT + query.encode()] = _NUMBER.pack(sequence)
+        writes[_RESULT + query.encode()] = _NUMBER.pack(sequence)
     if changes.forget_hash:
-        found[_HASH] = None
+        writes[_HASH] = None
     if changes.config_hash is not None:
-        found[_HASH] = _NUMBER.pack(changes.config_hash)
-    return found
+        writes[_HASH] = _NUMBER.pack(changes.config_hash)
+    return writes
 
 
 def _flat(changes: Changes, gone: list[bytes]) -> Writes:
-    found: Writes = dict.fromkeys(gone)
-    found.update(_numbers_and_positions(changes))
+    flat: Writes = dict.fromkeys(gone)
+    flat.update(_numbers_and_positions(changes))
     for space, writes in changes.data.items():
         prefix = space_prefix(space)
-        found.update((prefix + key, value) for key, value in writes.items())
-    return found
+        flat.update((prefix + key, value) for key, value in writes.items())
+    return flat

@@ -164,15 +164,15 @@ def _type_of(schema: StructType, name: str, option: str) -> DataType:
 
     if name in schema.names:
         return schema[name].dataType
-    found: DataType = schema
+    kind: DataType = schema
     for part in name.split("."):
-        if not isinstance(found, StructType) or part not in found.names:
+        if not isinstance(kind, StructType) or part not in kind.names:
             raise RefusedError(
                 f"{option}: there is no column {name!r}",
                 hint=f"The columns are {', '.join(schema.names)}.",
             )
-        found = found[part].dataType
-    return found
+        kind = kind[part].dataType
+    return kind
 
 
 def _refuse_nested(option: str, name: str, kind: DataType) -> None:
@@ -185,8 +185,8 @@ def _refuse_nested(option: str, name: str, kind: DataType) -> None:
         )
 
 
-def _wrong_type(option: str, name: str, kind: DataType, wanted: str) -> RefusedError:
-    return RefusedError(f"{option}: {name!r} is {kind.simpleString()}, and must be {wanted}")
+def _wrong_type(option: str, name: str, kind: DataType, expected: str) -> RefusedError:
+    return RefusedError(f"{option}: {name!r} is {kind.simpleString()}, and must be {expected}")
 
 
 def _path(schema: StructType, name: str) -> str:

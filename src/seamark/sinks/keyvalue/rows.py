@@ -122,14 +122,14 @@ def _rank(value: Any) -> tuple[int, Any]:
 
 
 def _ambiguous(key: bytes, *, has_order: bool) -> RefusedError:
-    told = key.decode(errors="replace")[:80]
+    text = key.decode(errors="replace")[:80]
     if has_order:
         return RefusedError(
-            f"an epoch has two different rows for the key {told!r}, with the same order_by",
+            f"an epoch has two different rows for the key {text!r}, with the same order_by",
             hint="Order by something that tells them apart.",
         )
     return RefusedError(
-        f"an epoch has two different rows for the key {told!r}",
+        f"an epoch has two different rows for the key {text!r}",
         hint="Say which one counts with order_by='column' (the greatest does), or aggregate by "
         "the key first.",
     )

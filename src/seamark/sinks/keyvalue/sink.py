@@ -185,12 +185,12 @@ class KeyValueSink(Sink):
             )
 
     def commit(self, committable: Committable) -> None:
-        wanted = identity_in(committable, PreparedView)
+        prepared = identity_in(committable, PreparedView)
         loaded = self._loaded
-        known = loaded if loaded and loaded[0].version == wanted.version else None
-        is_newest = self._view.show(wanted, known)
+        known = loaded if loaded and loaded[0].version == prepared.version else None
+        is_newest = self._view.show(prepared, known)
         self._loaded = None
-        self._staging.put_aside(wanted.attempt, newest=wanted.epoch if is_newest else None)
+        self._staging.put_aside(prepared.attempt, newest=prepared.epoch if is_newest else None)
 
     # looking after what there is
 
@@ -201,7 +201,7 @@ class KeyValueSink(Sink):
             self._staging.remove(attempt)
 
     def leftovers(self) -> list[str]:
-        return [each for each in self._staging.attempts() if not self._is_shown(each)]
+        return [attempt for attempt in self._staging.attempts() if not self._is_shown(attempt)]
 
     def _is_shown(self, attempt: str) -> bool:
         """Whether an attempt that lies in the staging folder was committed all the same."""

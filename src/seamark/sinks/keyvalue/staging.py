@@ -104,11 +104,11 @@ class Staging:
     def read(self, folder: str, digest: str | None = None) -> StagedEpoch:
         """What a folder holds, after every byte of it was checked."""
         with translate_os_errors("reading", folder):
-            found = read_record(folder)
+            sealed = read_record(folder)
             damage = "it was staged, but never prepared"
-            if found is not None:
-                damage = find_damage(folder, found.record) or ""
-                if digest is not None and found.digest != digest:
+            if sealed is not None:
+                damage = find_damage(folder, sealed.record) or ""
+                if digest is not None and sealed.digest != digest:
                     damage = "its record is not the one that the checkpoint knows"
             if damage:
                 raise DamageError(

@@ -137,8 +137,8 @@ def _read(folder: str) -> tuple[pa.Table, SourcesBefore]:
 
 
 def _require_whole(folder: str) -> None:
-    found = read_record(folder)
-    damage = "it is not complete" if found is None else find_damage(folder, found.record)
+    sealed = read_record(folder)
+    damage = "it is not complete" if sealed is None else find_damage(folder, sealed.record)
     if damage:
         raise DamageError(
             f"what the view showed before an epoch cannot be read: {damage}",

@@ -111,25 +111,25 @@ def packed_time(milliseconds: int) -> bytes:
 
 def unpacked_time(data: bytes) -> int:
     """A time from what is stored."""
-    found: int = _MS.unpack(data)[0]
-    return found
+    time: int = _MS.unpack(data)[0]
+    return time
 
 
-def require_owner(session: Session, wanted: ViewOwner) -> None:
+def require_owner(session: Session, ours: ViewOwner) -> None:
     """Note whose view it is; :class:`RefusedError` when it is somebody else's."""
-    found = _found(session, _OWNER, ViewOwner)
-    if found is None:
-        session.put(EPOCHS, _OWNER, msgspec.json.encode(wanted))
+    stored = _found(session, _OWNER, ViewOwner)
+    if stored is None:
+        session.put(EPOCHS, _OWNER, msgspec.json.encode(ours))
         return
-    if (found.pipeline, found.sink) != (wanted.pipeline, wanted.sink):
+    if (stored.pipeline, stored.sink) != (ours.pipeline, ours.sink):
         raise RefusedError(
-            f"the view belongs to the output {found.sink!r} of the pipeline {found.pipeline!r}",
+            f"the view belongs to the output {stored.sink!r} of the pipeline {stored.pipeline!r}",
             where=session.store.url,
-            hint=f"Give {wanted.sink!r} of {wanted.pipeline!r} a view of its own.",
+            hint=f"Give {ours.sink!r} of {ours.pipeline!r} a view of its own.",
         )
-    if found.key != wanted.key:
+    if stored.key != ours.key:
         raise RefusedError(
-            f"the view's rows are known by {', '.join(found.key)}, not by {', '.join(wanted.key)}",
+            f"the view's rows are known by {', '.join(stored.key)}, not by {', '.join(ours.key)}",
             where=session.store.url,
             hint="Keep the key, or write to a new view.",
         )
@@ -157,15 +157,15 @@ class Expiry:
 
     def due(self, watermark: int) -> set[bytes]:
         """Keys whose time has come. They stay until :meth:`follow` is told."""
-        found, back = set(), []
+        keys, back = set(), []
         while self._heap and self._heap[0][0] <= watermark:
             at, key = heapq.heappop(self._heap)
             if self.times.get(key) == at:
-                found.add(key)
+                keys.add(key)
                 back.append((at, key))
         for entry in back:
             heapq.heappush(self._heap, entry)
-        return found
+        return keys
 
     def follow(self, effect: Effect, version: ViewVersion) -> None:
         """Follow the view to its next epoch."""

@@ -140,8 +140,8 @@ class ViewWriter:
         return shown_url(self._url) + (f"?namespace={namespace}" if namespace else "")
 
     def _given_namespace(self) -> str | None:
-        found = parse_qs(urlsplit(self._url).query).get("namespace")
-        return found[0] if found else None
+        namespaces = parse_qs(urlsplit(self._url).query).get("namespace")
+        return namespaces[0] if namespaces else None
 
     @property
     def store(self) -> SourceCheckpointStore:
@@ -180,7 +180,7 @@ class ViewWriter:
             hint="Stop all but one.",
         )
 
-    def show(self, wanted: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
+    def show(self, prepared: PreparedView, loaded: tuple[StagedEpoch, Rows] | None) -> bool:
         """Bring the view to the wanted epoch; whether that is the newest one it shows.
 
         ``loaded`` is what is known of the epoch already.
@@ -189,10 +189,12 @@ class ViewWriter:
         """
         way: Way = {}
         while True:
-            done, effect = self.in_session(lambda session: self._step(session, wanted, loaded, way))
+            done, effect = self.in_session(
+                lambda session: self._step(session, prepared, loaded, way)
+            )
             if effect is not None and self._expiry is not None:
                 self._expiry.follow(effect, done)
-            if done == wanted.version:
+            if done == prepared.version:
                 self._last = done
                 return effect is not None or shown_version(self.store) == done
 
@@ -221,30 +223,30 @@ class ViewWriter:
     def _step(
         self,
         session: Session,
-        wanted: PreparedView,
+        prepared: PreparedView,
         loaded: tuple[StagedEpoch, Rows] | None,
         way: Way,
     ) -> tuple[ViewVersion, Effect | None]:
         """Bring the view one epoch closer; to which, and what it changes."""
-        shown = receipt_of_epoch(session, wanted.epoch)
+        shown = receipt_of_epoch(session, prepared.epoch)
         if shown is not None:
-            if not wanted.is_shown_by(shown):
-                raise another_lineage(shown, wanted, self.shown)
-            return wanted.version, None
-        if was_taken_back(session, wanted.attempt):
+            if not prepared.is_shown_by(shown):
+                raise another_lineage(shown, prepared, self.shown)
+            return prepared.version, None
+        if was_taken_back(session, prepared.attempt):
             raise LineageError(
-                f"epoch {wanted.epoch} was shown once and has been taken back",
+                f"epoch {prepared.epoch} was shown once and has been taken back",
                 where=self.shown,
                 hint="A rollback or reset began a new history; this program is of the old one.",
             )
         now = shown_version(session)
-        if now == wanted.after:
+        if now == prepared.after:
             step, (staged, rows) = (
-                wanted.version,
-                loaded or self._read(wanted.version, wanted.digest),
+                prepared.version,
+                loaded or self._read(prepared.version, prepared.digest),
             )
         else:
-            step = self._first_missing(now, wanted, way)
+            step = self._first_missing(now, prepared, way)
             staged, rows = self._read(step)
         effect = effect_of(rows, staged.watermark, self._expiry_at(now))
         folder = self._staging.find(step) if self._undo else None
@@ -267,19 +269,19 @@ class ViewWriter:
             return staged, load_rows(folder, staged.watermark)
 
     def _first_missing(
-        self, now: ViewVersion | None, wanted: PreparedView, way: Way
+        self, now: ViewVersion | None, prepared: PreparedView, way: Way
     ) -> ViewVersion:
         """The first of the kept epochs that bring a view that fell behind up to the wanted one."""
         if now not in way:
-            way.update(self._staging.way(now, wanted.after))
+            way.update(self._staging.way(now, prepared.after))
         missing = way.get(now)
         if missing is not None:
             log.warning("%s fell behind: applying epoch %d again", self.shown, missing.epoch)
             return missing
         shows = f"epoch {now.epoch} of timeline {now.timeline}" if now else "nothing"
-        was = f"epoch {wanted.after.epoch}" if wanted.after else "nothing"
+        was = f"epoch {prepared.after.epoch}" if prepared.after else "nothing"
         raise LineageError(
-            f"the view shows {shows}, and epoch {wanted.epoch} was made to follow {was}",
+            f"the view shows {shows}, and epoch {prepared.epoch} was made to follow {was}",
             where=self.shown,
             hint="The server has lost what it had acknowledged, or belongs to another history, and "
             f"the epochs in between are not kept in {self._staging.path}. Bring the server back "

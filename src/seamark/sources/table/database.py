@@ -33,7 +33,9 @@ class Database:
         self.dialect = dialect_of(self._driver)
         self._module: Any = None
         self._connection: Any = None
-        given = [each for each in (self._dsn, self._dsn_env, self._keywords) if each is not None]
+        given = [
+            option for option in (self._dsn, self._dsn_env, self._keywords) if option is not None
+        ]
         if not given or (self._dsn is not None and self._dsn_env is not None):
             raise InvalidInputError(
                 "a table needs one of the options dsn, dsn_env and connect to be reached",
@@ -102,14 +104,14 @@ class Database:
     def _address(self) -> str | None:
         if self._dsn_env is None:
             return self._dsn
-        found = os.environ.get(self._dsn_env)
-        if found is None:
+        dsn = os.environ.get(self._dsn_env)
+        if dsn is None:
             raise InvalidInputError(
                 f"the environment variable {self._dsn_env!r} is not set",
                 hint="Set it before the Spark session starts: its Python processes inherit what "
                 "the JVM was started with.",
             )
-        return found
+        return dsn
 
     def _loaded(self) -> Any:
         if self._module is None:
@@ -139,21 +141,21 @@ class Database:
     def _without_secrets(self, text: str) -> str:
         """Every longer word of the address is hidden: no one knows which of them is the secret."""
         address = " ".join(filter(None, (self._address(), self._keywords)))
-        words = {word for word in re.split(r"[\s:;,&=@/?'\"{}]+", address) if word}
-        for word in sorted(words, key=len, reverse=True):
-            if len(word) >= _SHORTEST and word not in _HARMLESS:
-                text = text.replace(word, HIDDEN)
+        parts = {part for part in re.split(r"[\s:;,&=@/?'\"{}]+", address) if part}
+        for part in sorted(parts, key=len, reverse=True):
+            if len(part) >= _SHORTEST and part not in _HARMLESS:
+                text = text.replace(part, HIDDEN)
         return text
 
 
 def _keywords(text: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        arguments = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        arguments = None
+    if not isinstance(arguments, dict):
         raise InvalidInputError(f"{where} must be a JSON object of arguments for connect()")
-    return found
+    return arguments
 
 
 def _required(options: Mapping[str, str], name: str) -> str:

@@ -110,8 +110,8 @@ def split_names(text: str, separator: str) -> list[str]:
         if rest.startswith('"'):
             name, rest = _unquoted(rest, text)
         else:
-            name, found, rest = rest.partition(separator)
-            name, rest = name.strip(), found + rest
+            name, comma, rest = rest.partition(separator)
+            name, rest = name.strip(), comma + rest
         names.append(name)
         if not name:
             raise InvalidInputError(f"{text!r} has an empty name in it")

@@ -69,11 +69,11 @@ class PostgresTable:
         :class:`RefusedError` where locks do not tell which keys can still appear.
         """
         path = self._path
-        found = self._database.query(_WRITERS, [path, path, self._key, path])
-        if not found:
+        rows = self._database.query(_WRITERS, [path, path, self._key, path])
+        if not rows:
             raise InvalidInputError(f"there is no table {path}")
-        self._refuse_unless_locks_tell(*found[0][1:])
-        return frozenset(str(name) for name, *_ in found if name is not None)
+        self._refuse_unless_locks_tell(*rows[0][1:])
+        return frozenset(str(name) for name, *_ in rows if name is not None)
 
     def columns(self) -> list[tuple[str, str, str]]:
         """Name, type and kind of type of each column, in order."""

@@ -133,7 +133,7 @@ class Horizon:
         left = before & writing
         if left != before:
             # PREPARE TRANSACTION gives a transaction another name; it has not ended
-            left |= {each for each in writing if each.startswith(PREPARED)}
+            left |= {writer for writer in writing if writer.startswith(PREPARED)}
         if left:
             self._pending = key, left
             return False

@@ -97,18 +97,18 @@ class TableSource(SequencedSource):
             self._database.close()  # rows are read in another process
         if not declared:
             raise InvalidInputError(f"there is no table {self._path}")
-        wanted = self._columns if self._columns is not None else list(declared)
+        names = self._columns if self._columns is not None else list(declared)
         fields = []
-        for name in wanted:
+        for name in names:
             if name not in declared:
                 raise InvalidInputError(f"{self._path} has no column {name!r}")
-            found, text = declared[name]
-            if found is None:
+            kind, text = declared[name]
+            if kind is None:
                 raise InvalidInputError(
                     f"column {name!r} is {text!r}, for which Spark has no obvious type",
                     hint="Give a schema by spark.readStream.schema(…), or leave it out by columns.",
                 )
-            fields.append(StructField(name, found))
+            fields.append(StructField(name, kind))
         return StructType(fields)
 
     def _declared(self) -> dict[str, tuple[Any, str]]:
@@ -181,32 +181,30 @@ class TableSource(SequencedSource):
         names = ", ".join([key, *map(self._column, self._columns or [])])
         above, values = ("", [upto]) if after is None else (f" AND {key} > {MARK}", [upto, after])
         # one more than wanted: a key that is there twice may lie across the limit
-        found = self._database.query(
+        rows = self._database.query(
             f"SELECT {names} FROM {self._path} WHERE {key} <= {MARK}{above} "
             f"ORDER BY {key} {dialect.limited(limit + 1)}",
             values,
         )
-        keys = [self._checked_key(key) for key, *_ in found]
+        keys = [self._checked_key(key) for key, *_ in rows]
         for one, next_one in pairwise(keys):
             if one == next_one:
                 raise RefusedError(
                     f"{self._path} has two rows with the key {one}",
                     hint=f"{self._key!r} must be unique: rows are told apart by it.",
                 )
-        return zip(map(self._converted, found), keys, strict=True)
+        return zip(map(self._converted, rows), keys, strict=True)
 
-    def _converted(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        cells = zip(self._converters, found[1:], strict=True)
+    def _converted(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        cells = zip(self._converters, row[1:], strict=True)
         return tuple(convert(cell) for convert, cell in cells)
 
     def _column(self, name: str) -> str:
         return self._database.dialect.column(self._parts[-1], name)
 
     def _newest(self) -> int | None:
-        ((found,),) = self._database.query(
-            f"SELECT max({self._column(self._key)}) FROM {self._path}"
-        )
-        return None if found is None else self._checked_key(found)
+        ((key,),) = self._database.query(f"SELECT max({self._column(self._key)}) FROM {self._path}")
+        return None if key is None else self._checked_key(key)
 
     def _refuse_null_keys(self) -> None:
         """A row without a key is below none and above none: it would never be read."""
@@ -217,17 +215,17 @@ class TableSource(SequencedSource):
                 hint=f"Give it a key or delete it, and declare {self._key!r} NOT NULL.",
             )
 
-    def _checked_key(self, found: Any) -> int:
-        if isinstance(found, Decimal):
-            whole, shown = is_whole(found), str(found)
+    def _checked_key(self, key: Any) -> int:
+        if isinstance(key, Decimal):
+            whole, shown = is_whole(key), str(key)
         else:
-            whole = isinstance(found, int) and not isinstance(found, bool)
-            shown = f"a {type(found).__name__}"
+            whole = isinstance(key, int) and not isinstance(key, bool)
+            shown = f"a {type(key).__name__}"
         if not whole:
             raise InvalidInputError(
                 f"the key {self._key!r} of {self._path} is no whole number but {shown}"
             )
-        return int(found)
+        return int(key)
 
     # what is settled
 

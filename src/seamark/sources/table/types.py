@@ -69,7 +69,7 @@ def from_sqlite(declared: str) -> DataType | None:
     SQLite itself would store anything in it; a value that does not fit is an error when read.
     """
     text = declared.lower()
-    for words, found in (
+    for words, kind in (
         (("bool",), BooleanType()),
         (("int",), LongType()),
         (("char", "clob", "text"), StringType()),
@@ -79,16 +79,16 @@ def from_sqlite(declared: str) -> DataType | None:
         (("date",), DateType()),
     ):
         if any(word in text for word in words):
-            return found
+            return kind
     return _decimal(text) or (DecimalType(_WIDEST, 18) if text in ("numeric", "decimal") else None)
 
 
-def converter_to(wanted: DataType, column: str) -> Converter:
+def converter_to(kind: DataType, column: str) -> Converter:
     """What turns a driver's value into one for a column; what does not fit is refused."""
-    convert = _CONVERTERS.get(type(wanted))
+    convert = _CONVERTERS.get(type(kind))
     if convert is None:
         raise InvalidInputError(
-            f"column {column!r} cannot be read as {wanted.simpleString()}",
+            f"column {column!r} cannot be read as {kind.simpleString()}",
             hint="Columns are numbers, decimals, strings, booleans, binary, dates or timestamps.",
         )
 
@@ -100,7 +100,7 @@ def converter_to(wanted: DataType, column: str) -> Converter:
         except (TypeError, ValueError, ArithmeticError):
             raise InvalidInputError(
                 f"column {column!r} has a value of the type {type(value).__name__}, which is no "
-                f"{wanted.simpleString()}",
+                f"{kind.simpleString()}",
                 hint="Give a schema that fits by spark.readStream.schema(…).",
             ) from None
 
@@ -108,10 +108,10 @@ def converter_to(wanted: DataType, column: str) -> Converter:
 
 
 def _decimal(declared: str) -> DataType | None:
-    found = _DECIMAL.fullmatch(declared)
-    if found is None or int(found[1]) > _WIDEST:
+    match = _DECIMAL.fullmatch(declared)
+    if match is None or int(match[1]) > _WIDEST:
         return None
-    return DecimalType(int(found[1]), int(found[2] or 0))
+    return DecimalType(int(match[1]), int(match[2] or 0))
 
 
 def is_whole(value: Decimal) -> bool:
@@ -171,17 +171,17 @@ def _day(value: Any) -> date:
 
 
 def _moment(value: Any) -> datetime:
-    found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    if found.tzinfo is None:
+    time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    if time.tzinfo is None:
         raise ValueError  # a moment without a zone is another one on every machine
-    return found.astimezone(UTC)
+    return time.astimezone(UTC)
 
 
 def _wall_clock(value: Any) -> datetime:
-    found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    if found.tzinfo is not None:
+    time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    if time.tzinfo is not None:
         raise ValueError
-    return found
+    return time
 
 
 _CONVERTERS: Final[Mapping[type[DataType], Converter]] = {

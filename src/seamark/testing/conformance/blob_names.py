@@ -70,8 +70,8 @@ class BlobNames:
             assert blobs.read(key, 16) is None
             blobs.create(key, key.encode())
         for key in ("a/%2e%2e/b", "a%2Fb", "%2e%2e%2fc"):
-            found = blobs.read(key, 16)
-            assert found is not None
-            assert found.data == key.encode()
+            blob = blobs.read(key, 16)
+            assert blob is not None
+            assert blob.data == key.encode()
         assert blobs.read("a/b", 16) is None
         assert blobs.read("b", 16) is None

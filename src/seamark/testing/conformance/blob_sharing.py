@@ -34,12 +34,12 @@ def winners(attempt: Callable[[int], Tag]) -> list[int]:
 
 def seen_during(write: Callable[[], object], look: Callable[[], bytes | None]) -> set[bytes | None]:
     """Every value that a reader saw while ``write`` was under way."""
-    seen: set[bytes | None] = set()
+    values: set[bytes | None] = set()
     done = threading.Event()
 
     def watch() -> None:
         while not done.is_set():
-            seen.add(look())
+            values.add(look())
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
@@ -48,7 +48,7 @@ def seen_during(write: Callable[[], object], look: Callable[[], bytes | None]) -
         finally:
             done.set()
         watching.result(60)
-    return seen
+    return values
 
 
 def create_as(handles: Sequence[Blobs], key: str, who: int) -> Tag:

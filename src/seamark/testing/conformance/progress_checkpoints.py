@@ -146,8 +146,8 @@ class ProgressCheckpoints:
             commit(store, f"s{number}", number)
             commit(store, "all", number)
             assert reader.read_checkpoint("all") == SourceCheckpoint(number)
-        found = reader.read_all_checkpoints()
-        assert [found[f"s{number}"].sequence for number in numbers] == numbers
+        checkpoints = reader.read_all_checkpoints()
+        assert [checkpoints[f"s{number}"].sequence for number in numbers] == numbers
 
     @pytest.mark.parametrize("wrong", [-1, LAST + 1, 1.0, "1", True, None])
     def test_what_is_no_sequence_is_refused(self, store: SourceCheckpointStore, wrong: int) -> None:

@@ -179,8 +179,8 @@ class ProgressData:
         with store.session() as s:
             s.put_many("data", pairs)
         items = store.items("data")
-        seen = [next(items)]
+        read = [next(items)]
         with store.session() as s:
             s.clear("data")
             s.put_many("data", [(b"%03d" % number, b"after") for number in range(0, 600, 2)])
-        assert [*seen, *items] == pairs
+        assert [*read, *items] == pairs

@@ -76,10 +76,10 @@ def put(store: SourceCheckpointStore, space: str, **values: str) -> None:
             s.put(space, key.encode(), value.encode())
 
 
-def all_raise(error: type[Exception], words: str, *actions: Callable[[], object]) -> None:
+def all_raise(error: type[Exception], message: str, *actions: Callable[[], object]) -> None:
     """Each of the actions raises this error, with these words."""
     for action in actions:
-        with pytest.raises(error, match=words):
+        with pytest.raises(error, match=message):
             action()
 
 

@@ -169,11 +169,11 @@ def see_whole_sessions(reader: SourceCheckpointStore) -> None:
         values = [value for _, value in reader.items(space)]
         assert len(values) in (0, 20)
         assert len({*values}) <= 1
-    found = reader.read_all_checkpoints()
-    assert len(found) in (0, len(SPACES))
-    assert len({*found.values()}) <= 1
-    for each in found.values():
-        assert each.source_position == b"%d" % each.sequence
+    checkpoints = reader.read_all_checkpoints()
+    assert len(checkpoints) in (0, len(SPACES))
+    assert len({*checkpoints.values()}) <= 1
+    for checkpoint in checkpoints.values():
+        assert checkpoint.source_position == b"%d" % checkpoint.sequence
 
 
 def in_another_thread(action: Callable[[], T]) -> T:

@@ -35,8 +35,8 @@ def epoch(number: int, timeline: str = OLD, fingerprint: str | None = None) -> E
 
 def receipt(number: int, attempt: str, timeline: str = OLD) -> Receipt:
     """The record that must be there after :func:`epoch` was committed."""
-    told = epoch(number, timeline)
-    return Receipt(PIPELINE, SINK, timeline, number, told.fingerprint, attempt, told.plan)
+    about = epoch(number, timeline)
+    return Receipt(PIPELINE, SINK, timeline, number, about.fingerprint, attempt, about.plan)
 
 
 class Writer:
@@ -53,20 +53,20 @@ class Writer:
         return sink
 
     def stage(
-        self, rows: Sequence[int], told: Epoch, attempt: str, *, by: Sink | None = None
+        self, rows: Sequence[int], about: Epoch, attempt: str, *, by: Sink | None = None
     ) -> Sink:
         """Stage these rows; the handle that did it."""
         sink = by or self.new_handle()
-        sink.stage(self._frame(rows), told, attempt)
+        sink.stage(self._frame(rows), about, attempt)
         return sink
 
-    def prepare(self, rows: Sequence[int], told: Epoch, attempt: str) -> Committable:
+    def prepare(self, rows: Sequence[int], about: Epoch, attempt: str) -> Committable:
         """Stage and prepare these rows; the committable as it comes back out of a checkpoint."""
-        return through_json(self.stage(rows, told, attempt).prepare())
+        return through_json(self.stage(rows, about, attempt).prepare())
 
-    def show(self, rows: Sequence[int], told: Epoch, attempt: str) -> Committable:
+    def show(self, rows: Sequence[int], about: Epoch, attempt: str) -> Committable:
         """Take these rows through all steps."""
-        sink = self.stage(rows, told, attempt)
+        sink = self.stage(rows, about, attempt)
         committable = sink.prepare()
         sink.commit(committable)
         return through_json(committable)
