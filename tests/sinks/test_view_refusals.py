@@ -147,7 +147,7 @@ def test_I10_a_password_that_was_not_quoted_is_not_taken_for_a_path(password: st
         ({"appendonly": "yes", "appendfsync": "no"}, {}, ["appendfsync is no"]),
         (None, {"aof_enabled": 0}, ["appendonly is off"]),
         (None, {"aof_enabled": 1, "aof_last_write_status": "err"}, ["failed to write its log"]),
-        (None, None, ["does not tell how durable"]),
+        (None, None, ["does not say how durable"]),
         (
             {"appendonly": "yes", "maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"},
             {},

@@ -93,9 +93,9 @@ def test_the_trigger_once_gets_everything_and_other_limits_are_refused() -> None
 @pytest.mark.parametrize("start", [None, {}, {"sequence": 3}, "latest"])
 def test_an_unknown_start_fails_instead_of_reading_from_the_beginning(start: Any) -> None:
     reader = reader_for()
-    with pytest.raises(CrossingError, match="cannot go on from"):
+    with pytest.raises(CrossingError, match="cannot continue from"):
         reader.latestOffset(start, reader.getDefaultReadLimit())
-    with pytest.raises(CrossingError, match="cannot go on from"):
+    with pytest.raises(CrossingError, match="cannot continue from"):
         reader.partitions(start, BEGINNING.as_json())
 
 

@@ -9,7 +9,7 @@
             s.put("totals", b"alice", b"42")
             s.stage_checkpoint("orders", sequence=7, source_position=b"offset 7")
 
-Names are loaded on first use; RocksDB and Redis are needed only by whoever opens such a store.
+Names are loaded on first use; RocksDB and Redis are needed only to open such a store.
 """
 
 from __future__ import annotations

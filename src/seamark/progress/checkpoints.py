@@ -17,7 +17,7 @@ class SourceCheckpoint:
     """How far one source has been read.
 
     ``sequence`` grows and is compared; ``source_position`` is opaque, made by the source and only
-    given back to it, to go on from there.
+    given back to it, to continue from there.
     """
 
     sequence: int
@@ -51,7 +51,7 @@ def check_forward(source_id: str, before: int | None, sequence: int) -> None:
     if before is not None and sequence < before:
         raise RefusedError(
             f"the sequence of source {source_id!r} would go back from {before} to {sequence}",
-            hint="What was read in between would be taken for new. If that is meant, say "
+            hint="What was read in between would count as new. If that is intended, pass "
             "allow_rewind=True.",
         )
 
@@ -61,6 +61,6 @@ def check_result_forward(query_id: str, before: int | None, sequence: int) -> No
     if before is not None and sequence < before:
         raise RefusedError(
             f"the result sequence of query {query_id!r} would go back from {before} to {sequence}",
-            hint="The next results would get numbers that were used before, and whoever reads them "
-            "would skip them. If that is meant, say allow_rewind=True.",
+            hint="The next results would get numbers that were used before, and their readers "
+            "would skip them. If that is intended, pass allow_rewind=True.",
         )

@@ -1,4 +1,4 @@
-"""What differs between two pipeline topologies, in words for the one who changed it."""
+"""What differs between two pipeline topologies, described for the person who changed it."""
 
 from __future__ import annotations
 

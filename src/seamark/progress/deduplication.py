@@ -1,4 +1,4 @@
-"""Events that come a second time, told by their sequence."""
+"""Recognizes events that come a second time by their sequence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seamark.progress.checkpoints import SourceCheckpoint, check_sequence
 
 
 class SequenceDedup:
-    """Which events of a source are new, and how its sequence goes on after a restart.
+    """Which events of a source are new, and how its sequence continues after a restart.
 
     ::
 
@@ -30,16 +30,16 @@ class SequenceDedup:
         self._lock = threading.Lock()
 
     def is_new(self, source: str, sequence: int | None) -> bool:
-        """Whether an event lies behind what was committed.
+        """Whether an event comes after what was committed.
 
         So does every event without a sequence, and every event of a source that is not known:
-        nothing tells that it was seen.
+        nothing shows that it was seen.
         """
         last = self._last.get(source)
         return sequence is None or last is None or check_sequence(sequence) > last
 
     def advance(self, source: str, sequence: int | None) -> None:
-        """Take everything up to here for seen; a lower number, or none, changes nothing.
+        """Count everything up to here as seen; a lower number, or none, changes nothing.
 
         To be called after the commit: an event of a session that failed has to pass again.
         """

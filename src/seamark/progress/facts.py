@@ -11,14 +11,14 @@ from seamark.progress.checkpoints import SourceCheckpoint
 
 
 class Policy(StrEnum):
-    """What to do when a program cannot simply go on."""
+    """What to do when a program cannot simply resume."""
 
     STRICT = "strict"
     """Refuse, and change nothing."""
     WARN = "warn"
     """Go on with another or an unknown configuration, with a warning; refuse everything else."""
     AUTO_RESET = "auto_reset"
-    """Throw away what there is, and begin anew."""
+    """Throw away what there is, and start over."""
 
 
 class Action(Enum):
@@ -54,11 +54,11 @@ class SourceFacts:
     replayable: bool
     checkpoint: SourceCheckpoint | None = None
     is_available: bool | None = None
-    """Whether the source still has what lies after the position; None when it was not asked."""
+    """Whether the source still has what comes after the position; None when it was not asked."""
 
     @property
     def position(self) -> bytes | None:
-        """Where it would go on."""
+        """Where it would resume."""
         return self.checkpoint.source_position if self.checkpoint and self.replayable else None
 
 
@@ -73,9 +73,9 @@ class StartFacts:
     known: frozenset[str] = frozenset()
     """Sources that have a checkpoint, but that the program does not have any more."""
     was_reset: bool = False
-    """Whether this start has begun anew already."""
+    """Whether this start has already started over."""
     unfinished: bool = False
-    """Whether a reset or a first load has begun and did not get through."""
+    """Whether a reset or a first load has begun and did not finish."""
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -92,7 +92,7 @@ class Decision:
     reason: Reason
     words: str
     resume_from: Mapping[str, bytes | None] = field(default_factory=dict)
-    """For every source the position to go on from; None means from its beginning."""
+    """For every source the position to resume from; None means from its beginning."""
     sequences: Mapping[str, int] = field(default_factory=dict)
     """The sequence of every source that has been read."""
 

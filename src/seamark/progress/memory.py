@@ -1,4 +1,4 @@
-"""Progress in memory: for tests, and for programs that begin anew each time."""
+"""Progress in memory: for tests, and for programs that start over each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a URL to a store of source checkpoints."""
+"""Opens the store of source checkpoints at a URL."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def open_progress(
 
     ``memory://`` (shared under a name: ``memory://name``), ``rocksdb:///abs/path``,
     ``redis://host:port/db`` and ``rediss://…``. A Redis store has a ``namespace``, given here or
-    as ``?namespace=`` of the URL; its keys lie in one slot of a cluster. Opening a store to write
+    as ``?namespace=`` of the URL; its keys are in one slot of a cluster. Opening a store to write
     takes it: RocksDB refuses a second process, and on Redis the one before is fenced.
-    ``read_only`` reads beside a running writer and disturbs nobody.
+    ``read_only`` reads alongside a running writer and does not disturb it.
     """
     return SourceCheckpointStore(
         open_ledger(url, namespace=namespace, read_only=read_only), read_only=read_only
@@ -44,7 +44,7 @@ def rocksdb_path(url: str) -> str:
 def open_ledger(
     url: str, *, namespace: str | None = None, read_only: bool = False, claim: bool = True
 ) -> Ledger:
-    """The backend at a URL. Without ``claim`` writers of one Redis namespace exist side by side:
+    """The backend at a URL. Without ``claim``, several writers can share one Redis namespace:
     they do not fence each other, and of two sessions that overlap one has to be done again."""
     check_text(url, "a progress store's URL")
     try:

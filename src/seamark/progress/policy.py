@@ -1,4 +1,4 @@
-"""Whether a program may go on where it stopped: one pure function from facts to a decision.
+"""Whether a program may resume where it stopped: one pure function from facts to a decision.
 
 Facts are looked at from the top; the first line that holds gives the reason::
 
@@ -7,7 +7,7 @@ Facts are looked at from the top; the first line that holds gives the reason::
     the store does not outlive the process          FRESH_START  FRESH_START  FRESH_START
     a source cannot be read again, nothing stored   REFUSE       REFUSE       FRESH_START
     a source cannot be read again                   REFUSE       REFUSE       RESET
-    a reset or a first load did not get through     RESET        RESET        RESET
+    a reset or a first load did not finish          RESET        RESET        RESET
     neither a hash nor a checkpoint                 FRESH_START  FRESH_START  FRESH_START
     the hash of this configuration, no checkpoint   FRESH_START  FRESH_START  FRESH_START
     another configuration, no checkpoint            REFUSE       FRESH_START  RESET
@@ -19,7 +19,7 @@ Facts are looked at from the top; the first line that holds gives the reason::
     another configuration, nothing else of these    REFUSE       RESUME       RESET
     nothing of these                                RESUME       RESUME       RESUME
 
-Resuming is all or nothing: a source that goes on beside one that begins anew would mix results of
+Resuming is all or nothing: a source that resumes next to one that starts over would mix results of
 two histories, and no warning makes those right. After a reset or a first load that did not get
 through (``unfinished``) data may be half gone or half there, so there is nothing left to protect,
 and every policy does the reset again. A missing hash alone says nothing of that kind: a program
@@ -66,7 +66,7 @@ def decide_start(facts: StartFacts, policy: Policy | str = Policy.STRICT) -> Dec
     grave = [problem for problem in problems if problem[0] not in _BEARABLE]
     action = outcome_of_change(chosen, acceptable=not grave)
     if facts.unfinished or action is Action.RESET:
-        return _begin_anew(problems, facts)
+        return _start_over(problems, facts)
     if action is Action.RESUME:
         return _in_spite_of(problems, facts)
     if chosen is Policy.STRICT:
@@ -96,10 +96,10 @@ def as_policy(policy: Policy | str) -> Policy:
 # the four kinds of decision
 
 
-def _begin_anew(problems: list[_Problem], facts: StartFacts) -> Decision:
+def _start_over(problems: list[_Problem], facts: StartFacts) -> Decision:
     if facts.unfinished or facts.stored_hash is not None or _has_checkpoints(facts):
         return _begin(facts, Action.RESET, problems[0][0], f"{_said(problems)} {_BEGIN}")
-    message = f"{_said(problems)} So this and every later start begins anew."
+    message = f"{_said(problems)} So this and every later start starts over."
     return _begin(facts, Action.FRESH_START, problems[0][0], message)
 
 
@@ -120,7 +120,7 @@ def _in_spite_of(problems: list[_Problem], facts: StartFacts) -> Decision:
         message = f"{_said(problems)} Nothing has been read under either. {_BEGIN}"
         return _begin(facts, Action.FRESH_START, reason, message)
     message = (
-        f"{_said(problems)} Every source goes on from its checkpoint all the same: what was made "
+        f"{_said(problems)} Every source resumes from its checkpoint all the same: what was made "
         "before stays as the configuration of then made it."
     )
     return _resume(facts, reason, message)
@@ -159,7 +159,7 @@ def _sequences(sources: Mapping[str, SourceFacts]) -> dict[str, int]:
     }
 
 
-# what stands against going on
+# what prevents resuming
 
 
 def _problems(facts: StartFacts) -> Iterator[_Problem]:
@@ -181,7 +181,7 @@ def _problems(facts: StartFacts) -> Iterator[_Problem]:
     if bare := [name for name, source in with_one.items() if source.position is None]:
         yield Reason.POSITION_MISSING, f"{named(bare)} has a checkpoint without a position."
     if gone := [name for name, source in with_one.items() if source.is_available is False]:
-        message = f"{named(gone)} no longer has what lies after its position."
+        message = f"{named(gone)} no longer has what comes after its position."
         yield Reason.POSITION_GONE, message
     if facts.stored_hash is None:
         yield Reason.CONFIG_UNKNOWN, _UNKNOWN
@@ -207,9 +207,7 @@ def _said(problems: list[_Problem]) -> str:
 
 
 _BEARABLE: Final = {Reason.CONFIG_CHANGED, Reason.CONFIG_UNKNOWN}
-_HALF: Final = (
-    "A reset or a first load did not get through, so that data may be half gone or half there."
-)
+_HALF: Final = "A reset or a first load did not finish, so data may be half gone or half there."
 _UNKNOWN: Final = (
     "No hash of a configuration was ever stored, so nobody knows whether it was this one."
 )
@@ -218,7 +216,7 @@ _ACCEPT: Final = (
     f"{_STRICT} Accept what is there with store.write_config_hash(…), or start over on purpose."
 )
 _GRAVE: Final = (
-    "some sources would go on and others begin anew, or leave something out, and the results "
+    "some sources would resume and others start over, or leave something out, and the results "
     "would belong to no history at all. Reset, or bring the source's past back."
 )
 _NO_REPLAY: Final = {
@@ -226,5 +224,5 @@ _NO_REPLAY: Final = {
     "Keep progress in memory, or put a source in its place that can be read again.",
     Policy.WARN: "A warning is not enough: what comes while the program is down would be missing "
     "from data that is kept, at every start. Keep progress in memory, or let the policy "
-    "'auto_reset' begin anew each time.",
+    "'auto_reset' start over each time.",
 }

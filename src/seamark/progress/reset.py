@@ -1,4 +1,4 @@
-"""Starting: looking at what is stored, deciding, and beginning anew where that is decided."""
+"""Starts a program: looks at what is stored, decides, and starts over if that is the decision."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StartingSource(Protocol):
         """Whether it can be read again from a position that it gave out earlier."""
 
     def check_position(self, position: bytes) -> None:
-        """:class:`PositionUnavailable` when what lies after the position is gone."""
+        """:class:`PositionUnavailable` when what comes after the position is gone."""
 
 
 def start_over(
@@ -40,7 +40,7 @@ def start_over(
     clear_data: Callable[[], None],
     load: Callable[[], None] | None = None,
 ) -> None:
-    """Throw everything away and begin anew, in an order that repeats itself after a crash.
+    """Throw everything away and start over, in an order that can be repeated after a crash.
 
     First it is written down that a reset is under way. That goes together with the new hash, in
     the last step, so any start in between sees it and does all of it again: also under another
@@ -78,10 +78,10 @@ def begin_from(
     clear_data: Callable[[], None],
     load: Callable[[], None] | None = None,
 ) -> Decision:
-    """Find out what a start may do, do it, and tell from where each source is to be read.
+    """Find out what a start may do, do it, and return where each source is to be read from.
 
     A fresh start and a reset both go through :func:`start_over`, and the positions that ``load``
-    has staged are the ones to go on from. Raises the :class:`PositionUnavailable` of the source
+    has staged are the ones to continue from. Raises the :class:`PositionUnavailable` of the source
     whose past is gone, and :class:`RefusedError` for everything else that the policy refuses;
     nothing was changed then, except by a reset before.
     """
@@ -91,7 +91,7 @@ def begin_from(
         log.warning("%s: %s", store.url, decision.words)
     if decision.action is Action.RESUME:
         if decision.reason is not Reason.UNCHANGED:
-            store.write_config_hash(config_hash)  # it has been told once
+            store.write_config_hash(config_hash)  # warn only once
         return decision
     start_over(store, config_hash, clear_data=clear_data, load=load)
     after = _decided(store, config_hash, sources, chosen, was_reset=True)
@@ -131,7 +131,7 @@ def _observed(
     *,
     was_reset: bool,
 ) -> tuple[StartFacts, dict[str, PositionUnavailable]]:
-    """What is found, and what the sources said whose past is gone."""
+    """The facts, and the errors of the sources that no longer have their position."""
     persistent, stored = store.is_persistent(), store.read_all_checkpoints()
     by_name: dict[str, SourceFacts] = {}
     lost: dict[str, PositionUnavailable] = {}
@@ -157,6 +157,6 @@ def _observed(
 
 
 _HINT: Final = (
-    "To begin anew on purpose, use the policy 'auto_reset' or start_over(); what was derived is "
+    "To start over on purpose, use the policy 'auto_reset' or start_over(); what was derived is "
     "deleted and made again."
 )

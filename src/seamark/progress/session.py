@@ -44,18 +44,18 @@ class Session:
 
     @property
     def store(self) -> SourceCheckpointStore:
-        """The handle that it was begun through; :class:`RefusedError` when that is gone."""
+        """The handle that started it; :class:`RefusedError` when that is gone."""
         store = self._store()
         if store is None:
             raise RefusedError("the progress store was dropped in the middle of a session")
         return store
 
     def is_mine(self, store: SourceCheckpointStore) -> bool:
-        """Whether this thread has begun it through that handle."""
+        """Whether this thread started it through that handle."""
         return self._store() is store and self.thread is threading.current_thread()
 
     def end(self) -> None:
-        """Take nothing more, and let go of the backend."""
+        """Accept nothing more, and release the backend."""
         self.depth = 0
         self._spaces = {}  # so that the next write comes by the check
         self.transaction.abandon()
@@ -139,7 +139,7 @@ class Session:
     ) -> None:
         """Stage the sequence of the last result that a query has emitted.
 
-        It is committed with the results and the checkpoints, so numbers go on after a restart
+        It is committed with the results and the checkpoints, so numbers continue after a restart
         where they stopped. :class:`RefusedError` when it would go back, unless ``allow_rewind``.
         """
         self.require_open()

@@ -1,4 +1,4 @@
-"""Waiting for one's turn: one session of a ledger at a time."""
+"""Takes turns: a ledger has one session at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE: Final = 20
 
 @contextmanager
 def take_turn(turn: Turn) -> Iterator[None]:
-    """Wait until no session is open; nobody else begins one inside this block.
+    """Wait until no session is open; nobody else starts one inside this block.
 
     A session whose thread has died without ending it is rolled back. :class:`RefusedError` when
     this thread would wait for itself.
@@ -46,7 +46,7 @@ def take_turn(turn: Turn) -> Iterator[None]:
             if looks == _PATIENCE:
                 holder, url = session.thread.name, session.store.url
                 log.warning("still waiting for the session that thread %s has in %s", holder, url)
-            del session  # it goes with its handle, which may be dropped meanwhile
+            del session  # it ends with its handle, which may be dropped in the meantime
             turn.changed.wait(_LOOK)
         yield
 

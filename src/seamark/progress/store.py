@@ -15,10 +15,10 @@ from seamark.progress.session_lock import give_up_turn, take_turn
 
 
 class SourceCheckpointStore:
-    """Sequence and position of each source, the configuration's hash, and data beside them.
+    """Sequence and position of each source, the configuration's hash, and data alongside them.
 
     Reads give what is committed. What is staged is seen through its session only. Sessions of one
-    store take turns: a second thread that begins one waits.
+    store take turns: a second thread that starts one waits.
     """
 
     def __init__(self, ledger: Ledger, *, read_only: bool = False) -> None:
@@ -33,7 +33,7 @@ class SourceCheckpointStore:
         return self._ledger.url
 
     def is_persistent(self) -> bool:
-        """Whether checkpoints survive the process, so that sources may go on from them."""
+        """Whether checkpoints survive the process, so that sources may resume from them."""
         return self._ledger.is_persistent
 
     # sessions
@@ -46,7 +46,7 @@ class SourceCheckpointStore:
             current.depth += 1
             return current
         with take_turn(self._ledger.turn):
-            self._require_writable()  # it may have been closed meanwhile
+            self._require_writable()  # it may have been closed in the meantime
             session = Session(self, self._ledger.transaction())
             self._ledger.turn.session = self._session = session
         return session
@@ -241,8 +241,8 @@ class SourceCheckpointStore:
     # ending
 
     def close(self) -> None:
-        """Roll back an open session and let go of the store; harmless the second time."""
-        with self._ledger.turn.changed:  # nobody begins a session in between
+        """Roll back an open session and release the store; harmless the second time."""
+        with self._ledger.turn.changed:  # nobody starts a session in between
             if self._closed:
                 return
             self._closed = True

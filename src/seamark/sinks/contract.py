@@ -3,7 +3,7 @@
 An epoch goes through a sink in three steps. ``stage`` writes the rows where no reader looks,
 ``prepare`` makes them durable and returns the committable, ``commit`` makes them visible. Between
 ``prepare`` and ``commit`` the checkpoint is saved, with the committable inside: from then on the
-epoch has happened, and whoever starts next finishes it with nothing but the committable.
+epoch has happened, and the next start finishes it with nothing but the committable.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Sink(ABC):
         """Called once before the first epoch of a run: refuse here what cannot work."""
 
     def close(self) -> None:  # noqa: B027
-        """Called once after the last epoch of a run: let go of files and connections."""
+        """Called once after the last epoch of a run: release files and connections."""
 
     @abstractmethod
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
@@ -170,5 +170,5 @@ class Sink(ABC):
 
         raise RefusedError(
             f"a {self.describe().kind} sink cannot take back what it has shown",
-            hint="Go on beside what is there, or write to a new target.",
+            hint="Continue next to what is there, or write to a new target.",
         )

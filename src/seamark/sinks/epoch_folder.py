@@ -39,7 +39,7 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class EpochRecord(msgspec.Struct, frozen=True):
-    """What lies beside an epoch's files, so that one rename publishes rows and ledger at once."""
+    """Stored with an epoch's files, so that one rename publishes rows and record together."""
 
     receipt: Receipt
     files: tuple[StoredFile, ...]
@@ -70,7 +70,7 @@ def epoch_of(name: str) -> int | None:
 
 
 def drop_litter(folder: str, *, empty_files: bool) -> None:
-    """Remove what Hadoop left beside the rows: ``.crc`` files, ``_SUCCESS``, ``_temporary``.
+    """Remove what Hadoop left next to the rows: ``.crc`` files, ``_SUCCESS``, ``_temporary``.
 
     With ``empty_files`` also files without a byte, which hold no row and which some readers of
     text formats refuse.
@@ -89,7 +89,7 @@ def drop_litter(folder: str, *, empty_files: bool) -> None:
 
 
 def seal_epoch(folder: str, receipt: Receipt) -> tuple[Sealed, Versions]:
-    """Make the files of a folder durable, and beside them the record of what they are."""
+    """Make the files of a folder durable, and next to them the record of what they are."""
     files, folders = _walk(folder)
     stored = _each(lambda name: _stored(folder, name, durable=True), files)
     record = EpochRecord(receipt, tuple(stored))
@@ -126,7 +126,7 @@ def read_record(folder: str) -> Sealed | None:
     except (SeamarkError, ValueError, RecursionError) as error:
         raise DamageError(
             f"the record {path} is damaged: {error}",
-            hint="The rows beside it may be whole. Restore the folder from a copy, or take the "
+            hint="The rows next to it may be intact. Restore the folder from a copy, or take the "
             "epoch back and run it again.",
         ) from error
     return Sealed(record, hashlib.sha256(data).hexdigest())
@@ -142,7 +142,7 @@ def _check_names(record: EpochRecord) -> None:
 
 
 def find_damage(folder: str, record: EpochRecord, known: Versions | None = None) -> str | None:
-    """How the files differ from the record, in words, or None when they are what it says.
+    """How the files differ from the record, or None when they match it.
 
     Every byte is read again, unless the files are those of ``known`` and were not written since.
     """
@@ -203,6 +203,6 @@ def _each(function: Callable[[str], T], sizes: dict[str, int]) -> list[T]:
     names = sorted(sizes)
     if len(names) < 2 or (len(names) <= _FEW and sum(sizes.values()) <= _SMALL):
         return [function(name) for name in names]  # starting threads would take longer
-    # hashing lets go of the interpreter, and fsyncs that wait together share the disk's work
+    # hashing releases the interpreter's lock, and fsyncs that wait together share the disk's work
     with ThreadPoolExecutor(min(_THREADS, len(names))) as pool:
         return list(pool.map(function, names))

@@ -91,7 +91,7 @@ def _refusal(stored: Target, ours: Target, path: str) -> RefusedError:
         )
     if stored.format != ours.format:
         return RefusedError(
-            f"the folder holds {stored.format}, and {ours.format} beside it could not be read",
+            f"the folder holds {stored.format}, and {ours.format} next to it could not be read",
             where=path,
             hint="Keep the format, or write to a new folder.",
         )

@@ -16,7 +16,7 @@ class EpochNumber(int):
     """The number of an epoch, with the timeline that it belongs to and its key."""
 
     timeline: str
-    """One unbroken history of epochs. A rollback or a reset begins another one."""
+    """One unbroken history of epochs. A rollback or a reset starts another one."""
     key: str
     """The same for every call with the same rows of one epoch, and never used for others."""
 

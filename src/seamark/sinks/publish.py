@@ -41,7 +41,7 @@ class Prepared(Identity, frozen=True):
 
     sink: str
     digest: str
-    """SHA-256 of the epoch's record, and so of all that the record tells."""
+    """SHA-256 of the epoch's record, and so of everything in the record."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def attempt_folder(path: str, attempt: str) -> str:
 
 
 def staging_folder(path: str, attempt: str, epoch: int) -> str:
-    """Where an epoch lies until it is published."""
+    """Where an epoch is until it is published."""
     return f"{attempt_folder(path, attempt)}/{folder_name(epoch)}"
 
 

@@ -1,7 +1,7 @@
-"""Where a stream has come to: how many rows, which position is next, and what the rows were.
+"""How far a stream has been read: how many rows, which position is next, and what the rows were.
 
 The digest is a chain: each row's is made of the one before it and the row itself. So it is the
-same however the rows were cut into epochs, and two offsets tell whether the rows between them are
+same however the rows were cut into epochs, and two offsets show whether the rows between them are
 still those that were read.
 """
 
@@ -50,10 +50,10 @@ BEGINNING: Final = Offset(0, None, _START)
 def offset_from(value: object) -> Offset:
     """What :meth:`Offset.as_json` made; :class:`InvalidInputError` for anything else.
 
-    A token that cannot be understood never stands for the beginning.
+    A token that cannot be parsed never means the beginning.
     """
     if not isinstance(value, Mapping):
-        raise _not_an_offset(value, "it is no JSON object")
+        raise _not_an_offset(value, "it is not a JSON object")
     if more := sorted(value.keys() - _KEYS):
         raise FormatTooNewError(
             f"an offset has a field {more[0]!r} that this Seamark does not know",
@@ -64,9 +64,9 @@ def offset_from(value: object) -> Offset:
         raise _not_an_offset(value, f"it has no {missing[0]!r}")
     sequence, position, digest = value["sequence"], value["position"], value["digest"]
     if not isinstance(sequence, int) or isinstance(sequence, bool) or sequence < 0:
-        raise _not_an_offset(value, "its sequence is no number of rows")
+        raise _not_an_offset(value, "its sequence is not a number of rows")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise _not_an_offset(value, "its digest is no SHA-256")
+        raise _not_an_offset(value, "its digest is not a SHA-256")
     if (position is None) != (sequence == 0) or (sequence == 0 and digest != _START):
         raise _not_an_offset(value, "only the beginning has no position, no rows and no digest")
     return Offset(sequence, None if position is None else checked_position(position), digest)
@@ -77,11 +77,11 @@ def checked_position(value: object) -> Position:
     if type(value) is int and abs(value) < _LARGE:
         return value  # what most positions are, without the detour
     if value is None or isinstance(value, bool):
-        raise InvalidInputError(f"{value!r} is no position", hint=_POSITIONS)
+        raise InvalidInputError(f"{value!r} is not a position", hint=_POSITIONS)
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{value!r} is no position: {error}", hint=_POSITIONS) from None
+        raise InvalidInputError(f"{value!r} is not a position: {error}", hint=_POSITIONS) from None
     except RecursionError:
         raise InvalidInputError("a position is nested too deeply", hint=_POSITIONS) from None
     if len(text) > LARGEST_POSITION:
@@ -115,7 +115,7 @@ def _encoded(row: tuple[Any, ...]) -> bytes:
 
 def _not_an_offset(value: object, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"a stream cannot go on from {value!r:.200}: {why}",
+        f"a stream cannot continue from {value!r:.200}: {why}",
         hint="The checkpoint was written by another source, or for another query.",
     )
 

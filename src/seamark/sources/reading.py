@@ -242,5 +242,5 @@ def _bytes(position: Position | None) -> bytes:
 _PAIR: Final = 2
 _HINT: Final = (
     "Bring the rows back as they were: the epoch runs again on exactly those. If they are gone for "
-    "good, start anew: a new store, and new targets of the sinks."
+    "good, start over: a new store, and new targets of the sinks."
 )

@@ -42,7 +42,7 @@ class SequencedSource(DataSource):
         spark.readStream.format("Feed").option("max_rows_per_epoch", 5000).load()
 
     Seamark numbers the rows across restarts, bounds an epoch, hands each row on without reading
-    it twice, and after a crash reads the epoch that was going on once more and proves by a
+    it twice, and after a crash reads the interrupted epoch once more and proves by a
     SHA-256 that its rows are the same.
 
     The object is pickled before it is read from: open connections and files in ``read_from``.
@@ -59,7 +59,7 @@ class SequencedSource(DataSource):
 
         None is the beginning; every other position is one that this method has given out. The
         order is the same each time, a row once given out never changes, and nothing appears later
-        in front of it. No rows mean that there are none yet. What is gone is told by
+        in front of it. No rows mean that there are none yet. What is gone is reported by
         :class:`seamark.errors.PositionUnavailable`, never by leaving it out.
         """
 

@@ -1,6 +1,6 @@
 """What Spark asks of a stream reader, answered by a :class:`SequenceReader`.
 
-Spark runs all of it but :meth:`SparkReader.read` in one Python process beside the driver, which
+Spark runs all of it but :meth:`SparkReader.read` in one Python process next to the driver, which
 lives as long as the query does. Rows travel inside the partitions, so that executors neither know
 the origin nor read it a second time.
 """
@@ -79,7 +79,7 @@ class SparkReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows between two offsets, in pieces for the executors."""
         with crossing():
             first, last = offset_from(start), offset_from(end)
-            # before 4.2 a restart tells where it goes on by asking for no rows at that place
+            # before 4.2, a restart passes its position by asking for no rows there
             self._seen = last
             return _pieces(self._reader.rows_between(first, last))
 

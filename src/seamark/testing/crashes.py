@@ -20,7 +20,7 @@ When = Literal["before", "after"]
 
 
 class SimulatedCrash(BaseException):
-    """The process is to be taken for dead. No ``except Exception`` tidies up after it."""
+    """The process counts as dead. No ``except Exception`` cleans up after it."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class KillHere:
 
 
 def crash_at(step: Step | str, when: When, epoch: int) -> CrashOnce:
-    """A hook for ``on_step`` that crashes inside this process; ``reached`` tells whether it did."""
+    """A hook for ``on_step`` that crashes inside this process; ``reached`` says whether it did."""
     return CrashOnce(FailPoint.parse(f"{step}:{when}:{epoch}"))
 
 
@@ -84,7 +84,7 @@ def kill_at(step: Step | str, when: When, epoch: int, marker: str | os.PathLike[
 
 
 def die(note: str, marker: str | os.PathLike[str]) -> NoReturn:
-    """Note the words durably, then end the own process as ``kill -9`` does."""
+    """Write the note durably, then kill this process as ``kill -9`` does."""
     with open(marker, "a", encoding="utf-8") as file:
         file.write(f"{note}\n")
         file.flush()

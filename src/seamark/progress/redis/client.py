@@ -33,7 +33,7 @@ _OURS: Final = frozenset(
 def check_url(url: str) -> None:
     """:class:`InvalidInputError` for a URL that would be taken apart in the wrong places.
 
-    A password that is not quoted would be told as a part of the path else.
+    Otherwise an unquoted password would show up as part of the path.
     """
     try:
         parts = urlsplit(url)
@@ -100,7 +100,7 @@ def connect(url: str) -> Redis:
         "protocol": 2,  # what every server of the family speaks
         "socket_timeout": _SECONDS,
         "socket_connect_timeout": _SECONDS,
-        # what is sent again by itself may be done twice; who can tell does it here
+        # a command that the client repeats on its own may run twice; retries are done here
         "retry": Retry(NoBackoff(), 0),
     }
     try:
@@ -181,6 +181,6 @@ def number(meta: Mapping[bytes, bytes], field: bytes, key: str, where: str) -> i
             f"from 0 to 2**64 - 1",
             where=where,
             hint="Something else has written here. Bring the server back from a save, or remove "
-            "the key and begin anew.",
+            "the key and start over.",
         )
     return value

@@ -1,6 +1,6 @@
 """Progress in Redis, Valkey or Garnet: one MULTI/EXEC a session, three round trips.
 
-All keys of a namespace lie in one slot of a cluster::
+All keys of a namespace are in one slot of a cluster::
 
     seamark:{namespace}:meta          HASH  generation, owner, session, config_hash,
                                             sequence:{source id}, result_sequence:{query id}
@@ -111,7 +111,7 @@ class RedisLedger(Ledger):
         }
 
     def sequences(self, meta: Mapping[bytes, bytes]) -> dict[str, int]:
-        """The sequence of every source that ``meta`` tells of."""
+        """The sequence of every source in ``meta``."""
         sequences = {}
         for field in meta:
             if field.startswith(SEQUENCE) and (value := self._number(meta, field)) is not None:
@@ -125,7 +125,7 @@ class RedisLedger(Ledger):
         return None if text is None else self._number({field: text}, field)
 
     def result_sequence_in(self, meta: Mapping[bytes, bytes], query_id: str) -> int | None:
-        """The result sequence of a query that ``meta`` tells of."""
+        """The result sequence of a query in ``meta``."""
         return self._number(meta, RESULT + query_id.encode())
 
     def config_hash(self) -> int | None:
@@ -224,7 +224,7 @@ class RedisLedger(Ledger):
         )
 
     def partly_applied(self, error: Exception) -> DamageError:
-        """Redis goes on after a command that fails, as when a key is of another type by now."""
+        """Redis continues after a failed command, for example when a key now has another type."""
         meant = self.errors.meant(error, "committing a session")
         return DamageError(
             f"{meant.what}; the rest of the session WAS applied",
@@ -323,7 +323,7 @@ class RedisTransaction(Transaction):
         )
 
     def _sent(self, changes: Changes, token: bytes) -> bool | None:
-        """Whether the commit got through; None when the answer did not come."""
+        """Whether the commit went through; None when no answer came."""
         from redis.exceptions import ConnectionError as Broken
         from redis.exceptions import ResponseError, WatchError
         from redis.exceptions import TimeoutError as Late

@@ -12,7 +12,7 @@ from seamark.progress.redis.ledger import RedisLedger
 log = logger_named("seamark.progress")
 
 _UNKNOWN: Final = (
-    "the server does not tell how durable it is (CONFIG and INFO are not allowed): make sure "
+    "the server does not say how durable it is (CONFIG and INFO are not allowed): check "
     "yourself that appendonly is on and appendfsync is always"
 )
 
@@ -25,7 +25,7 @@ def warn_of_losses(ledger: Ledger) -> None:
 
 
 def persistence_warnings(ledger: RedisLedger) -> list[str]:
-    """What a restart of the server may lose, in words; empty when that is nothing."""
+    """What a restart of the server may lose, as messages; empty when nothing is at risk."""
     return judge_persistence(_config(ledger.client), _info(ledger.client))
 
 

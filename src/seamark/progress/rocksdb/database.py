@@ -1,4 +1,4 @@
-"""RocksDB itself: opening a folder to write or beside its writer, and what its errors mean."""
+"""RocksDB itself: opens a folder to write, or to read alongside its writer; maps its errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Snapshot:
         return bytes(cursor.value()) if cursor.key() == key else None
 
     def below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All keys that begin so, in their order, with their values."""
+        """All keys with this prefix, in order, with their values."""
         cursor = self._open()
         cursor.seek(prefix)
         while cursor.valid():
@@ -70,7 +70,7 @@ class Snapshot:
 
     def _open(self) -> Any:
         if self._cursor is None:
-            raise RefusedError("the progress store was closed meanwhile", where=self._where)
+            raise RefusedError("the progress store was closed in the meantime", where=self._where)
         return self._cursor
 
     def _check(self) -> None:
@@ -150,7 +150,7 @@ class Primary:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
-            # readers beside us notice the file at once, but answer single keys from what they
+            # other readers notice the file at once, but answer single keys from what they
             # have in memory until the next write comes along
             self._rdict.put(_TOUCHED, path[-32:].encode())
 
@@ -162,7 +162,7 @@ class Primary:
 
 
 class Secondary:
-    """A reader beside the writer, as far as the writer has come at each read."""
+    """A reader alongside the writer; it catches up with the writer at each read."""
 
     def __init__(self, path: str) -> None:
         self.turn = Turn()
@@ -232,7 +232,7 @@ def _options(*, create: bool) -> Options:
     rocksdict = _rocksdict()
     options: Options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(create)
-    # a torn end is what a kill leaves; anything else that is wrong must be told, not skipped
+    # a torn end is what a kill leaves; anything else that is wrong must be reported, not skipped
     options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_keep_log_file_num(2)
     return options
@@ -274,7 +274,7 @@ def _meant(text: str, path: str) -> SeamarkError:
         return DamageError(
             f"the progress store is damaged: {text}",
             where=path,
-            hint="Bring the folder back from a copy, or remove it and begin anew.",
+            hint="Bring the folder back from a copy, or remove it and start over.",
         )
     return StoreUnavailableError(
         f"the progress store did not answer: {text}",

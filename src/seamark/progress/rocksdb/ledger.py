@@ -42,7 +42,7 @@ def space_prefix(space: str) -> bytes:
 
 
 class RocksDBLedger(Ledger):
-    """A folder that one process writes, and that any number of others read meanwhile."""
+    """A folder that one process writes while any number of others read it."""
 
     _open: ClassVar[dict[str, tuple[Primary, int]]] = {}
     _opening: ClassVar[threading.Lock] = threading.Lock()
@@ -53,7 +53,7 @@ class RocksDBLedger(Ledger):
         self.url = f"rocksdb://{path}"
         self._database: ReadableDatabase = Secondary(path) if read_only else self._borrow(path)
         self.turn = self._database.turn
-        # also a handle that is dropped without a word lets go of RocksDB's lock
+        # a handle that is dropped without close() releases RocksDB's lock too
         give_back = self._database.close if read_only else lambda: RocksDBLedger._give_back(path)
         self._close = weakref.finalize(self, give_back)
 
@@ -144,7 +144,7 @@ class RocksDBLedger(Ledger):
                 f"instead of {_NUMBER.size}",
                 where=self.url,
                 hint="Something else has written here. Bring the folder back from a copy, or "
-                "remove it and begin anew.",
+                "remove it and start over.",
             )
         number: int = _NUMBER.unpack(value)[0]
         return number
@@ -184,7 +184,7 @@ class RocksDBLedger(Ledger):
     def _cleared(self, changes: Changes) -> list[bytes]:
         """The keys that go, one by one.
 
-        RocksDB can delete a range at once, but a reader beside us that has such a deletion in its
+        RocksDB can delete a range at once, but another reader that has such a deletion in its
         memory does not see the newer rows of a file that is taken over later.
         """
         prefixes = [space_prefix(space) for space in changes.cleared]

@@ -27,7 +27,7 @@ class Rows:
 def load_rows(folder: str, watermark: int | None = None) -> Rows:
     """Read what was staged in a folder. :class:`RefusedError` when it cannot become a view.
 
-    Rows that come too late are left out first: none of them decides about another one's key.
+    Rows that come too late are left out first: none of them may decide about a key.
     """
     table = _table(folder)
     if table is None or table.num_rows == 0:

@@ -57,7 +57,7 @@ class KeyValueSink(Sink):
     epoch: the greatest counts. With ``replace`` an epoch is the whole view (output mode
     ``complete``).
 
-    ``staging`` is a folder for rows that wait for their commit; beside RocksDB by default, and to
+    ``staging`` is a folder for rows that wait for their commit; next to RocksDB by default, and to
     be given for Redis: it has to survive whatever the pipeline is to survive. ``keep_epochs`` of
     them stay there, so that a server that fell behind can be brought up again. With ``undo`` also
     what they replaced stays, so that a rollback of the pipeline can take them back.
@@ -85,7 +85,7 @@ class KeyValueSink(Sink):
                 "a KeyValueSink on Redis needs staging='/folder' for rows that wait for their "
                 "commit",
                 hint="A folder that survives what the pipeline is to survive: on a shared file "
-                "system when it may go on from another machine.",
+                "system when another machine may take over.",
             )
         self._replace = replace
         self._limit = check_number("max_epoch_bytes", max_epoch_bytes, 1, 1 << 40)
@@ -131,7 +131,9 @@ class KeyValueSink(Sink):
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
         if self._shape.expire is not None and epoch.watermark is None:
-            log.warning("%s: rows expire by the watermark, and there is none", self._view.shown)
+            log.warning(
+                "%s: rows expire by the watermark, but the stream has none", self._view.shown
+            )
         self._staged = self._loaded = None
         folder = self._staging.folder(attempt, epoch.number)
         with staging_into(folder, self._staging.path):
@@ -204,7 +206,7 @@ class KeyValueSink(Sink):
         return [attempt for attempt in self._staging.attempts() if not self._is_shown(attempt)]
 
     def _is_shown(self, attempt: str) -> bool:
-        """Whether an attempt that lies in the staging folder was committed all the same."""
+        """Whether an attempt in the staging folder was committed all the same."""
         for epoch in self._staging.epochs(attempt):
             shown = receipt_of_epoch(self._view.store, epoch)
             if shown is not None and shown.attempt == attempt:

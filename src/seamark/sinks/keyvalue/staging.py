@@ -1,4 +1,4 @@
-"""Where the rows of a live view wait for their commit, and are kept for a while after it.
+"""The rows of a live view, staged until their commit and kept for a while after it.
 
 ::
 
@@ -60,7 +60,7 @@ class Staging:
         return f"{self._given}/{self.below}" if self.below else self._given
 
     def make(self) -> None:
-        """Have the folder, whose name survives a power cut from then on."""
+        """Make the folder so that its name survives a power cut."""
         with translate_os_errors("making", self.path):
             there = self.path
             while not is_there(there):
@@ -114,8 +114,8 @@ class Staging:
                 raise DamageError(
                     f"the staged epoch cannot be applied: {damage}",
                     where=folder,
-                    hint="Nothing was shown. Bring the folder back from a copy, or begin the view "
-                    "anew.",
+                    hint="Nothing was shown. Bring the folder back from a copy, or start the view "
+                    "over.",
                 )
             return _decoded(folder)
 
@@ -145,8 +145,8 @@ class Staging:
                 raise DamageError(
                     "the kept epochs follow each other in a circle",
                     where=folder,
-                    hint="Nothing was shown. Bring the folder back from a copy, or begin the view "
-                    "anew.",
+                    hint="Nothing was shown. Bring the folder back from a copy, or start the view "
+                    "over.",
                 )
             steps[before] = until
             until = before

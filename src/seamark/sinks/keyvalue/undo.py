@@ -1,4 +1,4 @@
-"""What a view showed before an epoch, kept beside the epoch's rows, so that it can be taken back.
+"""What a view showed before an epoch, kept next to the epoch's rows so that it can be taken back.
 
 ::
 
@@ -143,6 +143,6 @@ def _require_whole(folder: str) -> None:
         raise DamageError(
             f"what the view showed before an epoch cannot be read: {damage}",
             where=folder,
-            hint="Nothing was changed. Bring the folder back from a copy, or begin the view "
-            "anew: give it a new target, with policy='auto_reset'.",
+            hint="Nothing was changed. Bring the folder back from a copy, or start the view "
+            "over: give it a new target, with policy='auto_reset'.",
         )

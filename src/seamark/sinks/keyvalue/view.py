@@ -56,7 +56,7 @@ class ViewOwner(msgspec.Struct, frozen=True):
 
 
 class StagedEpoch(msgspec.Struct, frozen=True):
-    """What is staged beside the rows of an epoch, and applied with them."""
+    """What is staged with the rows of an epoch, and applied with them."""
 
     receipt: Receipt
     after: ViewVersion | None
@@ -156,7 +156,7 @@ class Expiry:
         return cls(version, times, heap)
 
     def due(self, watermark: int) -> set[bytes]:
-        """Keys whose time has come. They stay until :meth:`follow` is told."""
+        """Keys whose time has come. They stay until :meth:`follow` is called."""
         keys, back = set(), []
         while self._heap and self._heap[0][0] <= watermark:
             at, key = heapq.heappop(self._heap)
@@ -172,7 +172,7 @@ class Expiry:
         for key in effect.gone | effect.untimed:
             self.times.pop(key, None)
         for key, at in effect.times.items():
-            if self.times.get(key) != at:  # else it lies there already
+            if self.times.get(key) != at:  # otherwise it is in the heap already
                 self.times[key] = at
                 heapq.heappush(self._heap, (at, key))
         self.version = version
@@ -223,7 +223,7 @@ def apply_epoch(session: Session, staged: StagedEpoch, effect: Effect) -> None:
 
 
 def was_taken_back(session: Session, attempt: str) -> bool:
-    """Whether an attempt was shown once and is not to be shown again, whoever still has it."""
+    """Whether an attempt was shown once and must not be shown again by anyone who still has it."""
     return session.get(EPOCHS, _TAKEN_BACK + attempt.encode()) is not None
 
 

@@ -1,4 +1,4 @@
-"""Bringing a live view to an epoch, one atomic session each, from whatever it shows now."""
+"""Brings a live view to an epoch, one atomic session per epoch, from whatever it shows now."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _TRIES: Final = 20
 def is_redis(url: str) -> bool:
     """Whether the view is in Redis, and not in RocksDB.
 
-    :class:`InvalidInputError` for any other URL. A password that is not quoted would else be told
-    as a part of the path.
+    :class:`InvalidInputError` for any other URL. Otherwise an unquoted password
+    would show up as part of the path.
     """
     scheme = url.partition(":")[0].lower()
     if scheme in ("redis", "rediss"):
@@ -73,7 +73,7 @@ def is_redis(url: str) -> bool:
 
 @contextmanager
 def _overtaken_without(folder: str) -> Iterator[None]:
-    """When a folder vanishes meanwhile, another process has committed it and put it aside."""
+    """When a folder has vanished, another process has committed it and put it aside."""
     try:
         yield
     except (SeamarkError, OSError):
@@ -84,7 +84,7 @@ def _overtaken_without(folder: str) -> Iterator[None]:
 
 @contextmanager
 def _of_one_moment(session: Session) -> Iterator[None]:
-    """Refuse nothing by what was read partly before and partly after another one's commit."""
+    """Retry, rather than refuse, when another commit came between two reads."""
     try:
         yield
     except (LineageError, DamageError):
@@ -94,7 +94,7 @@ def _of_one_moment(session: Session) -> Iterator[None]:
 
 
 def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
-    if shown_version(session) == staged.version:  # else another process has done it meanwhile
+    if shown_version(session) == staged.version:  # otherwise another process has already done it
         take_back(session, folder, staged)
 
 
@@ -172,10 +172,10 @@ class ViewWriter:
             except Overtaken:
                 continue
             except OutcomeUnknownError:
-                self.close()  # after opening again the ledger of epochs tells
+                self.close()  # the record of epochs decides after it is opened again
                 raise
         raise StoreUnavailableError(
-            "several programs write to this view at once, and this one never gets its turn",
+            "several programs write to this view at once, and this one never gets a turn",
             where=self.shown,
             hint="Stop all but one.",
         )
@@ -209,7 +209,7 @@ class ViewWriter:
         if (
             shown is None
             or shown.epoch + 1 == epoch.number
-            or receipt_of_epoch(self.store, epoch.number) is not None  # told by the commit
+            or receipt_of_epoch(self.store, epoch.number) is not None  # the commit reports it
         ):
             return shown
         raise LineageError(
@@ -217,7 +217,7 @@ class ViewWriter:
             f"{epoch.number} cannot follow it",
             where=self.shown,
             hint="The view was away from its pipeline, or one of the two was brought back from a "
-            "copy. Bring both back together, or begin with a new view and a new store.",
+            "copy. Bring both back together, or start with a new view and a new store.",
         )
 
     def _step(
@@ -285,7 +285,7 @@ class ViewWriter:
             where=self.shown,
             hint="The server has lost what it had acknowledged, or belongs to another history, and "
             f"the epochs in between are not kept in {self._staging.path}. Bring the server back "
-            "from a newer save, or begin anew: a new target, with policy='auto_reset'.",
+            "from a newer save, or start over: a new target, with policy='auto_reset'.",
         )
 
     def go_back(self, epoch: int) -> list[int]:
@@ -322,7 +322,7 @@ class ViewWriter:
                     f"{shown.epoch if shown else 0}",
                     where=self.shown,
                     hint="KeyValueSink(…, undo=True) keeps that for the last keep_epochs epochs. "
-                    "Bring the server back from a save of that epoch, or begin anew: a new target, "
+                    "Bring the server back from a save of that epoch, or start over: a new target, "
                     "with policy='auto_reset', which reads every row again.",
                 )
             staged = self._staging.read(folder)

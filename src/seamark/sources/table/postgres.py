@@ -1,4 +1,4 @@
-"""What PostgreSQL tells about who is writing to a table.
+"""Finds out from PostgreSQL who is writing to a table.
 
 An INSERT locks its table (RowExclusiveLock) before it evaluates the key's default, and keeps the
 lock until its rows are visible or gone. So a key that was handed out before the largest visible
@@ -66,7 +66,7 @@ class PostgresTable:
     def writers(self) -> frozenset[str]:
         """The transactions of others that hold a lock by which rows are added.
 
-        :class:`RefusedError` where locks do not tell which keys can still appear.
+        :class:`RefusedError` where locks do not show which keys can still appear.
         """
         path = self._path
         rows = self._database.query(_WRITERS, [path, path, self._key, path])
@@ -104,7 +104,7 @@ class PostgresTable:
             why = "its sequence does not grow"
         if why is not None:
             raise RefusedError(
-                f"which keys of {self._path} can still appear cannot be told: {why}",
+                f"which keys of {self._path} can still appear cannot be known: {why}",
                 hint="Give settle_seconds: longer than any transaction takes from its first key "
                 "to its commit, and longer than a session keeps cached keys.",
             )

@@ -1,8 +1,8 @@
 """Which keys of a table may be read: those below which nothing can be committed any more.
 
-A key is taken before its transaction commits. T1 takes 1, T2 takes 2 and commits: whoever reads
-up to 2 now and goes on after it never sees 1. So the largest key that is visible is noted, and
-read up to only when every transaction that could hold a smaller one has ended.
+A key is taken before its transaction commits. T1 takes 1, T2 takes 2 and commits: a reader
+that reads up to 2 now and continues after it never sees 1. So the largest visible key is noted,
+and read only when every transaction that could hold a smaller one has ended.
 """
 
 from __future__ import annotations
@@ -142,4 +142,4 @@ class Horizon:
 
 
 PREPARED: Final = "-1/"
-"""How the names of prepared transactions begin in PostgreSQL."""
+"""The prefix of prepared transactions' names in PostgreSQL."""

@@ -155,7 +155,7 @@ class TableSource(SequencedSource):
                 where="It was emptied, or an older copy of it was put back; new rows would get "
                 "keys that count as read.",
                 hint="Put the rows back. A job that deletes old rows must leave the newest one. To "
-                "read the table anew, use a new store and new targets of the sinks.",
+                "read the table from the start again, use a new store and new sink targets.",
                 source=self.name(),
                 requested=str(after).encode(),
             )
@@ -180,7 +180,7 @@ class TableSource(SequencedSource):
         dialect, key = self._database.dialect, self._column(self._key)
         names = ", ".join([key, *map(self._column, self._columns or [])])
         above, values = ("", [upto]) if after is None else (f" AND {key} > {MARK}", [upto, after])
-        # one more than wanted: a key that is there twice may lie across the limit
+        # one more than needed: a duplicate key may sit across the limit
         rows = self._database.query(
             f"SELECT {names} FROM {self._path} WHERE {key} <= {MARK}{above} "
             f"ORDER BY {key} {dialect.limited(limit + 1)}",
@@ -191,7 +191,7 @@ class TableSource(SequencedSource):
             if one == next_one:
                 raise RefusedError(
                     f"{self._path} has two rows with the key {one}",
-                    hint=f"{self._key!r} must be unique: rows are told apart by it.",
+                    hint=f"{self._key!r} must be unique: it tells rows apart.",
                 )
         return zip(map(self._converted, rows), keys, strict=True)
 
@@ -236,7 +236,7 @@ class TableSource(SequencedSource):
         if dialect == SQLITE and not self._has_delay:
             return Serial(self._newest)
         if dialect == POSTGRES and not self._has_delay:
-            self._postgres.writers()  # refuses where locks do not tell, though there are no rows
+            self._postgres.writers()  # refuses where locks do not show enough
             return Horizon(self._newest, self._postgres.writers)
         return Delay(self._newest, self._settle_seconds)
 

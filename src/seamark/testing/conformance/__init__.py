@@ -23,7 +23,7 @@
                 MyLedger(tmp_path), read_only=read_only
             )
 
-Every test is one rule, and its name is the rule in words. Needs pytest.
+Every test is one rule, and its name states the rule. Needs pytest.
 """
 
 import pkgutil

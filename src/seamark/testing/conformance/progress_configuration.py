@@ -1,4 +1,4 @@
-"""The configuration's hash, and beginning anew."""
+"""The configuration's hash, and starting over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data beside the checkpoints: values as bytes, under bytes, in named spaces."""
+"""Data alongside the checkpoints: values as bytes, under bytes, in named spaces."""
 
 from __future__ import annotations
 

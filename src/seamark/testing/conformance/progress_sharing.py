@@ -82,7 +82,7 @@ class ProgressThreads:
 
 
 class ProgressHandles:
-    """Closing, and reading beside the writer."""
+    """Closing, and reading alongside the writer."""
 
     def test_a_reader_sees_every_commit(
         self, store: SourceCheckpointStore, reader: SourceCheckpointStore

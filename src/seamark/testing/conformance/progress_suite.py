@@ -35,8 +35,8 @@ class ProgressSuite(
     """What :class:`seamark.progress.SourceCheckpointStore` promises over any backend.
 
     A subclass gives the fixture ``open_store``: each call opens the same store, which is empty
-    when a test begins, as another process would have it. Only one handle at a time is opened to
-    write; those with ``read_only=True`` come beside it.
+    when a test starts, as another process would have it. Only one handle at a time is opened to
+    write; those with ``read_only=True`` are opened alongside it.
     """
 
     is_persistent: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What the next process finds after a death between any two steps, and how it goes on."""
+"""What the next process finds after a crash between any two steps, and how it continues."""
 
 from __future__ import annotations
 

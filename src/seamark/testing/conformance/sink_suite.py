@@ -28,7 +28,7 @@ class SinkSuite(
     """What :class:`seamark.sinks.Sink` promises, one test per promise.
 
     A subclass gives the fixtures ``open_sink`` (each call a new handle on the same target, which
-    is empty when a test begins), ``visible`` (each call reads the column ``n`` of all rows that
+    is empty when a test starts), ``visible`` (each call reads the column ``n`` of all rows that
     readers of the target see) and ``spark``, a session.
     """
 
