@@ -24,7 +24,7 @@ from seamark.spark.versions import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.queries import after, outputs, run
 from tests.pipeline.support.workloads import put_file, write_input
-from tests.slow_cases import slow_except
+from tests.support.slow_cases import slow_except
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

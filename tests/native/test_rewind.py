@@ -39,7 +39,7 @@ from tests.native.support.rewinds import (
     make_sink,
     plan_of_sink,
 )
-from tests.slow_cases import slow_except
+from tests.support.slow_cases import slow_except
 
 TARGET = 3
 

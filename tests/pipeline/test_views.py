@@ -20,8 +20,8 @@ from tests.pipeline.support import views
 from tests.pipeline.support.crashing import wipe
 from tests.pipeline.support.views import run, shown, shown_in, url_of
 from tests.pipeline.support.workloads import orders
-from tests.slow_cases import slow_except
 from tests.support.databases import RedisServer
+from tests.support.slow_cases import slow_except
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

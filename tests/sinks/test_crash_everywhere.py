@@ -19,9 +19,9 @@ from seamark.sinks import Committable
 from seamark.testing.conformance.sink_examples import NEW, OLD, PIPELINE, SINK, epoch
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import HandWritten, mount_sinks, rows_on
-from tests.slow_cases import slow_except
 from tests.support.disk import SimulatedDisk
 from tests.support.recording import Crash, Recording
+from tests.support.slow_cases import slow_except
 
 When = Literal["after", "torn"]
 PATH = "/lake/rows"

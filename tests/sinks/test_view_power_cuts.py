@@ -15,7 +15,7 @@ import pytest
 
 from seamark._common.files import write_all
 from seamark.errors import DamageError
-from seamark.sinks import epoch_folder, folders, publish
+from seamark.sinks import epoch_folder, folders, staged_epochs
 from seamark.sinks.keyvalue import staging as keyvalue_staging
 from seamark.sinks.keyvalue.staging import Staging
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
@@ -47,7 +47,7 @@ def run(facts: Facts) -> None:
     folder.make()
     for number in (1, 2, 3, 4):
         epoch = staged(number)
-        with folders.staging_into(folder.folder(f"a{number}", number), folder.path):
+        with staged_epochs.staging_into(folder.folder(f"a{number}", number), folder.path):
             _put(folder.folder(f"a{number}", number), b"rows of %d" % number)
         folder.seal(epoch)
         facts.prepared.append(epoch.version)
@@ -111,7 +111,7 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, SimulatedDisk
 
 def _mount(monkeypatch: pytest.MonkeyPatch, disk: object, locks: object = None) -> None:
     mount(monkeypatch, disk, locks)
-    for module in (epoch_folder, folders, keyvalue_staging, publish):
+    for module in (epoch_folder, folders, keyvalue_staging, staged_epochs):
         monkeypatch.setattr(module, "os", disk)
 
 

@@ -62,7 +62,7 @@ def test_an_offset_of_a_newer_version_says_so() -> None:
 
 @pytest.mark.parametrize("position", [None, True, False, b"1", {1}, math.nan, object()])
 def test_what_json_cannot_hold_is_no_position(position: Any) -> None:
-    with pytest.raises(InvalidInputError, match="no position"):
+    with pytest.raises(InvalidInputError, match="not a position"):
         checked_position(position)
 
 

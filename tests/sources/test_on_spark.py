@@ -17,7 +17,7 @@ from seamark.errors import PositionUnavailable, RefusedError
 from seamark.sinks import FileSink
 from seamark.sources import SequencedSource, TableSource, recognition
 from seamark.sources.offsets import BEGINNING
-from seamark.sources.reading import SequenceReader
+from seamark.sources.sequence_reader import SequenceReader
 from seamark.spark.versions import spark_version
 from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.sources.support.examples import drained

@@ -21,11 +21,11 @@ from seamark.blobs import object_store
 from seamark.blobs.contract import Blobs
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.object_store import ObjectBlobs
-from tests.slow_cases import slow_except
 from tests.state.support.scenarios import SCENARIOS, Facts, Scenario, violations
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
 from tests.support.recording import Crash, Recording
+from tests.support.slow_cases import slow_except
 
 When = Literal["before", "after", "torn"]
 

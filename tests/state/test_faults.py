@@ -17,7 +17,6 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.errors import DamageError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
 from seamark.state import StateStore
-from tests.slow_cases import slow_except
 from tests.state.support.scenarios import (
     BIG,
     HERE,
@@ -35,6 +34,7 @@ from tests.support.disk import SimulatedDisk
 from tests.support.faults import Fault
 from tests.support.mounting import mount
 from tests.support.recording import Recording
+from tests.support.slow_cases import slow_except
 
 NEVER_FAIL = ("close", "path.exists", "path.isdir")
 TIMED_OUT = GenericError("operation timed out")

@@ -24,11 +24,11 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from tests.slow_cases import slow_except
 from tests.store.support.scenarios import SCENARIOS, Facts, Scenario, violations
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
 from tests.support.recording import Crash, Recording
+from tests.support.slow_cases import slow_except
 
 UNLUCKY = 2
 When = Literal["before", "after", "torn"]

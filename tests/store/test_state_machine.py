@@ -21,10 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.slow_cases import slow_except
 from tests.store.support.interleaving import Kind, Place
 from tests.store.support.world import Damage, World
 from tests.store.support.world_saving import State
+from tests.support.slow_cases import slow_except
 
 STEPS = 50
 

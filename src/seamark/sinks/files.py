@@ -16,27 +16,28 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from seamark._common.files import require_inside, sync_folder
-from seamark._common.os_errors import translate_os_errors
-from seamark.errors import DamageError, InvalidInputError
+from seamark.errors import InvalidInputError
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
 from seamark.sinks.folder_owner import claim_folder
-from seamark.sinks.folders import is_there, names_in, remove_tree, staging_into, sync_if_there
 from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.publish import (
-    STAGING,
     Known,
     Prepared,
-    attempt_folder,
     publish,
     published_epochs,
     receipt_in,
-    staging_folder,
     unpublish_after,
 )
 from seamark.sinks.schema_checks import check_schema, check_token, local_folder
 from seamark.sinks.spark_files import Coalesce, write_files
+from seamark.sinks.staged_epochs import (
+    making_durable,
+    remove_staged,
+    staged_attempts,
+    staging_folder,
+    staging_into,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -112,19 +113,9 @@ class FileSink(Sink):
         receipt = self._staged
         if receipt is None:
             raise InvalidInputError("nothing was staged that could be prepared", where=self.path)
-        folder = staging_folder(self.path, receipt.attempt, receipt.epoch)
-        if not os.path.isdir(folder):
-            raise DamageError(
-                f"what was staged for epoch {receipt.epoch} is gone",
-                where=folder,
-                hint="Has another writer, or somebody else, removed it? Start again.",
-            )
-        with translate_os_errors("making durable", folder):
+        with making_durable(self.path, receipt) as folder:
             drop_litter(folder, empty_files=self._format in _TEXT)
             sealed, versions = seal_epoch(folder, receipt)
-            while folder != self.path:
-                folder = os.path.dirname(folder)
-                sync_folder(folder)
         self._prepared = Known(sealed.digest, versions)
         return {
             "sink": receipt.sink,
@@ -144,17 +135,10 @@ class FileSink(Sink):
     # looking after what there is
 
     def abort(self, attempt: str) -> None:
-        folder = attempt_folder(self.path, attempt)
-        with translate_os_errors("removing", folder):
-            require_inside(self.path, folder)
-            if is_there(folder):
-                remove_tree(folder)
-                sync_if_there(os.path.dirname(folder))
+        remove_staged(self.path, attempt)
 
     def leftovers(self) -> list[str]:
-        folder = f"{self.path}/{STAGING}"
-        with translate_os_errors("listing", folder):
-            return names_in(folder)
+        return staged_attempts(self.path)
 
     def committed(self, timeline: str, epoch: int) -> Receipt | None:
         return receipt_in(f"{self.path}/{folder_name(epoch)}")

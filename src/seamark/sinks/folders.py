@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
 from seamark._common.files import ABSENT, make_folders, require_inside, require_no_link, sync_folder
-from seamark._common.os_errors import translate_os_errors
 from seamark.errors import StoreUnavailableError
 
 _TRIES: Final = 40
@@ -80,18 +78,6 @@ def _remove(path: str) -> None:
     except OSError as error:
         if error.errno not in ABSENT:
             raise
-
-
-@contextmanager
-def staging_into(folder: str, below: str) -> Iterator[None]:
-    """Clear away what an earlier try of the same attempt has left; afterwards the folder exists."""
-    with translate_os_errors("staging into", folder):
-        require_inside(below, folder)
-        remove_tree(os.path.dirname(folder))
-        os.makedirs(os.path.dirname(folder))
-    yield
-    with translate_os_errors("staging into", folder):
-        os.makedirs(folder, exist_ok=True)  # an epoch without rows may have no folder
 
 
 def make_durable_folder(path: str, below: str) -> None:

@@ -30,9 +30,9 @@ from seamark.sinks.folders import (
     sync_if_there,
 )
 from seamark.sinks.lineage import Identity, another_lineage
-from seamark.sinks.schema_checks import check_token, local_folder
+from seamark.sinks.schema_checks import local_folder
+from seamark.sinks.staged_epochs import staging_folder
 
-STAGING: Final = "_seamark/staging"
 _TRIES: Final = 3
 
 
@@ -50,16 +50,6 @@ class Known:
 
     digest: str
     versions: Versions
-
-
-def attempt_folder(path: str, attempt: str) -> str:
-    """Where an attempt writes its rows."""
-    return f"{path}/{STAGING}/{check_token(attempt, 'an attempt')}"
-
-
-def staging_folder(path: str, attempt: str, epoch: int) -> str:
-    """Where an epoch is until it is published."""
-    return f"{attempt_folder(path, attempt)}/{folder_name(epoch)}"
 
 
 def publish(path: str, prepared: Prepared, known: Known | None = None) -> None:

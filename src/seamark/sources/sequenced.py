@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from seamark.errors import InvalidInputError
 from seamark.sources.offsets import Position
-from seamark.sources.reading import Placed, SequenceReader
+from seamark.sources.sequence_reader import Placed, SequenceReader
 from seamark.spark.error_transport import crossing
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class SequencedSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Spark's view of this source."""
-        from seamark.sources.streaming import SparkReader
+        from seamark.sources.spark_reader import SparkReader
 
         with crossing():
             self.use_schema(schema)

@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from seamark._common.files import write_all
-from seamark.sinks import Committable, FileSink, epoch_folder, files, folders, publish
+from seamark.sinks import (
+    Committable,
+    FileSink,
+    epoch_folder,
+    files,
+    folders,
+    publish,
+    staged_epochs,
+)
 from seamark.sinks.folder_owner import claim_folder
 from seamark.testing.conformance.sink_examples import epoch
 from tests.sinks.support.frames import frame
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS = [1, 2, 3, 4, 5, 6, 7]
-MODULES = (epoch_folder, files, folders, publish)
+MODULES = (epoch_folder, files, folders, publish, staged_epochs)
 
 
 def mount_sinks(monkeypatch: pytest.MonkeyPatch, os_like: Any, fcntl_like: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from seamark.sources.offsets import BEGINNING, Offset, Position
-from seamark.sources.reading import Placed, Row, SequenceReader
+from seamark.sources.sequence_reader import Placed, Row, SequenceReader
 
 
 class Numbers:

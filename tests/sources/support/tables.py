@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from seamark.sources import TableSource
 from seamark.sources.offsets import BEGINNING, Offset
-from seamark.sources.reading import Row, SequenceReader
+from seamark.sources.sequence_reader import Row, SequenceReader
 
 
 def options_of(driver: str, dsn: str, **options: str) -> dict[str, str]:

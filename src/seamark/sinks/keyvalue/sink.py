@@ -21,7 +21,6 @@ from seamark.errors import (
 )
 from seamark.progress.opening import rocksdb_path
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
-from seamark.sinks.folders import staging_into
 from seamark.sinks.keyvalue.columns import Shape
 from seamark.sinks.keyvalue.rows import Rows, load_rows
 from seamark.sinks.keyvalue.staging import Staging
@@ -37,6 +36,7 @@ from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter, is_redis
 from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.schema_checks import check_token, local_folder
 from seamark.sinks.spark_files import write_files
+from seamark.sinks.staged_epochs import staging_into
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

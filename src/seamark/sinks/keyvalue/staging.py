@@ -34,8 +34,14 @@ from seamark.sinks.folders import (
     sync_if_there,
 )
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
-from seamark.sinks.publish import STAGING, attempt_folder, staging_folder
 from seamark.sinks.schema_checks import check_token
+from seamark.sinks.staged_epochs import (
+    attempt_folder,
+    making_durable,
+    remove_staged,
+    staged_attempts,
+    staging_folder,
+)
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"
@@ -74,20 +80,10 @@ class Staging:
 
     def seal(self, staged: StagedEpoch) -> str:
         """Make what was staged durable, with what there is to know about it; its digest."""
-        folder = self.folder(staged.receipt.attempt, staged.receipt.epoch)
-        if not os.path.isdir(folder):
-            raise DamageError(
-                f"what was staged for epoch {staged.receipt.epoch} is gone",
-                where=folder,
-                hint="Has another writer, or somebody else, removed it? Start again.",
-            )
-        with translate_os_errors("making durable", folder):
+        with making_durable(self.path, staged.receipt) as folder:
             drop_litter(folder, empty_files=False)
             _write(f"{folder}/{_ABOUT}", msgspec.json.encode(staged))
             sealed, _ = seal_epoch(folder, staged.receipt)
-            while folder != self.path:
-                folder = os.path.dirname(folder)
-                sync_folder(folder)
         return sealed.digest
 
     def find(self, version: ViewVersion) -> str | None:
@@ -121,8 +117,7 @@ class Staging:
 
     def attempts(self) -> list[str]:
         """Tokens that something is staged under."""
-        with translate_os_errors("listing", f"{self.path}/{STAGING}"):
-            return names_in(f"{self.path}/{STAGING}")
+        return staged_attempts(self.path)
 
     def epochs(self, attempt: str) -> list[int]:
         """What is staged under a token; by name, as a record may be torn or not there yet."""
@@ -154,12 +149,7 @@ class Staging:
 
     def remove(self, attempt: str) -> None:
         """Remove what was staged under a token."""
-        folder = attempt_folder(self.path, attempt)
-        with translate_os_errors("removing", folder):
-            require_inside(self.path, folder)
-            if is_there(folder):
-                remove_tree(folder)
-                sync_if_there(os.path.dirname(folder))
+        remove_staged(self.path, attempt)
 
     def put_aside(self, attempt: str, *, newest: int | None = None) -> None:
         """Keep a committed attempt, and remove what has been kept for long enough.

@@ -12,12 +12,12 @@ from pyspark.sql.types import StructField, StructType
 
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.sources.offsets import Position
-from seamark.sources.reading import Placed
+from seamark.sources.sequence_reader import Placed
 from seamark.sources.sequenced import SequencedSource, seconds
 from seamark.sources.table.database import Database
 from seamark.sources.table.dialects import MARK, POSTGRES, SQLITE, split_names
 from seamark.sources.table.postgres import PostgresTable
-from seamark.sources.table.settling import Delay, Horizon, Serial, Settling
+from seamark.sources.table.settled_keys import Delay, Horizon, Serial, Settling
 from seamark.sources.table.types import (
     Converter,
     converter_to,
@@ -56,7 +56,7 @@ class TableSource(SequencedSource):
 
     The key is a unique integer that is taken when a row is inserted. Rows are never changed, and
     the newest is never deleted. Rows of transactions that are not over are waited for: see
-    :mod:`seamark.sources.table.settling`.
+    :mod:`seamark.sources.table.settled_keys`.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

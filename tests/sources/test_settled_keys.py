@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seamark.sources.table.settling import Delay, Horizon, Serial
+from seamark.sources.table.settled_keys import Delay, Horizon, Serial
 
 
 class Transactions:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.sources.offsets import BEGINNING, Offset, Position
-from seamark.sources.reading import Placed, SequenceReader
+from seamark.sources.sequence_reader import Placed, SequenceReader
 from tests.sources.support.examples import Numbers, Pages, drained, reader_of
 
 VALUES = [f"v{n}" for n in range(25)]

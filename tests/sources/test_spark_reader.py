@@ -19,9 +19,9 @@ from seamark.errors import (
 )
 from seamark.sources import SequencedSource, streaming
 from seamark.sources.offsets import BEGINNING, Position
-from seamark.sources.reading import Placed
+from seamark.sources.sequence_reader import Placed
 from seamark.sources.sequenced import MAX_ROWS
-from seamark.sources.streaming import SparkReader
+from seamark.sources.spark_reader import SparkReader
 from seamark.spark.error_transport import CrossingError, arrived, crossing
 from seamark.spark.failures import explained
 from tests.sources.support.examples import Numbers, reader_of

@@ -1,6 +1,6 @@
 """Epochs out of a source that knows positions: read ahead once, and exactly the same rows again.
 
-Pure Python, without Spark: :mod:`seamark.sources.streaming` is the shell around it.
+Pure Python, without Spark: :mod:`seamark.sources.spark_reader` is the shell around it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from seamark.errors import InvalidInputError
 from seamark.sources.offsets import BEGINNING, Offset, offset_from
-from seamark.sources.reading import Row, SequenceReader
+from seamark.sources.sequence_reader import Row, SequenceReader
 from seamark.spark.error_transport import crossing
 
 if TYPE_CHECKING:
