@@ -76,7 +76,7 @@ _HOME = {
     "start_over": "seamark.progress.reset",
 }
 
-if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
+if not TYPE_CHECKING:  # otherwise a type checker would accept misspelt names
     __getattr__ = lazy_names(__name__, _HOME, globals())
 
 

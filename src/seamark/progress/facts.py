@@ -1,4 +1,4 @@
-"""What a start finds, and what it may decide: the words of :mod:`seamark.progress.policy`."""
+"""What a start finds, and what it may decide: the vocabulary of :mod:`seamark.progress.policy`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Policy(StrEnum):
     STRICT = "strict"
     """Refuse, and change nothing."""
     WARN = "warn"
-    """Go on with another or an unknown configuration, with a warning; refuse everything else."""
+    """Resume with another or an unknown configuration, with a warning; refuse everything else."""
     AUTO_RESET = "auto_reset"
     """Throw away what there is, and start over."""
 

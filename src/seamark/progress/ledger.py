@@ -36,7 +36,7 @@ class Changes:
     forget_checkpoints: bool = False
     """Deletes the checkpoint of every source and the result sequence of every query."""
     cleared: set[str] = field(default_factory=set)
-    """Spaces of which nothing stays."""
+    """Spaces that are emptied."""
     data: dict[str, Writes] = field(default_factory=dict)
 
     def is_empty(self) -> bool:
@@ -64,7 +64,7 @@ class Transaction(ABC):
         return [self.get(space, key) for key in keys]
 
     def is_current(self) -> bool:
-        """Whether all that was read still holds: else it may be of two moments."""
+        """Whether everything that was read is still current; otherwise it may mix two moments."""
         return True
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Transaction(ABC):
         """
 
     def abandon(self) -> None:  # noqa: B027
-        """Let go of what the transaction holds. Harmless after a commit."""
+        """Release what the transaction holds. Harmless after a commit."""
 
 
 class Turn:
@@ -133,11 +133,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def transaction(self) -> Transaction:
-        """Begin. Nothing is locked and nothing written."""
+        """Start a transaction. Nothing is locked or written."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections; harmless the second time."""
+        """Release files and connections; harmless the second time."""
 
     def __enter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ class _State:
 
 
 class MemoryLedger(Ledger):
-    """Gone with the process. A named one is shared by all who open that name, while any does."""
+    """Lost when the process ends. Handles that open the same name share it while one is open."""
 
     is_persistent: ClassVar[bool] = False
     _named: ClassVar[WeakValueDictionary[str, MemoryLedger]] = WeakValueDictionary()

@@ -163,7 +163,7 @@ def _sequences(sources: Mapping[str, SourceFacts]) -> dict[str, int]:
 
 
 def _problems(facts: StartFacts) -> Iterator[_Problem]:
-    """All that stands against resuming, the gravest first."""
+    """Everything that prevents resuming, most serious first."""
     fixed = [name for name, source in facts.sources.items() if not source.replayable]
     if fixed and not facts.was_reset:
         message = f"{named(fixed)} cannot be read again from a position."

@@ -64,7 +64,7 @@ _HOME = {
     "read_receipts": "seamark.sinks.publish",
 }
 
-if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
+if not TYPE_CHECKING:  # otherwise a type checker would accept misspelt names
     __getattr__ = lazy_names(__name__, _HOME, globals())
 
 

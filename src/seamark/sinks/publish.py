@@ -159,13 +159,13 @@ def receipt_in(target: str) -> Receipt | None:
 
 
 def unpublish_after(path: str, epoch: int) -> list[int]:
-    """Move all later epochs where no reader looks; which they were."""
+    """Move all later epochs to where no reader looks, and return their numbers."""
     taken = [number for number in published_epochs(path) if number > epoch]
     aside = f"{path}/_seamark/unpublished"
     with translate_os_errors("taking back epochs of", path):
         for number in reversed(taken):  # newest first: what is left has no hole
             _put_aside(path, f"{path}/{folder_name(number)}", aside)
-        for timeline in names_in(aside):  # also after a call that died before it came to this
+        for timeline in names_in(aside):  # also for an earlier call that died before this step
             sync_folder(f"{aside}/{timeline}")
         sync_if_there(path)
     return taken

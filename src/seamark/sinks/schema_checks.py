@@ -1,4 +1,4 @@
-"""What a file sink cannot write, found out before the first row."""
+"""Finds out before the first row what a file sink cannot write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 EPOCH_COLUMN: Final = "epoch"
-# two letters at least, so that no path of one letter and a colon is taken for a URL
+# two letters at least, so that no path of one letter and a colon counts as a URL
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}")
 

@@ -1,4 +1,4 @@
-"""Having Spark write the rows of an epoch into a local folder."""
+"""Has Spark write the rows of an epoch into a local folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which streams of a plan are sources of Seamark's, and what old Sparks cannot do with them."""
+"""Finds Seamark's sources in a plan, and refuses what older Sparks cannot do with them."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ _DATABASE: Final = re.compile(r"/?\d*")
 _OURS: Final = frozenset(
     {"decode_responses", "encoding", "protocol", "retry", "retry_on_error", "retry_on_timeout"}
 )
-"""What decides about how answers are understood."""
+"""Options that determine how answers are decoded."""
 
 
 def check_url(url: str) -> None:
-    """:class:`InvalidInputError` for a URL that would be taken apart in the wrong places.
+    """:class:`InvalidInputError` for a URL that would be split in the wrong places.
 
     Otherwise an unquoted password would show up as part of the path.
     """
@@ -131,7 +131,7 @@ class Errors:
             raise self.meant(error, doing, key) from None
 
     def meant(self, error: Exception, doing: str, key: str = "") -> SeamarkError:
-        """The error of ours."""
+        """Our error for one of the client's."""
         from redis import exceptions as theirs
 
         text = self._redacted(str(error)) or type(error).__name__

@@ -41,7 +41,7 @@ _DELAYS: Final = (0.0, 0.1, 0.5, 2.0, 5.0)
 
 
 class RedisLedger(Ledger):
-    """One namespace of a server. With ``claim`` the writer before is fenced."""
+    """One namespace of a server. With ``claim`` the previous writer is fenced."""
 
     def __init__(self, client: Redis, url: str, namespace: str) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class RedisLedger(Ledger):
 
     @classmethod
     def open(cls, url: str, namespace: str | None, *, read_only: bool, claim: bool) -> RedisLedger:
-        """Connect, and take the store over unless it is only to be read."""
+        """Connect, and take over the store unless it is opened to read."""
         bare, name = split_url(url, namespace)
         ledger = cls(connect(bare), bare, name)
         try:
@@ -71,7 +71,7 @@ class RedisLedger(Ledger):
         return ledger
 
     def _claim(self) -> None:
-        # the number alone would not do: a server that was emptied counts from one again
+        # the number alone is not enough: a server that was emptied counts from one again
         owner = uuid.uuid4().hex.encode()
         with self.errors.translated("taking the store over"), self.client.pipeline() as pipe:
             pipe.hincrby(self.meta, _GENERATION, 1)
@@ -178,7 +178,7 @@ class RedisLedger(Ledger):
         )
 
     def require_hashes(self, changes: Changes) -> None:
-        """:class:`DamageError` when a key is no HASH: Redis would apply the rest without it."""
+        """:class:`DamageError` when a key is not a HASH: Redis would apply the rest without it."""
         keys = {self.positions, *map(self.space, changes.data)} - self._known
         if not keys:
             return
@@ -234,7 +234,7 @@ class RedisLedger(Ledger):
         )
 
     def _touched(self) -> Mapping[bytes, bytes]:
-        """``meta``, changed: a commit that is still under way is watching it, and fails now."""
+        """Change ``meta`` and return it: a commit in progress watches it, and fails now."""
         with (
             self.errors.translated("asking what became of a session"),
             self.client.pipeline() as pipe,
@@ -356,4 +356,4 @@ def _let_go(pipe: Any) -> None:
     try:
         pipe.reset()
     except (RedisError, OSError):
-        pipe.connection = None  # it is of no use to anybody
+        pipe.connection = None  # it cannot be used any more

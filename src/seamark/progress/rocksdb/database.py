@@ -65,7 +65,7 @@ class Snapshot:
         self._check()
 
     def end(self) -> None:
-        """Let go of the database, also in the middle of a range."""
+        """Release the database, even in the middle of a range."""
         self._cursor = None
 
     def _open(self) -> Any:
@@ -87,7 +87,7 @@ class ReadableDatabase(Protocol):
         """What is committed now."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
 
 
 class Primary:
@@ -187,7 +187,7 @@ class Secondary:
         return opened
 
     def _identity(self) -> tuple[int, int]:
-        """Tells the folder's database from one that is made in its place."""
+        """Distinguishes the database from one created later in the same folder."""
         try:
             stat = os.stat(f"{self._path}/IDENTITY")
             os.stat(f"{self._path}/CURRENT")
@@ -251,7 +251,7 @@ def _rocksdict() -> Any:
 
 @contextmanager
 def translate_rocksdb_errors(path: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn RocksDB's errors into ours. What fails while ``writing`` may be there all the same."""
+    """Turn RocksDB's errors into ours. A write that fails may still have happened."""
     try:
         yield
     except SeamarkError:

@@ -61,7 +61,7 @@ class Database:
             self._fail("refused a query", error)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):  # it may be broken, which is why it is closed
