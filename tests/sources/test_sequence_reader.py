@@ -196,7 +196,7 @@ class Returning(Numbers):
         ([("ab", 1)], "pairs of a row"),
         ([((1, "a"), 1, 2)], "pairs of a row"),
         ([((1,), 1)], "1 values for 2 columns"),
-        ([((1, "a"), None)], "no position"),
+        ([((1, "a"), None)], "not a position"),
         ([((1, "a"), 1), ((2, "b"), 1)], "two rows with the position 1"),
     ],
 )

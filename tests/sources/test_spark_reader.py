@@ -17,7 +17,7 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
-from seamark.sources import SequencedSource, streaming
+from seamark.sources import SequencedSource, spark_reader
 from seamark.sources.offsets import BEGINNING, Position
 from seamark.sources.sequence_reader import Placed
 from seamark.sources.sequenced import MAX_ROWS
@@ -27,7 +27,9 @@ from seamark.spark.failures import explained
 from tests.sources.support.examples import Numbers, reader_of
 
 SCHEMA = StructType().add("number", "long").add("value", "string")
-needs_4_2 = pytest.mark.skipif(not streaming.HAS_ADMISSION_CONTROL, reason="Spark has it since 4.2")
+needs_4_2 = pytest.mark.skipif(
+    not spark_reader.HAS_ADMISSION_CONTROL, reason="Spark has it since 4.2"
+)
 
 
 class Counted(SequencedSource):
@@ -102,7 +104,7 @@ def test_an_unknown_start_fails_instead_of_reading_from_the_beginning(start: Any
 def test_an_old_spark_passes_no_start_and_the_reader_remembers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streaming, "HAS_ADMISSION_CONTROL", False)
+    monkeypatch.setattr(spark_reader, "HAS_ADMISSION_CONTROL", False)
     reader: Any = reader_for(max_rows_per_epoch="10")
     first, second = reader.latestOffset(), reader.latestOffset()
     assert (first["sequence"], second["sequence"]) == (10, 20)
@@ -226,7 +228,7 @@ def test_an_authors_own_error_crosses_from_every_call() -> None:
     reader: Any = SparkReader(reader_of(Gone([])), 10)
     end = reader_of(Numbers("abc")).end_after(BEGINNING, 10).as_json()
     asked = []
-    if streaming.HAS_ADMISSION_CONTROL:
+    if spark_reader.HAS_ADMISSION_CONTROL:
         asked = [BEGINNING.as_json(), reader.getDefaultReadLimit()]
     for call in (
         lambda: reader.latestOffset(*asked),
