@@ -66,8 +66,8 @@ def _is_this_machine(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        found = ip_address(host)
+        address = ip_address(host)
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None) or found
+    mapped = getattr(address, "ipv4_mapped", None) or address
     return bool(mapped.is_loopback or mapped.is_unspecified)

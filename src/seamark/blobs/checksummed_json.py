@@ -44,11 +44,11 @@ def unseal(data: bytes) -> bytes:
     if match is None:
         raise DamageError("its own checksum is missing")
     document = data[: len(data) - _SEAL_LENGTH] + b"}"
-    found = hashlib.sha256(document).hexdigest()
+    actual = hashlib.sha256(document).hexdigest()
     expected = match[1].decode()
-    if found != expected:
+    if actual != expected:
         raise DamageError(
-            f"its own checksum differs (expected {expected[:12]}…, found {found[:12]}…)"
+            f"its own checksum differs (expected {expected[:12]}…, found {actual[:12]}…)"
         )
     return document
 

@@ -37,8 +37,8 @@ def create_once(blobs: Blobs, key: str, data: bytes, limit: int) -> Tag:
         except OutcomeUnknownError:
             if not blobs.read_back_proves:
                 raise
-            if (found := _read_back(blobs, key, limit)) is not None:
-                return _ours_or_taken(blobs, key, found, data)
+            if (blob := _read_back(blobs, key, limit)) is not None:
+                return _ours_or_taken(blobs, key, blob, data)
         _wait(delay)
     raise OutcomeUnknownError(
         f"creating {key} was tried {len(_DELAYS) + 1} times and its outcome is not known",

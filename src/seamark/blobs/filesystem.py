@@ -85,8 +85,8 @@ class FilesystemBlobs(Blobs):
     def stat(self, key: str) -> Entry | None:
         path = self._path(key)
         with translate_os_errors("looking at", path):
-            found = self._inside.stat(path)
-        return None if found is None else _entry(key, found)
+            info = self._inside.stat(path)
+        return None if info is None else _entry(key, info)
 
     def stream(self, key: str, piece: int) -> Stream | None:
         path = self._path(key)
@@ -94,9 +94,9 @@ class FilesystemBlobs(Blobs):
             fd = self._inside.open(path)
             if fd is None:
                 return None
-            found = os.fstat(fd)
-        pieces = self._pieces(fd, path, min(piece, max(found.st_size, 1)))
-        return Stream(pieces, version_of_file(found))
+            info = os.fstat(fd)
+        pieces = self._pieces(fd, path, min(piece, max(info.st_size, 1)))
+        return Stream(pieces, version_of_file(info))
 
     def read_range(self, key: str, offset: int, length: int) -> bytes | None:
         check_range(key, offset, length)
@@ -128,14 +128,14 @@ class FilesystemBlobs(Blobs):
                 os.close(fd)
 
     def entries(self, prefix: str) -> list[Entry]:
-        found: list[Entry] = []
+        entries: list[Entry] = []
         folder = self._path(check_folder(prefix).rstrip("/")) if prefix else self.url
         with translate_os_errors("listing", folder):
             self._inside.require(f"{folder}/")
-            self._walk(folder, prefix, found)
-        return sorted(found)
+            self._walk(folder, prefix, entries)
+        return sorted(entries)
 
-    def _walk(self, folder: str, prefix: str, found: list[Entry]) -> None:
+    def _walk(self, folder: str, prefix: str, listed: list[Entry]) -> None:
         try:
             entries = os.scandir(folder)
         except OSError as error:
@@ -147,16 +147,16 @@ class FilesystemBlobs(Blobs):
                 if not is_key(entry.name):
                     continue  # a backslash: no value of ours
                 if entry.is_dir(follow_symlinks=False):
-                    self._walk(entry.path, f"{prefix}{entry.name}/", found)
+                    self._walk(entry.path, f"{prefix}{entry.name}/", listed)
                     continue
                 with suppress(FileNotFoundError):  # removed while we looked
                     info = entry.stat(follow_symlinks=False)
-                    found.append(_entry(prefix + entry.name, info))
+                    listed.append(_entry(prefix + entry.name, info))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         self._check_root()
         folder = self._path(check_folder(prefix).rstrip("/"))
-        found: list[str] = []
+        folders: list[str] = []
         with translate_os_errors("listing", folder):
             self._inside.require(f"{folder}/")
             try:
@@ -168,16 +168,16 @@ class FilesystemBlobs(Blobs):
             for entry in names:
                 path = f"{folder}/{entry}/{name}"
                 if os.access(path, os.F_OK):
-                    found.append(entry)
+                    folders.append(entry)
                     continue
                 # access() says no for any reason; only 'it is not there' may count
                 try:
                     os.stat(path)
-                    found.append(entry)
+                    folders.append(entry)
                 except OSError as error:
                     if error.errno not in ABSENT:
                         raise
-        return found
+        return folders
 
     # writing
 
@@ -389,5 +389,5 @@ class FilesystemBlobs(Blobs):
         return f"{self.url}/{check_key(key)}"
 
 
-def _entry(key: str, found: os.stat_result) -> Entry:
-    return Entry(key, found.st_size, found.st_mtime_ns / 1e9, version_of_file(found))
+def _entry(key: str, info: os.stat_result) -> Entry:
+    return Entry(key, info.st_size, info.st_mtime_ns / 1e9, version_of_file(info))

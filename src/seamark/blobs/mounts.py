@@ -49,7 +49,7 @@ def find_mount(mounts: str, path: str) -> Mount | None:
         parts = fields.split(" ")
         if not separator or len(parts) < 5:
             continue
-        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), parts[4])
+        point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), parts[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         # the last of several on one point is the one that is seen
         if inside and (best is None or len(point) >= len(best.point)):

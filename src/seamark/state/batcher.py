@@ -142,17 +142,17 @@ class CheckpointBatcher:
     def load(self, epoch: int) -> list[tuple[str, bytes]]:
         """All entries of an epoch, part by part; empty when nothing was flushed."""
         check_number("epoch", epoch, 0, U64_MAX)
-        found: list[tuple[str, bytes]] = []
+        entries: list[tuple[str, bytes]] = []
         for part in self._parts_of(epoch):
             key = self._key(epoch, part)
             blob = self._blobs.read(key, _OBJECT_LIMIT)
             if blob is None:
                 raise DamageError(f"{key} is missing", where=self._blobs.url)
             try:
-                found += decode_batch(blob.data)
+                entries += decode_batch(blob.data)
             except DamageError as error:
                 raise DamageError(f"{key}: {error.what}", where=self._blobs.url) from None
-        return found
+        return entries
 
     def _parts_of(self, epoch: int) -> range:
         pattern = re.compile(rf"batch-{epoch:06}(?:-part-([0-9]+))?\.lz4")

@@ -31,7 +31,9 @@ class Catalog:
     def ids(self) -> list[CheckpointId]:
         """Ids of every checkpoint with a manifest, oldest first."""
         folders = self._blobs.folders_holding(self._paths.prefix, "manifest.json")
-        return sorted(found for name in folders if (found := parsed_id(name)) is not None)
+        return sorted(
+            checkpoint_id for name in folders if (checkpoint_id := parsed_id(name)) is not None
+        )
 
     def load(self, checkpoint_id: CheckpointId) -> CheckpointManifestV2 | None:
         """The manifest of that id; :class:`DamageError` when it cannot be trusted."""
@@ -64,26 +66,26 @@ class Catalog:
 
         ``newest`` is the checkpoint's own manifest, when it was read already.
         """
-        found = {} if newest is None else {checkpoint_id: newest}
-        wanted = checkpoint_id if newest is None else newest.parent_id
-        while wanted is not None and wanted not in found:
-            manifest = self.load(wanted)
+        manifests = {} if newest is None else {checkpoint_id: newest}
+        parent_id = checkpoint_id if newest is None else newest.parent_id
+        while parent_id is not None and parent_id not in manifests:
+            manifest = self.load(parent_id)
             if manifest is None:
                 break
-            found[wanted] = manifest
-            wanted = manifest.parent_id
+            manifests[parent_id] = manifest
+            parent_id = manifest.parent_id
         try:
-            return lineage(found, checkpoint_id)
+            return lineage(manifests, checkpoint_id)
         except DamageError as error:
             raise DamageError(error.what, where=self._blobs.url) from None
 
     def latest(self) -> CheckpointManifestV2 | None:
         """The newest checkpoint; :class:`DamageError` when one that may be newer is damaged."""
-        found = self.load_listed()
-        readable = {i: m for i, m in found.items() if isinstance(m, CheckpointManifestV2)}
+        manifests = self.load_listed()
+        readable = {i: m for i, m in manifests.items() if isinstance(m, CheckpointManifestV2)}
         newest = next(iter(newest_first(readable)), None)
-        named = self.pointed_at() if len(readable) < len(found) else None
-        for checkpoint_id, damaged in sorted(found.items(), reverse=True):
+        named = self.pointed_at() if len(readable) < len(manifests) else None
+        for checkpoint_id, damaged in sorted(manifests.items(), reverse=True):
             if isinstance(damaged, DamageError) and (
                 newest is None or checkpoint_id > newest or checkpoint_id == named
             ):
@@ -98,9 +100,9 @@ class Catalog:
         """
         for _ in range(TRIES):
             ids = self.ids()
-            found = self.load_all(ids)
-            if len(found) == len(ids):
-                return found
+            manifests = self.load_all(ids)
+            if len(manifests) == len(ids):
+                return manifests
         raise pruned_too_fast(self._blobs.url)
 
     def load_all(
@@ -114,10 +116,10 @@ class Catalog:
             except DamageError as error:
                 return error
 
-        wanted = list(ids)
+        listed = list(ids)
         threads = max(1, self._blobs.parallel_reads)
-        found = zip(wanted, map_in_threads(one, wanted, threads, "seamark-read"), strict=True)
-        return {checkpoint_id: m for checkpoint_id, m in found if m is not None}
+        manifests = zip(listed, map_in_threads(one, listed, threads, "seamark-read"), strict=True)
+        return {checkpoint_id: m for checkpoint_id, m in manifests if m is not None}
 
     def publish(self, manifest: CheckpointManifestV2, writer: str) -> None:
         """Make a checkpoint exist: its manifest once, then the pointer."""

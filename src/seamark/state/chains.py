@@ -33,17 +33,17 @@ def lineage(
 ) -> list[CheckpointManifestV2]:
     """A checkpoint and its parents, newest first; :class:`DamageError` names a missing link."""
     line: list[CheckpointManifestV2] = []
-    wanted: CheckpointId | None = newest
-    while wanted is not None:
-        manifest = manifests.get(wanted)
+    current_id: CheckpointId | None = newest
+    while current_id is not None:
+        manifest = manifests.get(current_id)
         if manifest is None:
             child = f", which {line[-1].checkpoint_id} builds on," if line else ""
-            raise DamageError(f"state checkpoint {wanted}{child} is missing")
+            raise DamageError(f"state checkpoint {current_id}{child} is missing")
         line.append(manifest)
-        wanted = manifest.parent_id
-        if wanted is not None and wanted >= manifest.checkpoint_id:
+        current_id = manifest.parent_id
+        if current_id is not None and current_id >= manifest.checkpoint_id:
             raise DamageError(
-                f"state checkpoint {manifest.checkpoint_id} names {wanted} as its parent, "
+                f"state checkpoint {manifest.checkpoint_id} names {current_id} as its parent, "
                 "which is not older: the chain is cyclic"
             )
     return line
@@ -103,35 +103,35 @@ def resolve(line: Iterable[CheckpointManifestV2]) -> dict[PartitionKey, Chain]:
 
 def _require_own_blocks(chains: Mapping[PartitionKey, Chain]) -> None:
     """:class:`DamageError` when bytes are named twice: few of them could stand for very many."""
-    seen: set[tuple[CheckpointId, str, int]] = set()
+    blocks: set[tuple[CheckpointId, str, int]] = set()
     for (operator, partition), chain in chains.items():
         for origin, entry in chain:
             at, length, _ = (-1, 1, 0) if entry.pack is msgspec.UNSET else entry.pack
             if not length:
                 continue  # an empty one begins where the next one does
             block = origin, entry.path, at
-            if block in seen:
+            if block in blocks:
                 raise DamageError(
                     f"operator '{operator}' partition {partition}: {entry.path} of {origin} is "
                     "named twice"
                 )
-            seen.add(block)
+            blocks.add(block)
 
 
 def _links(manifest: CheckpointManifestV2) -> dict[PartitionKey, list[Link]]:
     """The objects that one manifest names, by partition, checked to be in order."""
-    found: dict[PartitionKey, list[Link]] = {}
+    links_by_key: dict[PartitionKey, list[Link]] = {}
     for operator, state in manifest.operators.items():
         for entry in state.partitions:
             origin = manifest.checkpoint_id if entry.origin is msgspec.UNSET else entry.origin
-            links = found.setdefault((operator, entry.partition_id), [])
+            links = links_by_key.setdefault((operator, entry.partition_id), [])
             if links and not entry.is_delta:
                 raise DamageError(
                     f"state checkpoint {manifest.checkpoint_id}: operator '{operator}' partition "
                     f"{entry.partition_id} has a snapshot after other objects"
                 )
             links.append(Link(origin, entry))
-    return found
+    return links_by_key
 
 
 def needs_snapshot(chain: Chain | None, longest: int = LONGEST_CHAIN) -> bool:

@@ -69,11 +69,11 @@ def verify(
     parallelism: int,
 ) -> StateVerification:
     """Check a checkpoint, its parents and every object; I/O errors pass through."""
-    found = _verified(place, checkpoint_id, read_data=read_data, parallelism=parallelism)
-    if found.issues and place.blobs.stat(place.paths.manifest(checkpoint_id)) is None:
+    result = _verified(place, checkpoint_id, read_data=read_data, parallelism=parallelism)
+    if result.issues and place.blobs.stat(place.paths.manifest(checkpoint_id)) is None:
         # removed meanwhile, which begins with its manifest: then that is all there is to say
         return StateVerification(checkpoint_id, [f"state checkpoint {checkpoint_id} is missing"])
-    return found
+    return result
 
 
 def _verified(
@@ -99,8 +99,8 @@ def _verified(
             return [f"operator '{o}' partition {p}: {error.what}" for (o, p), _ in links]
         return []
 
-    found = map_in_threads(problems, by_key.items(), parallelism, "seamark-verify")
-    issues = [issue for each in found for issue in each]
+    problems_by_object = map_in_threads(problems, by_key.items(), parallelism, "seamark-verify")
+    issues = [issue for one_object in problems_by_object for issue in one_object]
     size = sum(link.entry.size_bytes for links in by_key.values() for _, link in links)
     return StateVerification(checkpoint_id, issues, len(by_key), size)
 
@@ -143,8 +143,8 @@ def delete(place: StatePlace, checkpoint_id: CheckpointId) -> None:
 def prune(place: StatePlace, keep: int) -> int:
     """Keep the newest ``keep`` whole checkpoints and all that they refer to; how many went."""
     blobs, paths, catalog = place
-    found = catalog.load_listed()
-    manifests = _readable(found)
+    loaded = catalog.load_listed()
+    manifests = _readable(loaded)
     present = {entry.key for entry in blobs.entries(paths.prefix)}
     kept: set[CheckpointId] = set()
     counted: list[CheckpointId] = []
@@ -165,16 +165,16 @@ def prune(place: StatePlace, keep: int) -> int:
         return 0  # nothing whole to fall back on, so nothing goes
     named = catalog.pointed_at()
     # a damaged one tells neither epoch nor parent: it stays when it may be newer than one of these
-    kept |= {i for i in found.keys() - manifests.keys() if i > min(counted) or i == named}
-    doomed = sorted(set(found) - kept)
+    kept |= {i for i in loaded.keys() - manifests.keys() if i > min(counted) or i == named}
+    doomed = sorted(set(loaded) - kept)
     _remove(blobs, paths, doomed, [m for i, m in manifests.items() if i in kept])
     return len(doomed)
 
 
 def _readable(
-    found: dict[CheckpointId, CheckpointManifestV2 | DamageError],
+    loaded: dict[CheckpointId, CheckpointManifestV2 | DamageError],
 ) -> dict[CheckpointId, CheckpointManifestV2]:
-    return {i: m for i, m in found.items() if isinstance(m, CheckpointManifestV2)}
+    return {i: m for i, m in loaded.items() if isinstance(m, CheckpointManifestV2)}
 
 
 def _remove(
@@ -214,8 +214,8 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
         # other things may live below the same prefix: only folders named by an id are ours
         if entry.modified <= oldest and parsed_id(_folder(entry.key, paths)) is not None
     ]
-    found = catalog.load_all(catalog.ids())
-    unreadable = [i for i, m in found.items() if isinstance(m, DamageError)]
+    loaded = catalog.load_all(catalog.ids())
+    unreadable = [i for i, m in loaded.items() if isinstance(m, DamageError)]
     if unreadable:
         raise RefusedError(
             f"the manifest of state checkpoint {unreadable[0]} is damaged, so nobody knows what it"
@@ -223,10 +223,10 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
             where=blobs.url,
             hint="Delete that checkpoint first.",
         )
-    needed = {paths.manifest(checkpoint_id) for checkpoint_id in found}
-    for manifest in _readable(found).values():
+    needed = {paths.manifest(checkpoint_id) for checkpoint_id in loaded}
+    for manifest in _readable(loaded).values():
         needed |= objects_of(manifest, paths)
-    offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in found)
+    offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in loaded)
     orphans = [e for e in objects if e.key not in needed and not e.key.startswith(offsets)]
     return orphans + unfinished(blobs, oldest)
 
@@ -269,12 +269,12 @@ def copy(
 
 
 def _own_chains(manifest: CheckpointManifestV2) -> dict[PartitionKey, Chain]:
-    found: dict[PartitionKey, list[Link]] = {}
+    links_by_key: dict[PartitionKey, list[Link]] = {}
     for operator, state in manifest.operators.items():
         for entry in state.partitions:
             link = Link(_origin(manifest, entry.origin), entry)
-            found.setdefault((operator, entry.partition_id), []).append(link)
-    return {place: tuple(links) for place, links in found.items()}
+            links_by_key.setdefault((operator, entry.partition_id), []).append(link)
+    return {place: tuple(links) for place, links in links_by_key.items()}
 
 
 def _copy_object(

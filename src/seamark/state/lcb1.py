@@ -44,18 +44,18 @@ def encode_batch(entries: Iterable[tuple[str, bytes]], version: int = 2) -> byte
     if version not in (1, 2):
         raise InvalidInputError(f"batches are written in version 1, 2 or 3, not {version}")
     parts: list[bytes] = []
-    seen: set[str] = set()
+    keys: set[str] = set()
     for key, data in entries:
-        if key in seen:
+        if key in keys:
             raise InvalidInputError(f"the key {key!r} is in the batch twice")
-        seen.add(key)
+        keys.add(key)
         name = encoded_key(key)
         parts += (_LENGTH.pack(len(name)), name, _LENGTH.pack(len(data)), data)
     plain = b"".join(parts)
     if len(plain) > min(BATCH_LIMIT, _U32_MAX):
         raise InvalidInputError(f"a batch holds at most {BATCH_LIMIT} bytes, not {len(plain)}")
     body = lz4.block.compress(plain, store_size=True)
-    header = _HEADER.pack(MAGIC, version, len(seen), len(plain))
+    header = _HEADER.pack(MAGIC, version, len(keys), len(plain))
     crc = _CRC.pack(google_crc32c.value(body)) if version == 2 else b""
     return b"".join((header, crc, body))
 
@@ -133,7 +133,7 @@ def _inflated(body: memoryview, claimed: int, limit: int) -> bytes:
 def _entries(plain: bytes, count: int) -> list[tuple[str, bytes]]:
     if count * _SMALLEST_ENTRY > len(plain):
         raise DamageError(f"batch claims {count} entries in {len(plain)} bytes")
-    found: dict[str, bytes] = {}
+    entries: dict[str, bytes] = {}
     at = 0
     for _ in range(count):
         name, at = _field(plain, at, "key")
@@ -142,11 +142,11 @@ def _entries(plain: bytes, count: int) -> list[tuple[str, bytes]]:
             key = name.decode()
         except UnicodeDecodeError:
             raise DamageError(f"batch key {name!r} is not UTF-8") from None
-        found.pop(key, None)  # LaminarDB may write a key twice; the last one counts
-        found[key] = data
+        entries.pop(key, None)  # LaminarDB may write a key twice; the last one counts
+        entries[key] = data
     if at != len(plain):
         raise DamageError(f"batch has {len(plain) - at} bytes after its last entry")
-    return list(found.items())
+    return list(entries.items())
 
 
 def _field(plain: bytes, at: int, what: str) -> tuple[bytes, int]:

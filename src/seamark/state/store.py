@@ -169,9 +169,11 @@ class StateStore:
 
     def sizes(self, ids: Iterable[CheckpointId]) -> dict[CheckpointId, int]:
         """Bytes that each checkpoint names; what is gone or damaged is left out."""
-        found = self._place.catalog.load_all(ids)
+        manifests = self._place.catalog.load_all(ids)
         return {
-            i: m.total_size_bytes for i, m in found.items() if isinstance(m, CheckpointManifestV2)
+            i: m.total_size_bytes
+            for i, m in manifests.items()
+            if isinstance(m, CheckpointManifestV2)
         }
 
     def latest(self) -> CheckpointManifestV2 | None:

@@ -199,8 +199,8 @@ class CheckpointStore(StoreReader):
         """Keep a checkpoint and all it needs, under a name, until unpinned or expired."""
         check_name(name, "pin")
         owner = self._reading().read()
-        seen = self._validator.examine(check_id(checkpoint_id), owner, read_state="never")
-        if seen.kind not in (CheckpointKind.CHECKPOINT, CheckpointKind.DAMAGED):
+        examined = self._validator.examine(check_id(checkpoint_id), owner, read_state="never")
+        if examined.kind not in (CheckpointKind.CHECKPOINT, CheckpointKind.DAMAGED):
             raise self._not_found(checkpoint_id)
         now_ms = time.time_ns() // 1_000_000
         expires_at = None
@@ -322,10 +322,10 @@ class CheckpointStore(StoreReader):
         with self._blobs.exclusive():
             self._ownership.require_writable()
             try:
-                found = self._manifests.read(checkpoint_id)
+                stored = self._manifests.read(checkpoint_id)
             except DamageError:
                 return
-            if found is None or isinstance(found, Tombstone):
+            if stored is None or isinstance(stored, Tombstone):
                 self._blobs.delete([key])
 
     def _existing_state(self, manifest: CheckpointManifest) -> WrittenSidecar:
@@ -381,12 +381,12 @@ class CheckpointStore(StoreReader):
     def _own_tombstone(self, blob: Blob, checkpoint_id: int, owner: Owner) -> Tag:
         """The tag of something that this handle may replace; :class:`Taken` for all else."""
         try:
-            found = parse_manifest(blob, checkpoint_id)
+            stored = parse_manifest(blob, checkpoint_id)
         except DamageError:
             raise Taken(blob) from None
-        if not may_replace(found, owner, is_claimed=self._ownership.claim_held is not None):
+        if not may_replace(stored, owner, is_claimed=self._ownership.claim_held is not None):
             raise Taken(blob)
-        return found.tag
+        return stored.tag
 
     def _auto_prune(self) -> None:
         if self._keep is None:

@@ -156,23 +156,23 @@ def _survey(parts: StoreParts, listed: list[int], owner: Owner, rule: Retention)
     :class:`Overtaken` when one is gone or damaged and another prune is the reason.
     """
     ids = [i for i in listed if standing(owner, i) not in UNCOUNTED]
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     known: KnownCheckpoints = {}
     valid = 0
     for checkpoint_id in reversed(ids):
         depth: ReadState = "once" if valid < (rule.last or 1) else "never"
-        seen = parts.validator.examine(checkpoint_id, owner, read_state=depth, known=known)
-        if seen.kind is CheckpointKind.TOMBSTONE:
+        examined = parts.validator.examine(checkpoint_id, owner, read_state=depth, known=known)
+        if examined.kind is CheckpointKind.TOMBSTONE:
             continue
-        if seen.kind is not CheckpointKind.CHECKPOINT:
+        if examined.kind is not CheckpointKind.CHECKPOINT:
             raise_if_overtaken(parts.ownership, owner)
-        if seen.kind is CheckpointKind.NOTHING:
+        if examined.kind is CheckpointKind.NOTHING:
             continue
         superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
-        ok = seen.kind is CheckpointKind.CHECKPOINT
+        ok = examined.kind is CheckpointKind.CHECKPOINT
         valid += ok and not superseded
-        m = seen.manifest
-        found.append(
+        m = examined.manifest
+        candidates.append(
             Candidate(
                 checkpoint_id,
                 ok,
@@ -182,7 +182,7 @@ def _survey(parts: StoreParts, listed: list[int], owner: Owner, rule: Retention)
                 parts.partitioned.expected_of(m) if m else None,
             )
         )
-    return found
+    return candidates
 
 
 def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> list[Verdict]:
@@ -230,11 +230,11 @@ def _oldest_epoch(parts: StoreParts, owner: Owner) -> int:
         if standing(owner, checkpoint_id) is not Standing.CURRENT:
             continue
         try:
-            found = parts.manifests.read(checkpoint_id)
+            stored = parts.manifests.read(checkpoint_id)
         except DamageError:
             continue  # nothing goes on from it
-        if isinstance(found, StoredManifest):
-            return found.manifest.epoch
+        if isinstance(stored, StoredManifest):
+            return stored.manifest.epoch
     return 0
 
 
@@ -247,8 +247,8 @@ def _pruned_manifests(parts: StoreParts, owner: Owner) -> list[int]:
 def _pruned_sidecars(parts: StoreParts, owner: Owner) -> list[tuple[int, Entry]]:
     if owner.prune_boundary == 0:
         return []
-    found = parts.sidecars.entries().values()
-    return [(i, entry) for i, entry in found if standing(owner, i) is Standing.PRUNED]
+    sidecars = parts.sidecars.entries().values()
+    return [(i, entry) for i, entry in sidecars if standing(owner, i) is Standing.PRUNED]
 
 
 def _delete_manifests(parts: StoreParts, ids: Collection[int]) -> None:
@@ -288,9 +288,9 @@ def plan_cleanup(parts: StoreParts, min_age: float, own: Collection[str]) -> Orp
     orphans = {entry.key: entry for entry in _old_orphans(parts, min_age, own)}
     partitioned = parts.partitioned.orphans(min_age)
     orphans |= {entry.key: entry for entry in (*partitioned.objects, *partitioned.unnamed)}
-    found = Orphans(orphans.values())
-    found.left_alone = partitioned.left_alone
-    return found
+    planned = Orphans(orphans.values())
+    planned.left_alone = partitioned.left_alone
+    return planned
 
 
 def _old_orphans(
@@ -324,11 +324,11 @@ def _sidecars_in_use(parts: StoreParts, ids: list[int]) -> dict[int, str | None]
     """The sidecar's key of each decided id; None where it cannot be told."""
     present = set(parts.manifests.ids())
     used: dict[int, str | None] = {}
-    for i, found in parts.manifests.read_many([i for i in ids if i in present]):
-        if isinstance(found, StoredManifest):
-            m = found.manifest
+    for i, stored in parts.manifests.read_many([i for i in ids if i in present]):
+        if isinstance(stored, StoredManifest):
+            m = stored.manifest
             odd = not m.is_ours or parts.layout.foreign_state(m) or unvouched(m)
             used[i] = None if odd else parts.sidecars.key_of(m) if has_sidecar(m) else ""
-        elif isinstance(found, Exception):
+        elif isinstance(stored, Exception):
             used[i] = None
     return used

@@ -43,10 +43,10 @@ def _wrote_newest(owner: Owner, manifests: Manifests, checkpoint_id: int) -> boo
     if newest <= checkpoint_id or not owner.generation:
         return False
     try:
-        found = manifests.read(newest)
+        stored = manifests.read(newest)
     except DamageError:
         return False
-    if not isinstance(found, StoredManifest):
-        return found is not None and found.generation == owner.generation
-    said = found.manifest
+    if not isinstance(stored, StoredManifest):
+        return stored is not None and stored.generation == owner.generation
+    said = stored.manifest
     return said.generation == owner.generation and said.writer == owner.writer

@@ -43,14 +43,14 @@ class HealthCheck:
     """What a command answers when this has failed."""
 
 
-def ok(name: str, found: str) -> HealthCheck:
+def ok(name: str, finding: str) -> HealthCheck:
     """It is as it should be."""
-    return HealthCheck(name, "ok", found)
+    return HealthCheck(name, "ok", finding)
 
 
-def warning(name: str, found: str, advice: str) -> HealthCheck:
+def warning(name: str, finding: str, advice: str) -> HealthCheck:
     """It works, but not always or not well."""
-    return HealthCheck(name, "warning", found, advice)
+    return HealthCheck(name, "warning", finding, advice)
 
 
 def failed(name: str, error: SeamarkError) -> HealthCheck:
@@ -66,8 +66,8 @@ def tried(name: str, look: Callable[[], HealthCheck]) -> HealthCheck:
     except SeamarkError as error:
         return failed(name, error)
     except OSError as error:
-        told = StoreUnavailableError(f"{error.strerror or error}")
-        return failed(name, told)
+        unavailable = StoreUnavailableError(f"{error.strerror or error}")
+        return failed(name, unavailable)
 
 
 def exit_code_of(checks: Iterable[HealthCheck]) -> int:
@@ -111,29 +111,29 @@ def _file_system(mount: Mount | None) -> HealthCheck:
     name = "file system"
     if mount is None:
         return ok(name, "its kind is not known here")
-    found = f"{mount.kind} at {mount.point}"
+    finding = f"{mount.kind} at {mount.point}"
     if mount.is_network:
         return warning(
             name,
-            found,
+            finding,
             "Over a network, locks may not reach other machines and a write may be lost when the "
             "server restarts. Run one writer at a time, or use an object store.",
         )
     if mount.is_memory:
-        return warning(name, found, "It is in memory: nothing of it survives a restart.")
-    return ok(name, found)
+        return warning(name, finding, "It is in memory: nothing of it survives a restart.")
+    return ok(name, finding)
 
 
 def _free_space(path: str) -> HealthCheck:
     disk = os.statvfs(path)
     free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     percent = 100 * free / total if total else 100.0
-    found = f"{free // _MIB} MiB free, {percent:.0f} %"
+    finding = f"{free // _MIB} MiB free, {percent:.0f} %"
     if disk.f_files and not disk.f_favail:
-        return warning("free space", f"{found}, but no file can be added", "Remove some files.")
+        return warning("free space", f"{finding}, but no file can be added", "Remove some files.")
     if free < _FEW_BYTES or percent < _FEW_PERCENT:
-        return warning("free space", found, "Keep fewer checkpoints, or give it more room.")
-    return ok("free space", found)
+        return warning("free space", finding, "Keep fewer checkpoints, or give it more room.")
+    return ok("free space", finding)
 
 
 # with writes
@@ -156,7 +156,7 @@ def _writing(blobs: Blobs) -> list[HealthCheck]:
 def _write_and_remove(blobs: Blobs, key: str) -> HealthCheck:
     blobs.create(key, b"seamark doctor")
     try:
-        found = blobs.read(key, 64)
+        blob = blobs.read(key, 64)
     finally:
         try:
             blobs.delete([key])
@@ -165,7 +165,7 @@ def _write_and_remove(blobs: Blobs, key: str) -> HealthCheck:
                 f"Deleting is needed to prune. {key} was left behind; allow it, then 'seamark gc'."
             )
             raise
-    if found is None or found.data != b"seamark doctor":
+    if blob is None or blob.data != b"seamark doctor":
         raise RefusedError(
             "what was written cannot be read back at once",
             hint="A store must show a write to everybody as soon as it is acknowledged.",
@@ -191,23 +191,23 @@ def _durable_write(blobs: Blobs) -> HealthCheck:
     middle = sorted(seconds)[len(seconds) // 2]
     local = isinstance(blobs, FilesystemBlobs)
     how = "file and folder fsynced" if local else "one PUT, acknowledged"
-    found = f"{middle * 1000:.1f} ms for 4 KiB ({how})"
+    finding = f"{middle * 1000:.1f} ms for 4 KiB ({how})"
     if middle > _SLOW_WRITE:
         return warning(
-            "durable write", found, "Every epoch waits for a few of these. Is the place busy?"
+            "durable write", finding, "Every epoch waits for a few of these. Is the place busy?"
         )
-    return ok("durable write", found)
+    return ok("durable write", finding)
 
 
 def _locks(blobs: Blobs) -> HealthCheck:
     name = f"doctor-{uuid.uuid4().hex}"
     try:
         with blobs.hold(name):
-            seen = blobs.is_held(name)
+            was_held = blobs.is_held(name)
         left = blobs.is_held(name)
     finally:
         blobs.delete([f"locks/{name}.lock"])
-    if seen is False or left is True:
+    if was_held is False or left is True:
         error = RefusedError(
             "locks do not exclude anybody here",
             hint="Two writers could change owner.json at once. Use another file system.",

@@ -153,4 +153,4 @@ def _id(name: str, pattern: re.Pattern[str]) -> int | None:
 
 
 def _ids(names: Iterable[str], pattern: re.Pattern[str]) -> list[int]:
-    return [found for name in names if (found := _id(name, pattern)) is not None]
+    return [number for name in names if (number := _id(name, pattern)) is not None]

@@ -71,21 +71,21 @@ def _scan(parts: StoreParts, *, unreadable: bool) -> Iterator[list[ScannedCheckp
     any_scanned = False
     for start in range(0, len(ids), _AT_ONCE):
         batch: list[ScannedCheckpoint] = []
-        for checkpoint_id, found in read(ids[start : start + _AT_ONCE]):
-            if found is None or isinstance(found, DamageError):
+        for checkpoint_id, stored in read(ids[start : start + _AT_ONCE]):
+            if stored is None or isinstance(stored, DamageError):
                 if not any_scanned:
                     raise_if_overtaken(ownership, owner)
                 elif is_pruned(ownership, checkpoint_id):
                     continue  # the newer ones were scanned, and they are enough
             problem: OddGeneration | None = None
-            if isinstance(found, StoredManifest):
-                owner, problem = _covering(ownership, owner, found)
-                if problem is None and arrived_too_late(owner, found.manifest):
+            if isinstance(stored, StoredManifest):
+                owner, problem = _covering(ownership, owner, stored)
+                if problem is None and arrived_too_late(owner, stored.manifest):
                     continue
-            if not isinstance(found, Tombstone):
+            if not isinstance(stored, Tombstone):
                 any_scanned = True
                 superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
-                outcome = problem or found
+                outcome = problem or stored
                 batch.append(_scanned(checkpoint_id, outcome, superseded, named, manifests.layout))
         yield batch
 
@@ -131,10 +131,10 @@ def _with_state(one: ScannedCheckpoint, size: int, damage: str | None) -> Scanne
 
 
 def _covering(
-    ownership: Ownership, owner: Owner, found: StoredManifest
+    ownership: Ownership, owner: Owner, stored: StoredManifest
 ) -> tuple[Owner, OddGeneration | None]:
     """An owner that is not older than a manifest, or what is wrong with the manifest."""
-    manifest = found.manifest
+    manifest = stored.manifest
     try:
         return ownership.covering(owner, manifest.generation, manifest.checkpoint_id), None
     except OddGeneration as problem:
@@ -143,35 +143,35 @@ def _covering(
 
 def _scanned(
     checkpoint_id: int,
-    found: StoredManifest | DamageError | StoreUnavailableError | None,
+    stored: StoredManifest | DamageError | StoreUnavailableError | None,
     superseded: bool,
     named: int,
     layout: Layout,
 ) -> ScannedCheckpoint:
-    if isinstance(found, StoredManifest):
-        damage = damage_in(found.manifest, layout)
-        size = len(found.data)
+    if isinstance(stored, StoredManifest):
+        damage = damage_in(stored.manifest, layout)
+        size = len(stored.data)
         return ScannedCheckpoint(
-            checkpoint_id, found.manifest, damage, superseded, stored_bytes=size
+            checkpoint_id, stored.manifest, damage, superseded, stored_bytes=size
         )
-    if isinstance(found, StoreUnavailableError):
-        return ScannedCheckpoint(checkpoint_id, None, None, superseded, found)
-    why = found.what if found is not None else _gone(checkpoint_id, named)
+    if isinstance(stored, StoreUnavailableError):
+        return ScannedCheckpoint(checkpoint_id, None, None, superseded, stored)
+    why = stored.what if stored is not None else _gone(checkpoint_id, named)
     return ScannedCheckpoint(checkpoint_id, None, why, superseded)
 
 
 def damage_in(manifest: CheckpointManifest, layout: Layout) -> str | None:
     """Why nothing can be restored from a manifest, as far as it tells itself."""
-    told = manifest
+    checked = manifest
     if manifest.is_ours:
         # its own checksum vouches for inline state; decoding all of it would take longest
         outside = {name: op for name, op in manifest.operator_states.items() if op.external}
-        told = manifest.replace(operator_states=outside)
-    found = [*unrestorable(told, manifest.state_bytes), *unsafe_names(manifest)]
-    found += [
+        checked = manifest.replace(operator_states=outside)
+    problems = [*unrestorable(checked, manifest.state_bytes), *unsafe_names(manifest)]
+    problems += [
         problem for problem in (layout.foreign_state(manifest), unvouched(manifest)) if problem
     ]
-    return "; ".join(found) or None
+    return "; ".join(problems) or None
 
 
 def _gone(checkpoint_id: int, named: int) -> str:
@@ -181,7 +181,7 @@ def _gone(checkpoint_id: int, named: int) -> str:
 
 def known_pins(owner: Owner) -> dict[int, list[str]]:
     """The names of the pins that have not expired, by checkpoint."""
-    found: dict[int, list[str]] = {}
+    names: dict[int, list[str]] = {}
     for name, pin in sorted(live_pins(owner).items()):
-        found.setdefault(pin.checkpoint_id, []).append(name)
-    return found
+        names.setdefault(pin.checkpoint_id, []).append(name)
+    return names

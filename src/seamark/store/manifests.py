@@ -113,19 +113,19 @@ class Manifests:
         blob = self._blobs.read(self._layout.manifest(checkpoint_id), MANIFEST_LIMIT)
         if blob is None:
             return None
-        found = parse_manifest(blob, checkpoint_id)
-        if isinstance(found, StoredManifest):
-            self._remember(found)
-        return found
+        stored = parse_manifest(blob, checkpoint_id)
+        if isinstance(stored, StoredManifest):
+            self._remember(stored)
+        return stored
 
     def read_many(
         self, ids: Sequence[int]
     ) -> Iterator[tuple[int, StoredManifest | Tombstone | DamageError | None]]:
         """Several at once, in the order given; damage is a value here, not an exception."""
-        for checkpoint_id, found in self.read_each(ids):
-            if isinstance(found, StoreUnavailableError):
-                raise found
-            yield checkpoint_id, found
+        for checkpoint_id, stored in self.read_each(ids):
+            if isinstance(stored, StoreUnavailableError):
+                raise stored
+            yield checkpoint_id, stored
 
     def read_each(
         self, ids: Sequence[int]
@@ -232,9 +232,9 @@ class Manifests:
                 self._pointer = None
                 self.read_pointer()
 
-    def _remember(self, found: StoredManifest) -> None:
+    def _remember(self, stored: StoredManifest) -> None:
         with self._lock:
-            self._recent[found.manifest.checkpoint_id] = found
-            self._recent.move_to_end(found.manifest.checkpoint_id)
+            self._recent[stored.manifest.checkpoint_id] = stored
+            self._recent.move_to_end(stored.manifest.checkpoint_id)
             while len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)

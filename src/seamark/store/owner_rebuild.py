@@ -48,7 +48,7 @@ def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
     blobs = parts.blobs
     blob = blobs.read(OWNER_KEY, _LARGEST)
     contents = list(parts.manifests.read_many(parts.manifests.ids()))
-    newest = _newest_generation([found for _, found in contents])
+    newest = _newest_generation([stored for _, stored in contents])
     before: Owner | None = None
     if blob is None:
         why = "owner.json is gone"
@@ -80,7 +80,7 @@ def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
         why,
         owner,
         blob,
-        sum(isinstance(found, StoredManifest) for _, found in contents),
+        sum(isinstance(stored, StoredManifest) for _, stored in contents),
         blobs.is_held(claim_mark(owner.generation - 1)),
     )
 
@@ -110,9 +110,9 @@ def rebuild_owner(parts: StoreParts) -> OwnerRebuild:
 
 def _newest_generation(contents: Sequence[object]) -> int:
     manifests = [
-        found.manifest.generation for found in contents if isinstance(found, StoredManifest)
+        stored.manifest.generation for stored in contents if isinstance(stored, StoredManifest)
     ]
-    claims = [found.generation for found in contents if isinstance(found, Tombstone)]
+    claims = [stored.generation for stored in contents if isinstance(stored, Tombstone)]
     return max([0, *manifests, *claims])
 
 
@@ -124,9 +124,9 @@ def rebuilt_owner(
     What only ``owner.json`` knew is gone: pins, and which late writes of a fenced writer do not
     count. Rolled-back ranges are told by the manifests that superseded them.
     """
-    manifests = [found.manifest for _, found in contents if isinstance(found, StoredManifest)]
+    manifests = [stored.manifest for _, stored in contents if isinstance(stored, StoredManifest)]
     generations = [m.generation for m in manifests]
-    generations += [found.generation for _, found in contents if isinstance(found, Tombstone)]
+    generations += [stored.generation for _, stored in contents if isinstance(stored, Tombstone)]
     old = _readable_part(remains)
     generation = 1 + max([0, old.generation, *generations])
     if generation > LARGEST_GENERATION:
@@ -149,7 +149,7 @@ def rebuilt_owner(
             sorted({*old.superseded, *(limits for m in manifests for limits in m.supersedes)})
         ),
         fences=((next_id, generation),),
-        voided=tuple(i for i, found in contents if isinstance(found, Tombstone)),
+        voided=tuple(i for i, stored in contents if isinstance(stored, Tombstone)),
     )
 
 

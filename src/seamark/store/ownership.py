@@ -229,15 +229,15 @@ class Ownership:
         """See that ``owner.json`` is not older than the newest manifest, and that is durable."""
         newest = max(self._manifests.ids(), default=0)
         try:
-            found = self._manifests.read(newest) if newest else None
+            stored = self._manifests.read(newest) if newest else None
         except DamageError:
             return
-        if found is not None:
+        if stored is not None:
             self._manifests.make_durable(newest)
-        if isinstance(found, Tombstone):
-            self.covering(owner, found.generation, newest)
-        elif found is not None:
-            self.covering(owner, found.manifest.generation, newest)
+        if isinstance(stored, Tombstone):
+            self.covering(owner, stored.generation, newest)
+        elif stored is not None:
+            self.covering(owner, stored.manifest.generation, newest)
 
     def _fenced_in(self, now: Owner, token: str, tombstone_id: int, voided: set[int]) -> Owner:
         if now.writer != token:
@@ -296,15 +296,15 @@ class Ownership:
         """Replace a tombstone by ours, or None when a manifest has taken its place."""
         while True:
             try:
-                found = self._manifests.read(checkpoint_id)
+                stored = self._manifests.read(checkpoint_id)
             except DamageError:
                 return None
-            if not isinstance(found, Tombstone):
+            if not isinstance(stored, Tombstone):
                 return None
-            if found.generation > owner.generation:
+            if stored.generation > owner.generation:
                 raise self._overtaken(self.read())  # not ours to stamp: we lost the store already
             try:
-                return self._manifests.replace_tombstone(checkpoint_id, data, found.tag)
+                return self._manifests.replace_tombstone(checkpoint_id, data, stored.tag)
             except TagMismatch:
                 continue
 

@@ -208,15 +208,15 @@ class PartitionedStates:
         """What checkpoints that count point at."""
         ids, owner = listing(self._manifests, self._ownership)
         in_use: set[CheckpointId] = set()
-        for checkpoint_id, found in self._manifests.read_many(
+        for checkpoint_id, stored in self._manifests.read_many(
             [i for i in ids if standing(owner, i) not in UNCOUNTED]
         ):
-            if found is None or isinstance(found, DamageError):
+            if stored is None or isinstance(stored, DamageError):
                 raise_if_overtaken(self._ownership, owner)
-            if isinstance(found, DamageError):
-                raise DamageError(f"checkpoint {checkpoint_id}: {found.what}", where=found.where)
-            if isinstance(found, StoredManifest):
-                manifest = found.manifest
+            if isinstance(stored, DamageError):
+                raise DamageError(f"checkpoint {checkpoint_id}: {stored.what}", where=stored.where)
+            if isinstance(stored, StoredManifest):
+                manifest = stored.manifest
                 owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
                 state = named_state(manifest)
                 if state is not None and not arrived_too_late(owner, manifest):

@@ -90,8 +90,8 @@ class Plans:
 
     def entries(self) -> list[PlanEntry]:
         """Every plan, of all timelines. None of them is read."""
-        found = ((_KEY.fullmatch(e.key), e) for e in self._blobs.entries(PLANS_PREFIX))
-        plans = [PlanEntry(m[1], int(m[2]), entry) for m, entry in found if m is not None]
+        matches = ((_KEY.fullmatch(e.key), e) for e in self._blobs.entries(PLANS_PREFIX))
+        plans = [PlanEntry(m[1], int(m[2]), entry) for m, entry in matches if m is not None]
         # a second spelling of a number is not one of our names
         return [p for p in plans if p.entry.key == _key(p.timeline, p.epoch)]
 

@@ -102,15 +102,15 @@ class StoreReader:
         ids, owner = listing(self._manifests, self._reading())
         for checkpoint_id in reversed(ids):
             if standing(owner, checkpoint_id) is Standing.CURRENT:
-                found = self._read(checkpoint_id, owner)
-                if found is not None:
-                    return found.manifest
+                stored = self._read(checkpoint_id, owner)
+                if stored is not None:
+                    return stored.manifest
         return None
 
     def load_by_id(self, checkpoint_id: int) -> CheckpointManifest | None:
         """The manifest of that id, or None when there is no such checkpoint."""
-        found, _ = self._found(checkpoint_id)
-        return found.manifest if found else None
+        stored, _ = self._found(checkpoint_id)
+        return stored.manifest if stored else None
 
     def _found(self, checkpoint_id: int) -> tuple[StoredManifest | None, Owner]:
         """A checkpoint that counts, and the owner by which it does."""
@@ -130,14 +130,14 @@ class StoreReader:
         owner, ids = self._visible()
         epochs: builtins.list[tuple[int, int]] = []
         gone = last = 0
-        for checkpoint_id, found in self._manifests.read_many(ids):
-            if found is None:
+        for checkpoint_id, stored in self._manifests.read_many(ids):
+            if stored is None:
                 gone = checkpoint_id
                 continue
-            if isinstance(found, StoredManifest):
-                if arrived_too_late(owner, found.manifest):
+            if isinstance(stored, StoredManifest):
+                if arrived_too_late(owner, stored.manifest):
                     continue
-                epochs.append((checkpoint_id, found.manifest.epoch))
+                epochs.append((checkpoint_id, stored.manifest.epoch))
             last = checkpoint_id
         if gone > last:  # the newest is among what was pruned: there must be newer ones
             raise_if_overtaken(self._ownership, owner)
@@ -154,11 +154,11 @@ class StoreReader:
         """
 
         def look() -> bytes | None:
-            found, owner = self._found(checkpoint_id)
-            if found is None and is_pruned(self._ownership, checkpoint_id):
+            stored, owner = self._found(checkpoint_id)
+            if stored is None and is_pruned(self._ownership, checkpoint_id):
                 return None
             try:
-                return self._sidecars.load(checkpoint_id, found.manifest if found else None)
+                return self._sidecars.load(checkpoint_id, stored.manifest if stored else None)
             except DamageError:
                 raise_if_overtaken(self._ownership, owner)
                 raise
@@ -172,12 +172,12 @@ class StoreReader:
         :class:`DamageError` is raised there when it is not. A piece is valid until the one after
         the next is asked for.
         """
-        found, _ = self._found(checkpoint_id)
-        if found is None:
+        stored, _ = self._found(checkpoint_id)
+        if stored is None:
             raise self._not_found(checkpoint_id)
         try:
-            if self._sidecars.holds_sidecar(found.manifest):
-                yield from self._sidecars.verified_stream(found.manifest)
+            if self._sidecars.holds_sidecar(stored.manifest):
+                yield from self._sidecars.verified_stream(stored.manifest)
         except DamageError as error:
             raise pruned_or(self._reading(), self.url, checkpoint_id, error) from None
 
@@ -194,10 +194,10 @@ class StoreReader:
 
         def look() -> ExaminedCheckpoint:
             owner = self._reading().read()
-            seen = examine(owner)
-            if seen.kind is not CheckpointKind.CHECKPOINT:
+            examined = examine(owner)
+            if examined.kind is not CheckpointKind.CHECKPOINT:
                 raise_if_overtaken(self._ownership, owner)
-            return seen
+            return examined
 
         return until_settled(look, self.url)
 
@@ -222,7 +222,7 @@ class StoreReader:
         newest = self._manifests.newest_id()
         if newest and self._ownership.tombstone_tag(newest) is not None:
             newest -= 1  # held for this writer: the next save takes its place
-        sidecars = [found for found, _ in self._sidecars.entries().values()]
+        sidecars = [checkpoint_id for checkpoint_id, _ in self._sidecars.entries().values()]
         used = max([owner.prune_boundary, owner.next_id - 1, newest, *sidecars])
         if used >= U64_MAX:
             raise RefusedError("all ids of this store are used up", where=self.url)
@@ -272,8 +272,8 @@ class StoreReader:
         if standing(owner, checkpoint_id) in UNCOUNTED:
             return None
         try:
-            found = self._manifests.read(checkpoint_id)
-            if found is None:
+            stored = self._manifests.read(checkpoint_id)
+            if stored is None:
                 raise_if_overtaken(self._ownership, owner)
         except DamageError as error:
             raise_if_overtaken(self._ownership, owner)
@@ -282,10 +282,10 @@ class StoreReader:
                 where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
                 hint="recover_latest_validated() finds the newest checkpoint that is whole.",
             ) from None
-        if not isinstance(found, StoredManifest):
+        if not isinstance(stored, StoredManifest):
             return None
-        owner = self._ownership.covering(owner, found.manifest.generation, checkpoint_id)
-        return None if arrived_too_late(owner, found.manifest) else found
+        owner = self._ownership.covering(owner, stored.manifest.generation, checkpoint_id)
+        return None if arrived_too_late(owner, stored.manifest) else stored
 
     def _not_found(self, checkpoint_id: int) -> CheckpointNotFoundError:
         return CheckpointNotFoundError(

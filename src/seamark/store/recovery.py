@@ -70,20 +70,20 @@ def _walk(
             decided = True
             continue
         examined += 1
-        seen = validator.examine(checkpoint_id, owner, known=known)
-        if seen.kind is CheckpointKind.TOMBSTONE:
+        candidate = validator.examine(checkpoint_id, owner, known=known)
+        if candidate.kind is CheckpointKind.TOMBSTONE:
             continue
         decided = True
-        if seen.kind is not CheckpointKind.CHECKPOINT:
+        if candidate.kind is not CheckpointKind.CHECKPOINT:
             raise_if_overtaken(ownership, owner)  # before anything is called gone or damaged
         else:
-            warnings = [str(issue) for issue in seen.result.issues]
+            warnings = [str(issue) for issue in candidate.result.issues]
             elapsed = time.perf_counter() - started
             return RecoveryReport(
                 checkpoint_id, skipped, examined, elapsed, False, warnings, frozenset(given_up)
             )
-        why = "; ".join(seen.result.damage)
-        if seen.kind is CheckpointKind.NOTHING and checkpoint_id == named:
+        why = "; ".join(candidate.result.damage)
+        if candidate.kind is CheckpointKind.NOTHING and checkpoint_id == named:
             why += ", although the pointer names it"
         skipped.append((checkpoint_id, why))
     fresh = not decided and named is None and owner.prune_boundary == 0

@@ -176,8 +176,8 @@ class Sidecars:
         assert rule is not None
         hasher = sidecar_hasher(manifest, rule)
         yield from hashed_while_read(stream, hasher)
-        if manifest.state_checksum and (found := hasher.hexdigest()) != manifest.state_checksum:
-            raise DamageError(_mismatch(rule, key, manifest.state_checksum, found))
+        if manifest.state_checksum and (checksum := hasher.hexdigest()) != manifest.state_checksum:
+            raise DamageError(_mismatch(rule, key, manifest.state_checksum, checksum))
 
     def problem(
         self,
@@ -198,11 +198,11 @@ class Sidecars:
         if expected is None:
             return self.size_problem(manifest)
         if rule is None or rule is ChecksumRule.INLINE:
-            found = inline_checksum(manifest)
-            if found == expected:
+            checksum = inline_checksum(manifest)
+            if checksum == expected:
                 return None
             if manifest.is_ours:
-                return _mismatch(ChecksumRule.INLINE, "", expected, found)
+                return _mismatch(ChecksumRule.INLINE, "", expected, checksum)
         if believe and self._is_verified(self.key_of(manifest), expected):
             return None
         return self._sidecar_problem(manifest, expected, copy_to)
@@ -242,9 +242,9 @@ class Sidecars:
         length = digest_of(plain, hasher)
         if short := next(unrestorable(manifest, length), None):
             return f"{short}: {_file(key)} has {length} bytes"
-        found = hasher.hexdigest()
-        if found != expected and (other is None or other.hexdigest() != expected):
-            return _mismatch(rule, key, expected, found)
+        checksum = hasher.hexdigest()
+        if checksum != expected and (other is None or other.hexdigest() != expected):
+            return _mismatch(rule, key, expected, checksum)
         if manifest.state_bytes is not None and manifest.state_bytes != length:
             return f"{_file(key)} has {length} bytes, the manifest says {manifest.state_bytes}"
         self._verified[key] = (version, expected)
@@ -266,9 +266,9 @@ class Sidecars:
     def entries(self) -> dict[str, tuple[int, Entry]]:
         """Every sidecar in the store: key → (id, listing row)."""
         return {
-            entry.key: (found, entry)
+            entry.key: (checkpoint_id, entry)
             for entry in self._blobs.entries(self._layout.states_prefix)
-            if (found := self._layout.state_id(entry.key)) is not None
+            if (checkpoint_id := self._layout.state_id(entry.key)) is not None
         }
 
 
@@ -316,10 +316,10 @@ def _file(key: str) -> str:
     return key.rsplit("/", 1)[-1]
 
 
-def _mismatch(rule: ChecksumRule, key: str, expected: str, found: str) -> str:
+def _mismatch(rule: ChecksumRule, key: str, expected: str, actual: str) -> str:
     what = {
         ChecksumRule.EXTERNAL: f"{_file(key)} checksum mismatch",
         ChecksumRule.INLINE: "inline state checksum mismatch",
         ChecksumRule.MIXED: "mixed state checksum mismatch",
     }[rule]
-    return f"{what}: expected {expected}, got {found}"
+    return f"{what}: expected {expected}, got {actual}"

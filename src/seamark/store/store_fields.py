@@ -85,16 +85,16 @@ def stamped(
     )
 
 
-def may_replace(found: StoredManifest | Tombstone, owner: Owner, *, is_claimed: bool) -> bool:
+def may_replace(stored: StoredManifest | Tombstone, owner: Owner, *, is_claimed: bool) -> bool:
     """Whether a save may put its manifest in place of what is under its id.
 
     It may when that is a tombstone that no later claim has put there: its own, one that was given
     back unused, or that of a claim that was overtaken. An owner may also replace a manifest that
     came too late.
     """
-    if isinstance(found, Tombstone):
-        return found.generation <= owner.generation
-    return is_claimed and arrived_too_late(owner, found.manifest)
+    if isinstance(stored, Tombstone):
+        return stored.generation <= owner.generation
+    return is_claimed and arrived_too_late(owner, stored.manifest)
 
 
 def sized(manifest: CheckpointManifest) -> CheckpointManifest:

@@ -79,9 +79,9 @@ def state_evidence(manifest: CheckpointManifest) -> Evidence:
 
 def weakest(manifests: Iterable[CheckpointManifest]) -> Evidence:
     """What is proven of checkpoints that build on each other."""
-    found = {state_evidence(manifest) for manifest in manifests}
+    kinds = {state_evidence(manifest) for manifest in manifests}
     for evidence in (Evidence.SIZE, Evidence.SHA256):
-        if evidence in found:
+        if evidence in kinds:
             return evidence
     return Evidence.NO_STATE
 
@@ -158,16 +158,16 @@ class Validator:
         if known is None:
             return self.examine_one(checkpoint_id, owner, read_state)
         # one whose state was read, or believed, is known all the better without
-        found = known.get((checkpoint_id, read_state)) or (
+        examined = known.get((checkpoint_id, read_state)) or (
             known.get((checkpoint_id, "once")) if read_state == "never" else None
         )
-        if found is None:
-            found = self.examine_one(checkpoint_id, owner, read_state)
-            if found.manifest is not None:
+        if examined is None:
+            examined = self.examine_one(checkpoint_id, owner, read_state)
+            if examined.manifest is not None:
                 # state that is inline may be large, and many are remembered
-                bare = found.manifest.replace(operator_states={})
-                known[checkpoint_id, read_state] = found._replace(manifest=bare)
-        return found
+                bare = examined.manifest.replace(operator_states={})
+                known[checkpoint_id, read_state] = examined._replace(manifest=bare)
+        return examined
 
     def _broken_link(
         self,
@@ -195,20 +195,20 @@ class Validator:
     ) -> ExaminedCheckpoint:
         """The same without its parents. ``"size"`` only sees that all of its state is there."""
         try:
-            found = self._manifests.read(checkpoint_id)
+            stored = self._manifests.read(checkpoint_id)
         except DamageError as error:
             return _damaged(checkpoint_id, None, [error.what], [])
-        if found is None:
+        if stored is None:
             gone = [f"manifest not found for checkpoint {checkpoint_id}"]
             return ExaminedCheckpoint(
                 CheckpointKind.NOTHING, None, ValidationResult.of(checkpoint_id, gone, [])
             )
-        if isinstance(found, Tombstone):
+        if isinstance(stored, Tombstone):
             text = [f"checkpoint {checkpoint_id} was never decided: its id was given up"]
             return ExaminedCheckpoint(
                 CheckpointKind.TOMBSTONE, None, ValidationResult.of(checkpoint_id, text, [])
             )
-        manifest = found.manifest
+        manifest = stored.manifest
         try:
             owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
         except OddGeneration as error:
@@ -248,12 +248,12 @@ class Validator:
         return problem or self._partitioned.problem(manifest, believe=believe)
 
     def _warnings(self, manifest: CheckpointManifest) -> list[str]:
-        found = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]
+        warnings = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]
         if not manifest.is_ours:
-            found.append("written by another system: the manifest has no checksum of its own")
+            warnings.append("written by another system: the manifest has no checksum of its own")
         if state_evidence(manifest) is Evidence.SIZE:
-            found.append("its state has no checksum: whether its bytes are right cannot be told")
-        return found
+            warnings.append("its state has no checksum: whether its bytes are right cannot be told")
+        return warnings
 
 
 def _damaged(

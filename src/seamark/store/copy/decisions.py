@@ -29,9 +29,9 @@ _DECIDED_EXTRA: Final = ("writer", "generation", "timeline", "state_bytes", "sup
 
 def identity(manifest: CheckpointManifest) -> bytes:
     """A digest of all that never changes once a checkpoint is decided, wherever it is kept."""
-    told = [getattr(manifest, name) for name in _DECIDED]
-    told += [manifest.extra.get(name) for name in _DECIDED_EXTRA]
-    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).digest()
+    decided = [getattr(manifest, name) for name in _DECIDED]
+    decided += [manifest.extra.get(name) for name in _DECIDED_EXTRA]
+    return hashlib.sha256(msgspec.json.encode(decided, order="deterministic")).digest()
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ def must_write(item: CopyItem, there: TargetCheckpoint | None) -> bool:
 
 def with_chains(chosen: Iterable[int], items: Mapping[int, CopyItem]) -> list[int]:
     """The chosen ids and those that they build on, as far as these can be read; ascending."""
-    found: set[int] = set()
+    chained: set[int] = set()
     for checkpoint_id in chosen:
         at: int | None = checkpoint_id
-        while at is not None and at not in found and at in items:
-            found.add(at)
+        while at is not None and at not in chained and at in items:
+            chained.add(at)
             at = items[at].parent_id
-    return sorted(found)
+    return sorted(chained)
 
 
 def first_own_id(owner: Owner) -> int | None:
@@ -132,12 +132,15 @@ def refuse_other_history(
                 hint=NEW_STORE,
             )
     own = first_own_id(target)
-    for checkpoint_id, found in there.items():
-        if found.too_late:
+    for checkpoint_id, target_checkpoint in there.items():
+        if target_checkpoint.too_late:
             continue
         item = items.get(checkpoint_id)
         if item is not None:
-            if found.item is not None and found.item.identity != item.identity:
+            if (
+                target_checkpoint.item is not None
+                and target_checkpoint.item.identity != item.identity
+            ):
                 raise RefusedError(
                     f"the target has another checkpoint {checkpoint_id} than the source",
                     hint=NEW_STORE,
@@ -161,10 +164,12 @@ def left_behind(
     cover. So none of them may be chosen in the target; they still serve as parents.
     """
     ranges: list[tuple[int, int]] = []
-    for checkpoint_id, found in sorted(there.items()):
+    for checkpoint_id, target_checkpoint in sorted(there.items()):
         if checkpoint_id in items or checkpoint_id > source.prune_boundary:
             continue
-        timeline = (found.item.timeline if found.item else "") or target.timeline
+        timeline = (
+            target_checkpoint.item.timeline if target_checkpoint.item else ""
+        ) or target.timeline
         if not timeline or timeline == source.timeline:
             continue
         if standing(target, checkpoint_id) is not Standing.CURRENT:
@@ -181,7 +186,7 @@ class CopyScope:
     """What the target's ``owner.json`` has to know before the first manifest arrives."""
 
     source: Owner
-    wanted: Sequence[CopyItem]
+    items: Sequence[CopyItem]
     """All that the target shall hold, ascending."""
     arriving: Collection[int]
     """Ids whose manifests are to be written."""
@@ -201,8 +206,8 @@ def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
     The generation is raised, so that a writer from before cannot decide anything meanwhile. The
     claim is given back at once: who claims the target later fences the copy.
     """
-    source, wanted = copying.source, copying.wanted
-    newest = max(wanted, key=lambda item: item.checkpoint_id, default=None)
+    source, items = copying.source, copying.items
+    newest = max(items, key=lambda item: item.checkpoint_id, default=None)
     timeline = now.timeline
     if newest is not None and newest.checkpoint_id >= now.next_id - 1:
         timeline = newest.timeline or source.timeline or timeline
@@ -210,13 +215,13 @@ def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
             timeline = source.timeline or timeline
     if copying.begins:
         timeline = source.timeline
-    ids = {item.checkpoint_id for item in wanted}
+    ids = {item.checkpoint_id for item in items}
     below = {i for i in copying.arriving if standing(now, i) is Standing.PRUNED}
     free = {i for i in copying.arriving if i in now.lookup.voided or i in now.lookup.tombstones}
-    told = (limits for item in wanted for limits in item.supersedes)
+    ranges = (limits for item in items for limits in item.supersedes)
     superseded = dict.fromkeys(now.superseded)
     there = sorted({*now.kept_below, *ids})
-    for limits in (*source.superseded, *told, *copying.left_behind):
+    for limits in (*source.superseded, *ranges, *copying.left_behind):
         if limits[1] > now.prune_boundary or covers_any(limits, there):
             superseded[limits] = None
     changed = msgspec.structs.replace(
@@ -230,7 +235,7 @@ def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
         voided=tuple(sorted({*now.voided, *copying.late} - free)),
         fences=() if copying.arriving else now.fences,
     )
-    needed = max((item.generation for item in wanted), default=0)
+    needed = max((item.generation for item in items), default=0)
     if changed == now and needed <= now.generation and not copying.arriving:
         return now
     return msgspec.structs.replace(
@@ -244,8 +249,8 @@ def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
 
 def pins_to_copy(source: Owner, target: Owner, ids: Collection[int]) -> dict[str, Pin]:
     """The source's pins on these ids; :class:`RefusedError` when a name is taken there."""
-    found = {name: pin for name, pin in live_pins(source).items() if pin.checkpoint_id in ids}
-    for name, pin in found.items():
+    pins = {name: pin for name, pin in live_pins(source).items() if pin.checkpoint_id in ids}
+    for name, pin in pins.items():
         taken = live_pins(target).get(name)
         if taken is not None and taken.checkpoint_id != pin.checkpoint_id:
             raise RefusedError(
@@ -253,4 +258,4 @@ def pins_to_copy(source: Owner, target: Owner, ids: Collection[int]) -> dict[str
                 f"{pin.checkpoint_id} in the source",
                 hint="Unpin it in one of them, or copy without pins.",
             )
-    return found
+    return pins

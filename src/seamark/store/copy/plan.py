@@ -109,7 +109,9 @@ def plan_copy(
             if i not in items and standing(owner, i) is Standing.CURRENT
         ]
     counting = [i for i in known if standing(owner, i) is Standing.CURRENT]
-    late = [i for i, found in there.items() if found.too_late and i not in items]
+    late = [
+        i for i, target_checkpoint in there.items() if target_checkpoint.too_late and i not in items
+    ]
     copying = CopyScope(
         owner,
         list(items.values()),
@@ -190,7 +192,7 @@ def _refuse_in_use(target: CheckpointStore, owner: Owner) -> None:
 
 
 def _readable(
-    source: CheckpointStore, wanted: int | None
+    source: CheckpointStore, required_id: int | None
 ) -> tuple[Owner, dict[int, CopyItem], list[CopyResult]]:
     """The owner of the source, its checkpoints by id, and those that cannot be read.
 
@@ -201,32 +203,34 @@ def _readable(
     items: dict[int, CopyItem] = {}
     unusable: list[CopyResult] = []
     gone: set[int] = set()
-    for checkpoint_id, found in parts.manifests.read_many(
+    for checkpoint_id, stored in parts.manifests.read_many(
         [i for i in listed if standing(owner, i) not in UNCOUNTED]
     ):
-        if found is None:
+        if stored is None:
             gone.add(checkpoint_id)
-        elif isinstance(found, DamageError):
+        elif isinstance(stored, DamageError):
             if standing(owner, checkpoint_id) is Standing.CURRENT:
-                unusable.append(CopyResult(checkpoint_id, "damaged", why=found.what))
-        elif isinstance(found, StoredManifest):
+                unusable.append(CopyResult(checkpoint_id, "damaged", why=stored.what))
+        elif isinstance(stored, StoredManifest):
             try:
-                covering = parts.ownership.covering(owner, found.manifest.generation, checkpoint_id)
-                if arrived_too_late(covering, found.manifest):
+                covering = parts.ownership.covering(
+                    owner, stored.manifest.generation, checkpoint_id
+                )
+                if arrived_too_late(covering, stored.manifest):
                     continue
-                items[checkpoint_id] = _item(found)
+                items[checkpoint_id] = _item(stored)
             except DamageError as error:
                 if standing(owner, checkpoint_id) is Standing.CURRENT:
                     unusable.append(CopyResult(checkpoint_id, "damaged", why=error.what))
     newest_gone = max(gone, default=0) > max(items, default=0)
-    if newest_gone or unusable or (wanted is not None and not _is_whole(wanted, items)):
+    if newest_gone or unusable or (required_id is not None and not _is_whole(required_id, items)):
         raise_if_overtaken(parts.ownership, owner)
     return owner, items, unusable
 
 
-def _is_whole(wanted: int, items: dict[int, CopyItem]) -> bool:
+def _is_whole(required_id: int, items: dict[int, CopyItem]) -> bool:
     """Whether a checkpoint and all that it builds on could be read."""
-    at = wanted
+    at = required_id
     while at in items:
         parent = items[at].parent_id
         if parent is None or parent >= at:
@@ -246,7 +250,7 @@ def _required(
     at: int | None = checkpoint_id
     while at is not None:
         if at not in known:
-            why = next((each.why for each in unusable if each.checkpoint_id == at), None)
+            why = next((result.why for result in unusable if result.checkpoint_id == at), None)
             if why is None and at == checkpoint_id:
                 raise CheckpointNotFoundError(
                     f"there is no checkpoint {checkpoint_id}", where=source.url
@@ -269,28 +273,28 @@ def _required(
 def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, TargetCheckpoint]:
     """What the target holds, by id."""
     there: dict[int, TargetCheckpoint] = {}
-    for checkpoint_id, found in target._parts.manifests.read_many(target.list_ids()):
-        if isinstance(found, StoredManifest):
-            too_late = arrived_too_late(owner, found.manifest)
+    for checkpoint_id, stored in target._parts.manifests.read_many(target.list_ids()):
+        if isinstance(stored, StoredManifest):
+            too_late = arrived_too_late(owner, stored.manifest)
             try:
-                there[checkpoint_id] = TargetCheckpoint(_item(found), too_late)
+                there[checkpoint_id] = TargetCheckpoint(_item(stored), too_late)
             except DamageError:
                 there[checkpoint_id] = TargetCheckpoint(None)
-        elif isinstance(found, DamageError):
+        elif isinstance(stored, DamageError):
             there[checkpoint_id] = TargetCheckpoint(None)
     return there
 
 
-def _item(found: StoredManifest) -> CopyItem:
-    content = hashlib.sha256(translated(found, None)).digest()
-    return CopyItem.of(found.manifest, len(found.data), content)
+def _item(stored: StoredManifest) -> CopyItem:
+    content = hashlib.sha256(translated(stored, None)).digest()
+    return CopyItem.of(stored.manifest, len(stored.data), content)
 
 
 def _refuse_damaged(
     target: CheckpointStore, items: Collection[int], there: dict[int, TargetCheckpoint]
 ) -> None:
-    for checkpoint_id, found in there.items():
-        if found.item is None and checkpoint_id in items:
+    for checkpoint_id, target_checkpoint in there.items():
+        if target_checkpoint.item is None and checkpoint_id in items:
             raise DamageError(
                 f"checkpoint {checkpoint_id} of the target is damaged",
                 where=target.url,

@@ -70,11 +70,11 @@ def copy_checkpoints(
             done[checkpoint_id] = _not_copied(source, checkpoint_id, why)
             advance(item.size)
             continue
-        told = CopyProgress(advance)
+        progress = CopyProgress(advance)
         replaceable = checkpoint_id in plan.replaceable
-        result = _copy_one(source, target, checkpoint_id, mine, told, replaceable=replaceable)
+        result = _copy_one(source, target, checkpoint_id, mine, progress, replaceable=replaceable)
         total += max(result.size - item.size, 0)
-        advance(max(result.size, item.size) - told.bytes, total=total)
+        advance(max(result.size, item.size) - progress.bytes, total=total)
         done[checkpoint_id] = result
     _guard(target, mine)
     source.plans.copy_to(target.plans, mine.timeline)
@@ -84,7 +84,7 @@ def copy_checkpoints(
     for name, pinned in plan.pins.items():
         if pinned in present:
             _pin(target, name, plan.source.pins[name])
-    return sorted([*plan.unusable, *done.values()], key=lambda each: each.checkpoint_id)
+    return sorted([*plan.unusable, *done.values()], key=lambda result: result.checkpoint_id)
 
 
 def take_over_target(
@@ -138,26 +138,26 @@ def _copy_one(
     target: CheckpointStore,
     checkpoint_id: int,
     mine: Owner,
-    told: CopyProgress,
+    progress: CopyProgress,
     *,
     replaceable: bool,
 ) -> CopyResult:
     try:
-        found = source._parts.manifests.read(checkpoint_id)
-        if not isinstance(found, StoredManifest):
+        stored = source._parts.manifests.read(checkpoint_id)
+        if not isinstance(stored, StoredManifest):
             raise DamageError("its manifest is gone")
-        _refuse_unusable(found.manifest)
+        _refuse_unusable(stored.manifest)
         there = target._parts.manifests.read(checkpoint_id)
-        if isinstance(there, StoredManifest) and _same(there, found):
+        if isinstance(there, StoredManifest) and _same(there, stored):
             named = there.manifest.state_object  # only its sinks have changed
             size = 0
         elif isinstance(there, StoredManifest) and not replaceable:
             raise written_meanwhile(target._parts, checkpoint_id)
         else:
             _guard(target, mine)
-            named, size = write_sidecar(source._parts, target._parts, found.manifest, told)
-            size += source._parts.partitioned.copy(found.manifest, target._parts.partitioned)
-        data = translated(found, named)
+            named, size = write_sidecar(source._parts, target._parts, stored.manifest, progress)
+            size += source._parts.partitioned.copy(stored.manifest, target._parts.partitioned)
+        data = translated(stored, named)
         with target._parts.blobs.exclusive():
             _guard(target, mine)
             decide(target._parts, checkpoint_id, data, there)
@@ -181,18 +181,18 @@ def _refuse_unusable(manifest: CheckpointManifest) -> None:
         raise DamageError("; ".join(problems))
 
 
-def _same(there: StoredManifest, found: StoredManifest) -> bool:
-    return identity(there.manifest) == identity(found.manifest)
+def _same(there: StoredManifest, stored: StoredManifest) -> bool:
+    return identity(there.manifest) == identity(stored.manifest)
 
 
 def _verify(target: CheckpointStore, written: list[int]) -> None:
     """Read back all that was written, each byte once."""
     owner = target.owner()
     for checkpoint_id in written:
-        seen = target._parts.validator.examine(checkpoint_id, owner, read_state="once")
-        if seen.kind is not CheckpointKind.CHECKPOINT:
+        examined = target._parts.validator.examine(checkpoint_id, owner, read_state="once")
+        if examined.kind is not CheckpointKind.CHECKPOINT:
             raise DamageError(
                 f"checkpoint {checkpoint_id} was copied and does not read back",
-                where=f"{target.url}: {'; '.join(seen.result.damage)}",
+                where=f"{target.url}: {'; '.join(examined.result.damage)}",
                 hint="Is the target's disk sound? Look with 'seamark verify'.",
             )

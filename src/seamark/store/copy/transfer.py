@@ -40,7 +40,7 @@ class CopyProgress:
 
 
 def write_sidecar(
-    source: StoreParts, target: StoreParts, manifest: CheckpointManifest, told: CopyProgress
+    source: StoreParts, target: StoreParts, manifest: CheckpointManifest, progress: CopyProgress
 ) -> tuple[str | None, int]:
     """Copy a sidecar, verified before it appears; the name that its manifest must give, and bytes.
 
@@ -49,7 +49,7 @@ def write_sidecar(
     """
     if not source.sidecars.holds_sidecar(manifest):
         return None, 0
-    counted = CountedPieces(_verified(source, manifest), told)
+    counted = CountedPieces(_verified(source, manifest), progress)
     usual = target.layout.state(manifest.checkpoint_id)
     limit = target.blobs.max_put
     if limit is None:
@@ -79,16 +79,16 @@ def write_sidecar(
 class CountedPieces:
     """Pieces on their way, and how many bytes have passed."""
 
-    def __init__(self, pieces: Iterator[Buffer], told: CopyProgress) -> None:
+    def __init__(self, pieces: Iterator[Buffer], progress: CopyProgress) -> None:
         self._pieces = pieces
-        self._told = told
+        self._progress = progress
         self.length = 0
 
     def __iter__(self) -> Iterator[Buffer]:
         for piece in self._pieces:
             self.length += len(piece)
             yield piece
-            self._told.more(len(piece))
+            self._progress.more(len(piece))
 
 
 def _verified(source: StoreParts, manifest: CheckpointManifest) -> Iterator[Buffer]:
@@ -105,11 +105,11 @@ def _verified(source: StoreParts, manifest: CheckpointManifest) -> Iterator[Buff
     yield from stream
 
 
-def translated(found: StoredManifest, named: object) -> bytes:
+def translated(stored: StoredManifest, named: object) -> bytes:
     """The manifest's bytes, but for the name of its sidecar. All else stays as it is stored."""
-    if found.manifest.state_object == named or not is_sealed(found.data):
-        return found.data
-    members: dict[str, Any] = msgspec.json.decode(unseal(found.data), type=dict[str, msgspec.Raw])
+    if stored.manifest.state_object == named or not is_sealed(stored.data):
+        return stored.data
+    members: dict[str, Any] = msgspec.json.decode(unseal(stored.data), type=dict[str, msgspec.Raw])
     members.pop(_NAMED, None)
     if named is not None:
         members[_NAMED] = named
