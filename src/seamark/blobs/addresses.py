@@ -26,7 +26,7 @@ def address_of(
     """Kind of store, service, bucket and folders; empty when the bucket is not known.
 
     What the options leave out, the client takes from the environment. Two names of this machine
-    are one service, and so are a bucket in the host's name, in the path, and beside it.
+    are one service, and so are a bucket in the host's name, in the path, and next to it.
     """
     bucket = str(config.get("bucket") or config.get("container_name") or "")
     if not bucket:

@@ -58,7 +58,7 @@ def decode_sealed(
 ) -> T:
     """Read a sealed document of a version that is known, which its ``version_field`` gives.
 
-    :class:`DamageError` when it is not whole; :class:`FormatTooNewError`, in the words of
+    :class:`DamageError` when it is not whole; :class:`FormatTooNewError`, beginning with
     ``too_new``, when its version is later than ``newest``.
     """
     try:

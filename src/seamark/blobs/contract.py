@@ -4,7 +4,7 @@ A backend is a handful of verbs over keys (``a/b/c``). Everything else (ids, fen
 retention) is written once above it. A third party that brings a backend of its own implements
 :class:`Blobs` and runs ``seamark.testing.BlobsConformance`` over it.
 
-What a write verb raises tells what is known about its outcome:
+What a write verb raises says what is known about its outcome:
 
 - :class:`KeyExists`, :class:`TagMismatch`: another value is there, ours is not;
 - ``StoreUnavailableError``: it failed and certainly did not happen;
@@ -169,10 +169,10 @@ class Blobs(ABC):
     def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
         """Write a new value of any size, piece by piece; it appears whole or not at all.
 
-        The tag, or None where only :meth:`stat` can tell the version. The producer may use its
+        The tag, or None where only :meth:`stat` knows the version. The producer may use its
         buffer again once the next piece was asked for.
         A backend whose :attr:`max_put` is None raises :class:`KeyExists` when the key is taken.
-        The others cannot tell: give them a key that nobody else uses.
+        The others do not know: give them a key that nobody else uses.
         """
 
     @abstractmethod
@@ -217,11 +217,11 @@ class Blobs(ABC):
         """Remove the marks of the past, all but one."""
 
     def is_held(self, name: str) -> bool | None:
-        """Whether somebody keeps that mark; None where the backend cannot tell."""
+        """Whether somebody holds that mark; None where the backend does not know."""
         return None
 
     def clock(self) -> float:
-        """The time now by the clock that :attr:`Entry.modified` is told by. May write a probe.
+        """The time now by the clock of :attr:`Entry.modified`. May write a probe.
 
         What is removed by its age is held against this: the clock of this machine may be wrong.
         """

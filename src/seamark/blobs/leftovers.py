@@ -1,4 +1,4 @@
-"""Names of temporary values, and those of them that a dead process has left behind."""
+"""Names of temporary values, and those that a dead process has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file system a path is on, as far as Linux tells."""
+"""Which file system a path is on, as far as Linux says."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str) -> Mount | None:
-    """The file system that a path is on; None where that cannot be told."""
+    """The file system that a path is on; None where that is unknown."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             return find_mount(file.read(), os.path.realpath(path))

@@ -97,13 +97,13 @@ class ObjectBlobs(Blobs):
             store = obstore.store.from_url(url, **settings)
         except UnknownConfigurationKeyError as error:
             raise InvalidInputError(
-                f"a storage option is not known: {_first_words(error, redact)}",
+                f"a storage option is not known: {_plain_message(error, redact)}",
                 where=shown,
                 hint="Options are those of obstore's S3Store, GCSStore and AzureStore.",
             ) from None
         except (BaseError, ValueError, TypeError) as error:
             raise InvalidInputError(
-                f"cannot open the store: {_first_words(error, redact)}", where=shown
+                f"cannot open the store: {_plain_message(error, redact)}", where=shown
             ) from None
         except BaseException as error:
             if type(error).__name__ != "PanicException":
@@ -120,7 +120,7 @@ class ObjectBlobs(Blobs):
 
     def read(self, key: str, limit: int) -> Blob | None:
         try:
-            with self._telling("reading", key):
+            with self._translated_errors("reading", key):
                 result = obstore.get(self._store, check_key(key))
                 size = result.meta["size"]
                 if size > limit:
@@ -131,14 +131,14 @@ class ObjectBlobs(Blobs):
 
     def stat(self, key: str) -> Entry | None:
         try:
-            with self._telling("looking at", key):
+            with self._translated_errors("looking at", key):
                 return _entry(obstore.head(self._store, check_key(key)))
         except FileNotFoundError:
             return None
 
     def stream(self, key: str, piece: int) -> Stream | None:
         try:
-            with self._telling("reading", key):
+            with self._translated_errors("reading", key):
                 result = obstore.get(self._store, check_key(key))
                 version = _version(result.meta["e_tag"])
                 chunks = result.stream(min_chunk_size=piece)
@@ -151,14 +151,14 @@ class ObjectBlobs(Blobs):
         if length == 0:
             return b"" if self.stat(key) is not None else None
         try:
-            with self._telling("reading", key):
+            with self._translated_errors("reading", key):
                 return bytes(
                     obstore.get_range(self._store, check_key(key), start=offset, length=length)
                 )
         except FileNotFoundError:
             return None
         except StoreUnavailableError:
-            # a range that begins behind the end is refused; that says something about the value
+            # a range that starts after the end is refused; that says something about the value
             entry = self.stat(key)
             if entry is not None and entry.size <= offset:
                 return b""
@@ -166,7 +166,7 @@ class ObjectBlobs(Blobs):
 
     def _pieces(self, key: str, chunks: BytesStream) -> Iterator[Buffer]:
         while True:
-            with self._telling("reading", key):
+            with self._translated_errors("reading", key):
                 chunk = next(chunks, None)
             if chunk is None:
                 return
@@ -174,7 +174,7 @@ class ObjectBlobs(Blobs):
 
     def entries(self, prefix: str) -> list[Entry]:
         check_folder(prefix)
-        with self._telling("listing", prefix):
+        with self._translated_errors("listing", prefix):
             pages = obstore.list(self._store, prefix=prefix.rstrip("/") or None, chunk_size=1000)
             entries = [_entry(meta) for page in pages for meta in page]
         return sorted(e for e in entries if e.key.startswith(prefix) and is_key(e.key))
@@ -200,14 +200,14 @@ class ObjectBlobs(Blobs):
     def create_stream(self, key: str, pieces: Iterable[Buffer]) -> Tag | None:
         # pieces are taken here and pushed: a producer that itself reads from an object store
         # cannot be called from inside of obstore
-        with self._telling("writing", key, write=True):
+        with self._translated_errors("writing", key, write=True):
             writer = obstore.open_writer(
                 self._store, check_key(key), buffer_size=_PART, max_concurrency=_PARTS_AT_A_TIME
             )
         for piece in pieces:
-            with self._telling("writing", key, write=True):
+            with self._translated_errors("writing", key, write=True):
                 writer.write(bytes(piece))  # sent later, when the producer may reuse its buffer
-        with self._telling("writing", key, write=True):
+        with self._translated_errors("writing", key, write=True):
             writer.close()  # only now it appears; a writer that is not closed leaves nothing
         return None
 
@@ -227,12 +227,12 @@ class ObjectBlobs(Blobs):
         for start in range(0, len(checked), _DELETES):
             batch = checked[start : start + _DELETES]
             try:
-                with self._telling("removing", batch[0]):
+                with self._translated_errors("removing", batch[0]):
                     obstore.delete(self._store, batch)
             except FileNotFoundError:
                 # Azure minds a missing one and may have stopped there
                 for key in batch:
-                    with suppress(FileNotFoundError), self._telling("removing", key):
+                    with suppress(FileNotFoundError), self._translated_errors("removing", key):
                         obstore.delete(self._store, key)
 
     def clock(self) -> float:
@@ -243,7 +243,7 @@ class ObjectBlobs(Blobs):
         return time.time() if entry is None else entry.modified
 
     def _put(self, key: str, data: bytes, mode: PutMode | Literal["overwrite"]) -> Tag:
-        with self._telling("writing", key, write=True):
+        with self._translated_errors("writing", key, write=True):
             return _tag_of(
                 obstore.put(self._store, check_key(key), data, mode=mode, use_multipart=False)
             )
@@ -252,7 +252,7 @@ class ObjectBlobs(Blobs):
         return _version(tag[0]) if isinstance(tag, tuple) else None
 
     @contextmanager
-    def _telling(self, doing: str, key: str, *, write: bool = False) -> Iterator[None]:
+    def _translated_errors(self, doing: str, key: str, *, write: bool = False) -> Iterator[None]:
         """Turn an obstore error into one of ours, without a secret in it.
 
         The original is not chained: its text may hold a signed URL.
@@ -289,8 +289,8 @@ class ObjectBlobs(Blobs):
             ) from None
 
     def _brief(self, error: Exception) -> str:
-        """The error's own words without its debug dump and without secrets."""
-        return _first_words(error, self._redact)
+        """The error's own text without its debug dump and without secrets."""
+        return _plain_message(error, self._redact)
 
 
 _ADVICE: Final = {
@@ -299,12 +299,12 @@ _ADVICE: Final = {
 }
 
 
-def _first_words(error: Exception, redact: Redactor) -> str:
+def _plain_message(error: Exception, redact: Redactor) -> str:
     return redact(str(error).split("Debug source", 1)[0].strip())
 
 
 def _client_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`allow_http` is an option of the client, but everybody writes it beside the others."""
+    """`allow_http` is an option of the client, but everybody writes it next to the others."""
     given = dict(options)
     if "allow_http" in given:
         allow = str(given.pop("allow_http")).lower() in ("true", "1", "yes")

@@ -91,11 +91,11 @@ def backend_at(
 
 
 def refuse_broken_url(url: str) -> None:
-    """:class:`InvalidInputError` for a URL that has lost its slashes. Nothing secret is told."""
+    """:class:`InvalidInputError` for a URL that has lost its slashes. It repeats nothing secret."""
     if is_broken_url(url):
         raise InvalidInputError(
             f"{without_user(url)!r} looks like a URL that went through a path",
-            hint="Give URLs as text, not as Path, with two slashes behind the scheme.",
+            hint="Give URLs as text, not as Path, with two slashes after the scheme.",
         )
 
 

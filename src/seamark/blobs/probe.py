@@ -40,7 +40,7 @@ def probe_conditional_writes(blobs: Blobs) -> None:
         try:
             blobs.delete([key])
         except SeamarkError as error:
-            log.warning("a probe object was left behind: %s", error)
+            log.warning("a probe object was left: %s", error)
 
 
 def _second_create_fails(blobs: Blobs, key: str) -> bool:

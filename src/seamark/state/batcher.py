@@ -38,7 +38,7 @@ class BatchMetrics(msgspec.Struct, frozen=True):
 class CheckpointBatcher:
     """Buffers blobs and writes them by :meth:`flush` to ``{prefix}checkpoints/batch-{epoch}.lz4``.
 
-    A second flush of one epoch writes a second part beside the first. When a write fails, the
+    A second flush of one epoch writes a second part next to the first. When a write fails, the
     buffer stays as it was and the flush can be repeated. Safe from several threads.
 
     >>> from obstore.store import MemoryStore

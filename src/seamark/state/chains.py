@@ -52,7 +52,7 @@ def lineage(
 def newest_first(manifests: Mapping[CheckpointId, CheckpointManifestV2]) -> list[CheckpointId]:
     """The order in which checkpoints follow each other, the newest first, each before its parent.
 
-    Epochs and parents tell it. Ids come from the clocks of whoever wrote, which may be wrong, so
+    Epochs and parents decide it. Ids come from the clocks of the writers, which may be wrong, so
     they only decide between equal epochs. A checkpoint that goes back to an older parent is newer
     than what was built on that parent before.
     """
@@ -108,7 +108,7 @@ def _require_own_blocks(chains: Mapping[PartitionKey, Chain]) -> None:
         for origin, entry in chain:
             at, length, _ = (-1, 1, 0) if entry.pack is msgspec.UNSET else entry.pack
             if not length:
-                continue  # an empty one begins where the next one does
+                continue  # an empty one starts where the next one does
             block = origin, entry.path, at
             if block in blocks:
                 raise DamageError(

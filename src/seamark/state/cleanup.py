@@ -71,7 +71,7 @@ def verify(
     """Check a checkpoint, its parents and every object; I/O errors pass through."""
     result = _verified(place, checkpoint_id, read_data=read_data, parallelism=parallelism)
     if result.issues and place.blobs.stat(place.paths.manifest(checkpoint_id)) is None:
-        # removed meanwhile, which begins with its manifest: then that is all there is to say
+        # removed in the meantime, manifest first: then nothing else is worth reporting
         return StateVerification(checkpoint_id, [f"state checkpoint {checkpoint_id} is missing"])
     return result
 
@@ -164,7 +164,7 @@ def prune(place: StatePlace, keep: int) -> int:
     if not counted:
         return 0  # nothing whole to fall back on, so nothing goes
     named = catalog.pointed_at()
-    # a damaged one tells neither epoch nor parent: it stays when it may be newer than one of these
+    # a damaged one has neither epoch nor parent: it stays if it may be newer than one of these
     kept |= {i for i in loaded.keys() - manifests.keys() if i > min(counted) or i == named}
     doomed = sorted(set(loaded) - kept)
     _remove(blobs, paths, doomed, [m for i, m in manifests.items() if i in kept])

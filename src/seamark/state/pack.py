@@ -148,7 +148,7 @@ def read_trailer(tail: bytes, pack_size: int) -> tuple[int, int, int]:
     if end != _END:
         raise DamageError("pack has no trailer: it is cut off or not a pack")
     if offset < _HEADER.size or offset + length + _TRAILER.size != pack_size:
-        raise DamageError("pack index lies outside of the pack")
+        raise DamageError("pack index is outside of the pack")
     if count * _SMALLEST_ENTRY > length:
         raise DamageError(f"pack claims {count} entries in an index of {length} bytes")
     return offset, length, count

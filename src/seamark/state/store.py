@@ -124,7 +124,7 @@ class StateStore:
         )
 
     def _next_id(self, parent: CheckpointId | None) -> CheckpointId:
-        """An id after all that are known, so that a clock which is behind puts nothing between."""
+        """An id after all known ones, so that a slow clock puts nothing between them."""
         named = None
         with suppress(StoreUnavailableError, DamageError):  # it is only a hint
             named = self._place.catalog.pointed_at()
@@ -132,7 +132,7 @@ class StateStore:
         return CheckpointId.after(max([*known, *([parent] if parent else [])], default=None))
 
     def task(self, checkpoint_id: CheckpointId, name: str) -> StateTask:
-        """One process's part of a checkpoint that another process has begun.
+        """One process's part of a checkpoint that another process has started.
 
         Its receipt goes to :meth:`StateWriter.add`. Give each task a name of its own.
         """
@@ -191,7 +191,7 @@ class StateStore:
 
     @contextmanager
     def _being_read(self, checkpoint_id: CheckpointId) -> Iterator[None]:
-        """Tell damage from what has been removed meanwhile: that loses its manifest first."""
+        """Distinguish damage from removal in the meantime: that removes the manifest first."""
         try:
             yield
         except DamageError as error:
@@ -279,7 +279,7 @@ class StateStore:
         return upkeep.prune(self._place, keep)
 
     def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> int:
-        """Remove what unfinished checkpoints left behind, when it is old enough."""
+        """Remove what unfinished checkpoints have left, when it is old enough."""
         return upkeep.cleanup_orphans(self._place, check_duration("the age of an orphan", min_age))
 
     def plan_cleanup(self, min_age: float | timedelta = HOUR) -> builtins.list[Entry]:

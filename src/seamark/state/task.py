@@ -1,7 +1,7 @@
 """Writing the states of one task: the part of a checkpoint that one thread or process brings.
 
 Small states are packed, large ones get an object of their own. A task ends in a receipt, a small
-value that goes back to whoever writes the manifest. Until that is written, nothing a task did
+value that goes back to the writer of the manifest. Until that is written, nothing a task did
 counts, and a task that dies leaves only objects that nobody refers to.
 """
 
@@ -142,7 +142,7 @@ class StateTask:
             else:
                 self._write_alone(operator, partition, state, is_delta)
         except BaseException:
-            # without it the partition would silently keep its old state beside the new others
+            # without it the partition would silently keep its old state while the others are new
             self._failed = place
             raise
 
@@ -185,7 +185,7 @@ class StateTask:
         return f"packs/{self.name}-{self._token}-{self._packs + 1}.lcb"
 
     def _send_pack(self) -> None:
-        """Upload the pack that is full and begin a new one. Called with the lock held."""
+        """Upload the full pack and start a new one. Called with the lock held."""
         if not len(self._pack):
             return
         pack, path = self._pack, self._pack_path()
@@ -204,7 +204,7 @@ class StateTask:
     def _write_alone(
         self, operator: str, partition: int, state: Iterable[Buffer], is_delta: bool
     ) -> None:
-        """Write an object of its own: under its plain name, or beside it when that is taken.
+        """Write an object of its own: under its plain name, or with a token when that is taken.
 
         It is when a task is tried again after a first try that died; what that left is not
         touched, it may still be on its way.

@@ -176,7 +176,7 @@ class StateWriter:
         return RefusedError(
             f"operator {operator!r} partition {partition} needs a snapshot",
             hint="There is none to build on, or its chain of deltas has become too long. "
-            "needs_snapshot() tells before.",
+            "needs_snapshot() says so beforehand.",
         )
 
 

@@ -131,7 +131,7 @@ class CheckpointStore(StoreReader):
                 if amendments.is_outdated(manifest, base):
                     break
                 if blind and amendments.takes_back(update, now.manifest):
-                    break  # nothing tells that the caller has seen the commit
+                    break  # nothing shows that the caller knows of the commit
                 merged, data = amendments.amended(now, update)
                 try:
                     self._manifests.replace(merged, data, now.tag)
@@ -158,7 +158,7 @@ class CheckpointStore(StoreReader):
 
     @property
     def plans(self) -> Plans:
-        """Plans of epochs that were begun, for sinks that cannot wait for the decision."""
+        """Plans of epochs that have started, for sinks that cannot wait for the decision."""
         return self._parts.plans
 
     # owning
@@ -173,7 +173,7 @@ class CheckpointStore(StoreReader):
         self._reading().require_writable()
 
     def supersede(self, first_id: int, last_id: int) -> Claim:
-        """Take a range of ids out of use for good and begin a new timeline. Needs a claim."""
+        """Take a range of ids out of use for good and start a new timeline. Needs a claim."""
         if check_id(first_id) > check_id(last_id):
             raise InvalidInputError(f"the range {first_id} to {last_id} is empty")
         with self._lock:

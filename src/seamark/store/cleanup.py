@@ -58,7 +58,7 @@ class Orphans(list[Entry]):
 def plan_prune(parts: StoreParts, rule: Retention) -> list[Verdict]:
     """What :func:`prune` would keep and remove, newest first, with a reason for each.
 
-    What a prune that was killed has left behind its boundary is among it.
+    This includes what an interrupted prune has left below its boundary.
     """
 
     def look() -> tuple[Owner, list[Candidate]]:
@@ -75,7 +75,7 @@ def plan_prune(parts: StoreParts, rule: Retention) -> list[Verdict]:
 def prune(parts: StoreParts, rule: Retention) -> Removed:
     """Remove what the rule does not keep; how many checkpoints that were.
 
-    What a prune that was killed has left goes too, and was counted by that one.
+    What an interrupted prune has left is removed too, but not counted again.
 
     The boundary is moved in ``owner.json`` first, in the same conditional write that looks at the
     pins. So a pin cannot slip in between, a crash leaves nothing half-removed that still counts,
@@ -126,8 +126,8 @@ def _amended(parts: StoreParts, moved: Callable[[Owner], Owner], doomed: list[in
     """Move the boundary; on a full disk, make room for that first.
 
     Then some of what is to go is removed before ``owner.json`` says so, under the lock, so that
-    nobody can pin it meanwhile. Children go before their parents: whatever interrupts it, what is
-    left is whole.
+    nobody can pin it in between. Children go before their parents: whenever it is interrupted, what
+    is left is whole.
     """
     try:
         return parts.ownership.amend(moved)
@@ -199,7 +199,7 @@ def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> lis
 
 
 def _sweep(parts: StoreParts, owner: Owner) -> None:
-    """Remove what lies behind the boundary: manifests first, so none is left without its state."""
+    """Remove what is below the boundary: manifests first, so none is left without its state."""
     _delete_manifests(parts, _pruned_manifests(parts, owner))
     _delete_sidecars(parts, [entry.key for _, entry in _pruned_sidecars(parts, owner)])
     parts.blobs.delete([entry.key for entry in _stale_plans(parts)])
@@ -222,7 +222,7 @@ def _stale_plans(parts: StoreParts) -> list[Entry]:
 def _oldest_epoch(parts: StoreParts, owner: Owner) -> int:
     """The epoch of the oldest checkpoint that a start may go on from, pinned ones aside.
 
-    A pin can keep one for years, and going back to it by a rollback begins another timeline.
+    A pin can keep one for years, and a rollback to it starts another timeline.
     """
     for checkpoint_id in parts.manifests.ids():
         if checkpoint_id <= owner.prune_boundary:
@@ -321,7 +321,7 @@ def _orphans(parts: StoreParts, oldest: float, own: Collection[str]) -> list[Ent
 
 
 def _sidecars_in_use(parts: StoreParts, ids: list[int]) -> dict[int, str | None]:
-    """The sidecar's key of each decided id; None where it cannot be told."""
+    """The sidecar's key of each decided id; None where it is unknown."""
     present = set(parts.manifests.ids())
     used: dict[int, str | None] = {}
     for i, stored in parts.manifests.read_many([i for i in ids if i in present]):

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Overtaken(Exception):
-    """What was being read has been pruned, claimed or rolled back meanwhile. Look again."""
+    """The store was pruned, claimed or rolled back during the read. Read again."""
 
 
 class Listing(NamedTuple):
@@ -68,7 +68,7 @@ def raise_if_overtaken(ownership: Ownership, owner: Owner) -> None:
 
 
 def view_of(owner: Owner) -> tuple[object, ...]:
-    """All by which an owner tells which checkpoints count."""
+    """The fields of an owner that decide which checkpoints count."""
     return (
         owner.generation,
         owner.prune_boundary,

@@ -42,7 +42,7 @@ def _owner(store: CheckpointStore) -> HealthCheck:
     if alive:
         return ok("owner", f"in use by {who}, claimed {since}")
     if alive is None:
-        return ok("owner", f"{who}, claimed {since}; this store cannot tell whether it is alive")
+        return ok("owner", f"{who}, claimed {since}; this store does not know whether it is alive")
     return warning(
         "owner",
         f"{who}, claimed {since}, has died without giving it back",
@@ -88,7 +88,7 @@ def _newest(store: CheckpointStore) -> HealthCheck:
         return ok(name, "the store is empty")
     broken = walk.broken
     if walk.begins_anew:
-        return ok(name, "all are superseded: a start begins anew")
+        return ok(name, "all are superseded: the next start starts over")
     if broken:
         return failed(name, _damage(walk, broken))
     evidence = _evidence(store, walk.chosen_id)
@@ -96,7 +96,7 @@ def _newest(store: CheckpointStore) -> HealthCheck:
         return warning(
             name,
             f"{walk.chosen_id} is there in full size; its state has no checksum",
-            "Whether its bytes are right cannot be told: whoever wrote it wrote no checksum.",
+            "Nothing shows whether its bytes are right: its writer stored no checksum.",
         )
     if evidence is Evidence.NO_STATE:
         return ok(name, f"{walk.chosen_id} is whole, and has no state")

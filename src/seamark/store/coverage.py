@@ -33,7 +33,7 @@ def uncovered(
 
 
 def _is_fenced(owner: Owner, checkpoint_id: int) -> bool:
-    """Whether an id lies below the last fence: later generations decide from there on only."""
+    """Whether an id is below the last fence: later generations only decide ids from there on."""
     return bool(owner.fences) and checkpoint_id < owner.fences[-1][0]
 
 

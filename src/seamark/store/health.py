@@ -264,13 +264,13 @@ def _clock(blobs: Blobs) -> HealthCheck:
     finally:
         blobs.delete([key])
     after = time.time()
-    # a store may tell whole seconds only
+    # a store may give whole seconds only
     off = max(int(before) - there, there - after, 0.0)
     if off > CLOCK_SECONDS:
         return warning(
             "clock",
             f"the store's clock and ours are {off:.0f} s apart",
-            "Ages of leftovers and of pins are told by these clocks. Set both by NTP.",
+            "The ages of leftovers and pins depend on these clocks. Set both by NTP.",
         )
     return ok("clock", f"the store's clock and ours are less than {CLOCK_SECONDS:.0f} s apart")
 

@@ -1,4 +1,4 @@
-"""Looking over all checkpoints of a store at once: one listing, and each manifest read once."""
+"""A scan of all checkpoints of a store: one listing, and each manifest is read once."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _scanned(
 
 
 def damage_in(manifest: CheckpointManifest, layout: Layout) -> str | None:
-    """Why nothing can be restored from a manifest, as far as it tells itself."""
+    """Why nothing can be restored from a manifest, as far as it shows itself."""
     checked = manifest
     if manifest.is_ours:
         # its own checksum vouches for inline state; decoding all of it would take longest

@@ -62,7 +62,7 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> StoredManifest | Tombstone
     document = unseal(data) if sealed else data
     if sealed and document.startswith(b'{"tombstone":'):
         return _parse_tombstone(document, tag)
-    # with its checksum, which tells later what a changed copy of it was made from
+    # with its checksum, which later identifies what a changed copy was made from
     manifest = CheckpointManifest.from_json(data)
     if manifest.is_ours and not sealed:
         raise DamageError("corrupt manifest: its own checksum is missing")
@@ -132,7 +132,7 @@ class Manifests:
     ) -> Iterator[
         tuple[int, StoredManifest | Tombstone | DamageError | StoreUnavailableError | None]
     ]:
-        """The same, and an I/O error of one is a value too, so that the others are told."""
+        """The same, but an I/O error of one is a value too, so that the others are read."""
 
         def one(
             checkpoint_id: int,

@@ -109,7 +109,7 @@ def encode_owner(owner: Owner) -> bytes:
 
 
 def decode_owner(data: bytes) -> Owner:
-    """Read ``owner.json``; damage and too new a format are told apart."""
+    """Read ``owner.json``. Damage and a format that is too new are different errors."""
     try:
         owner = decode_sealed(
             data,

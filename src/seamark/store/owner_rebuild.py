@@ -119,10 +119,10 @@ def _newest_generation(contents: Sequence[object]) -> int:
 def rebuilt_owner(
     contents: Sequence[tuple[int, StoredManifest | Tombstone | Exception | None]], remains: bytes
 ) -> Owner:
-    """The best owner that can be told from the manifests and from the remains of the old one.
+    """The best owner that can be derived from the manifests and the remains of the old one.
 
     What only ``owner.json`` knew is gone: pins, and which late writes of a fenced writer do not
-    count. Rolled-back ranges are told by the manifests that superseded them.
+    count. Rolled-back ranges are in the manifests that superseded them.
     """
     manifests = [stored.manifest for _, stored in contents if isinstance(stored, StoredManifest)]
     generations = [m.generation for m in manifests]

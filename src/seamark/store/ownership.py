@@ -8,8 +8,8 @@ A claim takes three steps, each of which leaves the store consistent if it is th
 3. the fence (that id, this generation) is recorded: a late write under any higher id does not
    count either.
 
-The tombstone of an earlier claim that is still there is stamped anew, so that its writer can no
-longer replace it by a manifest.
+If the tombstone of an earlier claim is still there, it is renewed, so that its writer can no longer
+replace it by a manifest.
 """
 
 from __future__ import annotations
@@ -134,11 +134,11 @@ class Ownership:
             raise FencedError(
                 "the claim belongs to the process that this one was forked from",
                 where=self._blobs.url,
-                hint="Open the store anew in this process.",
+                hint="Open the store again in this process.",
             )
 
     def _is_alive(self, owner: Owner) -> bool:
-        # where the backend cannot tell, a claim that was not released is believed
+        # if the backend does not know, a claim that was not released counts
         return self._blobs.is_held(claim_mark(owner.generation)) is not False
 
     def _fenced(self, owner: Owner, mine: Claim) -> FencedError:
@@ -270,7 +270,7 @@ class Ownership:
         newest = self._newest_id(owner)
         voided: set[int] = set()
         for old in sorted({*owner.tombstones, newest}):
-            if old and (tag := self._stamp_anew(old, data, owner)) is not None:
+            if old and (tag := self._renew_tombstone(old, data, owner)) is not None:
                 if old >= newest:
                     self._tombstone_tag = tag
                     return old, voided
@@ -292,7 +292,7 @@ class Ownership:
             raise self._overtaken(now)
         return msgspec.structs.replace(now, tombstones=(*now.tombstones, tombstone_id))
 
-    def _stamp_anew(self, checkpoint_id: int, data: bytes, owner: Owner) -> Tag | None:
+    def _renew_tombstone(self, checkpoint_id: int, data: bytes, owner: Owner) -> Tag | None:
         """Replace a tombstone by ours, or None when a manifest has taken its place."""
         while True:
             try:
@@ -316,7 +316,7 @@ class Ownership:
             return False
 
     def supersede(self, first_id: int, last_id: int) -> Claim:
-        """Take ids out of use and begin a new timeline, in one write."""
+        """Take ids out of use and start a new timeline, in one write."""
         mine = self.claim_held
         if mine is None:
             raise RefusedError(

@@ -1,4 +1,4 @@
-"""Plans of epochs: which rows an epoch was begun with, kept before anything outside is changed.
+"""Plans of epochs: which rows an epoch started with, stored before anything outside is changed.
 
 Some sinks change their target before the checkpoint exists. Such an epoch must run on the same rows
 every time, whoever tries it, so its plan is stored first: one small object for each epoch, created
@@ -112,7 +112,7 @@ class Plans:
                 continue
             blob = self._blobs.read(key, PLAN_LIMIT)
             if blob is None:
-                continue  # pruned meanwhile
+                continue  # pruned in the meantime
             try:
                 create_once(target._blobs, key, blob.data, PLAN_LIMIT)
                 copied += 1
@@ -127,9 +127,9 @@ class Plans:
             raise DamageError(
                 error.what,
                 where=f"{self._blobs.url}/{plan_key(timeline, epoch)}",
-                hint="It tells which rows the epoch was begun with, and a sink may have written "
+                hint="It says which rows the epoch started with, and a sink may have written "
                 "them. Bring the file back from a copy of the store, or roll the pipeline back: "
-                "that begins a new timeline, with plans of its own.",
+                "that starts a new timeline, with plans of its own.",
             ) from None
 
 

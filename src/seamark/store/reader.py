@@ -265,7 +265,7 @@ class StoreReader:
         return owner, [i for i in ids if i not in void]
 
     def _read(self, checkpoint_id: int, owner: Owner) -> StoredManifest | None:
-        """A checkpoint that counts. Damage is told with the place and the way on.
+        """A checkpoint that counts. An error for damage says where it is and what to do next.
 
         :class:`Overtaken` when it is gone or damaged, and the owner has changed since.
         """
@@ -291,5 +291,5 @@ class StoreReader:
         return CheckpointNotFoundError(
             f"there is no checkpoint {checkpoint_id}",
             where=self.url,
-            hint="list_ids() tells which there are.",
+            hint="list_ids() lists those that there are.",
         )

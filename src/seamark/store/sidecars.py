@@ -208,7 +208,7 @@ class Sidecars:
         return self._sidecar_problem(manifest, expected, copy_to)
 
     def size_problem(self, manifest: CheckpointManifest) -> str | None:
-        """All that can be told of a sidecar without reading it: that it has its length."""
+        """What can be checked of a sidecar without reading it: that it has its length."""
         if problem := self._layout.foreign_state(manifest) or unvouched(manifest):
             return problem
         if not has_sidecar(manifest):
@@ -236,7 +236,7 @@ class Sidecars:
         rule = rule_for(manifest, has_sidecar=True)
         assert rule is not None
         hasher = sidecar_hasher(manifest, rule)
-        # another version of the reference hashed the sidecar alone, also beside inline state
+        # another version of the reference hashed the sidecar alone, even with inline state
         other = hashlib.sha256() if rule is ChecksumRule.MIXED and not manifest.is_ours else None
         plain = Hashing(pieces, other) if other else pieces
         length = digest_of(plain, hasher)
@@ -288,14 +288,14 @@ def has_sidecar(manifest: CheckpointManifest) -> bool:
 def unvouched(manifest: CheckpointManifest) -> str | None:
     """What a manifest of ours lacks to vouch for its sidecar; None when nothing is missing.
 
-    Ours always tell length and checksum. Other systems left them out in some versions, and then
-    nobody can tell whether the bytes are right.
+    Ours always have length and checksum. Some versions of other systems leave them out; then
+    nothing shows whether the bytes are right.
     """
     if not manifest.is_ours:
         return None
     if manifest.state_bytes is None:
         if manifest.has_external_state:
-            return "an operator's state is outside of the manifest, which tells no length of it"
+            return "an operator's state is outside of the manifest, which gives no length for it"
     elif manifest.state_checksum is None:
         return "the manifest has no checksum of its state"
     return None

@@ -50,7 +50,7 @@ class ValidationResult:
 
     @property
     def damage(self) -> list[str]:
-        """What makes it unusable, in words."""
+        """The messages that make it unusable."""
         return [issue.message for issue in self.issues if issue.severity == "damage"]
 
 
@@ -61,8 +61,7 @@ class Evidence(Enum):
     SHA256 = "sha256"
     """A checksum was compared."""
     SIZE = "size"
-    """It has no checksum: it is there in full size, and nothing tells whether its bytes are right.
-    """
+    """It has no checksum: it is there in full size, but nothing shows that its bytes are right."""
 
 
 def state_evidence(manifest: CheckpointManifest) -> Evidence:
@@ -252,7 +251,7 @@ class Validator:
         if not manifest.is_ours:
             warnings.append("written by another system: the manifest has no checksum of its own")
         if state_evidence(manifest) is Evidence.SIZE:
-            warnings.append("its state has no checksum: whether its bytes are right cannot be told")
+            warnings.append("its state has no checksum: nothing shows whether its bytes are right")
         return warnings
 
 

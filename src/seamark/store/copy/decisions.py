@@ -187,7 +187,7 @@ class CopyScope:
 
     source: Owner
     items: Sequence[CopyItem]
-    """All that the target shall hold, ascending."""
+    """Everything that the target is to hold, ascending."""
     arriving: Collection[int]
     """Ids whose manifests are to be written."""
     late: Collection[int]
@@ -197,14 +197,14 @@ class CopyScope:
     left_behind: tuple[tuple[int, int], ...] = ()
     """Ranges of the target that the source may have rolled back and has forgotten since."""
     begins: bool = False
-    """Whether the source has only begun: its timeline is where its plans belong."""
+    """Whether the source has plans but no checkpoint yet; its timeline is that of the plans."""
 
 
 def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
     """The target's owner, made to cover what arrives; unchanged when it does already.
 
-    The generation is raised, so that a writer from before cannot decide anything meanwhile. The
-    claim is given back at once: who claims the target later fences the copy.
+    The generation is raised, so that a writer from before cannot decide anything during the copy.
+    The claim is given back at once: who claims the target later fences the copy.
     """
     source, items = copying.source, copying.items
     newest = max(items, key=lambda item: item.checkpoint_id, default=None)

@@ -54,7 +54,7 @@ class CopyPlan:
     source: Owner
     target: Owner
     items: dict[int, CopyItem]
-    """All that the target shall hold, by id, ascending."""
+    """Everything that the target is to hold, by id, ascending."""
     arriving: list[int]
     """Those whose manifest is to be written or brought up to date."""
     unusable: list[CopyResult]
@@ -64,11 +64,11 @@ class CopyPlan:
     """Ids of the target that hold what a fenced writer has left."""
     pins: dict[str, int] = field(default_factory=dict)
     begun: int = 0
-    """Epochs that were begun before there was a checkpoint, whose plans are all there is."""
+    """Epochs that started before there was a checkpoint: their plans are all there is."""
 
     @property
     def size(self) -> int:
-        """Bytes to copy, as far as manifests tell."""
+        """Bytes to copy, according to the manifests."""
         return sum(self.items[i].size for i in self.arriving)
 
 
@@ -138,7 +138,7 @@ def _begun(source: CheckpointStore, owner: Owner, target: Owner) -> int:
     begun = len(source.plans.epochs_after(owner.timeline, 0))
     if begun and target.timeline not in ("", owner.timeline):
         raise RefusedError(
-            "the target has begun a history of its own",
+            "the target has started a history of its own",
             where=f"timeline {target.timeline}, and the source is at {owner.timeline}",
             hint=NEW_STORE,
         )
@@ -153,7 +153,7 @@ def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None
     if here and there and (here[: len(there)] == there or there[: len(here)] == here):
         inner, outer = ("source", "target") if len(here) > len(there) else ("target", "source")
         raise InvalidInputError(
-            f"the {inner} lies inside the {outer}",
+            f"the {inner} is inside the {outer}",
             where=f"{source.url} to {target.url}",
             hint="Nothing was copied. Each store needs a place of its own: what tidies the one "
             "could remove parts of the other.",
@@ -168,7 +168,7 @@ def _is_one_object(
 ) -> bool:
     """Whether two services with the same bucket and folder show one and the same object.
 
-    Then they are two names of one service, which only its operator could tell apart.
+    Then they are two names of one service, which only its operator can distinguish.
     """
     if len(here) < 3 or here[:1] != there[:1] or here[2:] != there[2:]:
         return False
@@ -196,7 +196,7 @@ def _readable(
 ) -> tuple[Owner, dict[int, CopyItem], list[CopyResult]]:
     """The owner of the source, its checkpoints by id, and those that cannot be read.
 
-    :class:`Overtaken` when what matters was pruned meanwhile: the newest, or what is wanted.
+    :class:`Overtaken` when the newest checkpoint or the required one was pruned in the meantime.
     """
     parts = source._parts
     listed, owner = listing(parts.manifests, parts.ownership)

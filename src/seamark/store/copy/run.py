@@ -41,7 +41,7 @@ def copy_checkpoints(
 
     Every byte is verified on its way and once more in the target. A pipeline that is started on
     the target goes on from there. Repeat it after an interruption. :class:`FencedError` when
-    somebody claims the target meanwhile.
+    somebody claims the target during the copy.
 
     >>> from seamark import CheckpointManifest, open_store
     >>> with open_store("memory://") as here, open_store("memory://") as there:

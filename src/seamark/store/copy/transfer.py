@@ -96,7 +96,7 @@ def _verified(source: StoreParts, manifest: CheckpointManifest) -> Iterator[Buff
     if manifest.is_ours:
         yield from source.sidecars.verified_stream(manifest)
         return
-    # another system may have hashed in more than one way, which only a whole look can tell
+    # another system may have hashed in more than one way: only reading it whole shows which
     if problem := source.sidecars.problem(manifest):
         raise DamageError(problem)
     stream = source.blobs.stream(source.sidecars.key_of(manifest), PIECE)
