@@ -11,7 +11,7 @@ import pytest
 
 from seamark.blobs.checksummed_json import seal
 from seamark.capture.capture import FILE_LIST
-from seamark.capture.file_list import file_list_in
+from seamark.capture.chain import file_list_in
 from seamark.checkpoint_dir.file_logs.paths import moved
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from seamark._common.files import sync_above, sync_tree
 from seamark._common.os_errors import translate_os_errors
-from seamark.capture.chain import Chain, chain_of
-from seamark.capture.file_list import needed_files
+from seamark.capture.chain import Chain, chain_of, needed_files
 from seamark.capture.plans import install_plan
 from seamark.capture.readers import Contents
 from seamark.capture.restore import RestoredFiles, restore

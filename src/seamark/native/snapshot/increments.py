@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from seamark.capture.batches import BatchAt
-from seamark.capture.chain import chain_of
-from seamark.capture.file_list import file_list_in, logs_of
+from seamark.capture.chain import chain_of, file_list_in, logs_of
 from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.native.snapshot.manifests import planned

@@ -11,7 +11,7 @@ from typing import Final
 
 from seamark.capture.batches import BatchAt
 from seamark.capture.capture import FILE_LIST, LOG, Captured
-from seamark.capture.file_list import FileList, encode_file_list
+from seamark.capture.chain import FileList, encode_file_list
 from seamark.capture.placement import Part, partition_of
 from seamark.capture.readers import Contents
 from seamark.checkpoint_dir.places.directory import Tree
