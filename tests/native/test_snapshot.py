@@ -22,6 +22,7 @@ from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
+from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.support.servers import ObjectServer
 
 
@@ -474,3 +475,32 @@ class TestLines:
         copy.write("sources/1/0", b'v1\n{"trades":{"0":17}}')
         back = restored(tmp_path, take(tmp_path).checkpoint_id)
         assert back.read("sources/1/0") == b'v1\n{"trades":{"0":17}}'
+
+
+class Overtaken(LocalDirectory):
+    """Once it is listed, another batch is run and stored by somebody else."""
+
+    def __init__(self, growing: GrowingDirectory, store: Path) -> None:
+        super().__init__(growing.root)
+        self._growing = growing
+        self._store = store
+        self._is_listed = False
+
+    def listing(self) -> dict[str, FileEntry]:
+        entries = super().listing()
+        if not self._is_listed:
+            self._is_listed = True
+            self._growing.run_batch()
+            with open_store(self._store) as other:
+                take_snapshot(LocalDirectory(self._growing.root), other)
+        return entries
+
+
+def test_a_batch_is_not_stored_after_a_later_one_that_another_process_has_stored(
+    tmp_path: Path,
+) -> None:
+    growing = GrowingDirectory(tmp_path / "directory").run_batches(2)
+    with open_store(tmp_path / "store") as store:
+        snapshot = take_snapshot(Overtaken(growing, tmp_path / "store"), store)
+    assert (snapshot.batch, snapshot.is_new) == (2, False)
+    assert batches_restored_from(tmp_path / "store", tmp_path) == [2]

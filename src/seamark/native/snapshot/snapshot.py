@@ -102,6 +102,8 @@ def take_snapshot(
     for tries in range(1, _TRIES + 1):
         try:
             chosen = newest_done(tree) if batch is None else _require_committed(tree, batch)
+            if batch is None:
+                taking.require_newest(tree, chosen)
             snapshot = taking.run(tree, chosen, tries)
         except (MissingVersion, FileNotFoundError, _Changed) as error:
             stands_still = previous is not None and previous.entries == tree.entries
@@ -143,6 +145,20 @@ class _SnapshotRun:
     verify_parent: bool
     advance: Advance | None
     started: float = field(default_factory=time.perf_counter)
+
+    def require_newest(self, tree: Tree, batch: int) -> None:
+        """:class:`_Changed` when another process has stored a later batch since the listing.
+
+        After a rollback of the directory a later batch is stored too, but it is not there any more.
+        """
+        try:
+            stored = self.store.load_latest()
+        except DamageError:
+            return
+        if stored is None or stored.native is None or stored.batch <= batch:
+            return
+        if tree.read_text(f"commits/{stored.batch}") is not None:
+            raise _Changed(f"batch {stored.batch} was committed and stored in the meantime")
 
     def run(self, tree: Tree, batch: int, tries: int) -> Snapshot:
         at = batch_at(tree, batch)
