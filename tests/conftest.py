@@ -40,6 +40,12 @@ def _keep_temporary_files_in_memory() -> None:
 
 _keep_temporary_files_in_memory()
 
+# how long an example takes says nothing on a busy machine
+hypothesis.settings.register_profile(
+    "seamark", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("seamark")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # the same every time unless asked for; set before any worker starts, so that all share it

@@ -166,7 +166,7 @@ def test_an_interrupted_rollback_is_named_and_finished_by_the_same_command(
 ) -> None:
     directory = Stopping(LocalDirectory(checkpoint), [12])
     with pytest.raises(Stopped):
-        rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".first"))
+        rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.sibling(".first"))
     _old(checkpoint)
     args = ("spark", "rollback", checkpoint, "--to-batch", TARGET, "--query-id", "keep")
     assert cli(*args) == 0

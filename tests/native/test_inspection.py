@@ -407,8 +407,8 @@ class Counting(Directory):
     def remove(self, paths: Iterable[str]) -> None:
         raise AssertionError("an inspection removes nothing")
 
-    def beside(self, suffix: str) -> Directory:
-        return self.inner.beside(suffix)
+    def sibling(self, suffix: str) -> Directory:
+        return self.inner.sibling(suffix)
 
 
 @pytest.mark.parametrize("batch", [3, 7])

@@ -54,7 +54,7 @@ def test_nothing_of_later_batches_stays_behind_and_nothing_of_earlier_ones_goes(
 ) -> None:
     directory = make_directory(tmp_path / "checkpoint")
     before = directory.listing()
-    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".aside"))
+    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.sibling(".aside"))
     kept = {
         "metadata",
         "state/0/_metadata/metadata",
@@ -66,7 +66,7 @@ def test_nothing_of_later_batches_stays_behind_and_nothing_of_earlier_ones_goes(
     assert {path for path in left if not path.startswith("sources/")} == kept
     assert all(left[path] == before[path] for path in kept), "what stays was touched"
     gone = before.keys() - left.keys()
-    assert directory.beside(".aside").listing().keys() == gone
+    assert directory.sibling(".aside").listing().keys() == gone
 
 
 def test_state_files_of_every_kind_go_when_they_are_newer(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_batch_whose_operators_are_described_by_later_starts_only_is_refused(
 
 def test_what_a_compaction_has_swallowed_is_told_apart_again(tmp_path: Path) -> None:
     directory = make_directory(tmp_path / "checkpoint")
-    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".aside"))
+    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.sibling(".aside"))
     tree = Tree.of(directory)
     lines = [
         line
@@ -123,7 +123,7 @@ def test_going_back_to_the_newest_batch_drops_what_was_only_planned(tmp_path: Pa
 
 def test_the_same_again_finds_nothing_to_do(tmp_path: Path) -> None:
     directory = make_directory(tmp_path / "checkpoint")
-    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.beside(".aside"))
+    rewind(directory, plan_rewind(Tree.of(directory), TARGET), directory.sibling(".aside"))
     assert not plan_rewind(Tree.of(directory), TARGET).is_needed
 
 
@@ -172,7 +172,7 @@ def test_a_directory_that_changes_between_the_decision_and_the_deed_is_left_alon
     directory.write("commits/7", b'v1\n{"nextBatchWatermarkMs":0}')
     before = contents(directory)
     with pytest.raises(RefusedError, match="seems to be running"):
-        rewind(directory, plan, directory.beside(".aside"))
+        rewind(directory, plan, directory.sibling(".aside"))
     with pytest.raises(RefusedError, match="seems to be running"):
         require_still(tree, pause=0)
     assert contents(directory) == before
@@ -186,7 +186,7 @@ def test_what_is_replaced_can_be_put_back_by_hand(tmp_path: Path) -> None:
     plan = plan_rewind(
         Tree.of(directory), TARGET, metadata=b'{"id":"new"}', sink=plan_of_sink(sink, TARGET)
     )
-    aside = directory.beside(".aside")
+    aside = directory.sibling(".aside")
     rewind(directory, plan, aside)
     assert directory.read("metadata") == b'{"id":"new"}'
     assert contents(sink).keys() == {str(number) for number in range(TARGET + 1)}
@@ -210,7 +210,7 @@ def _by_itself(directory: Directory, sink: Directory) -> None:
     plan = plan_rewind(
         Tree.of(directory), TARGET, metadata=b'{"id":"new"}', sink=plan_of_sink(sink, TARGET)
     )
-    rewind(directory, plan, directory.beside(f".aside-{len(directory.listing())}"))
+    rewind(directory, plan, directory.sibling(f".aside-{len(directory.listing())}"))
 
 
 def _from_a_store(directory: Directory, sink: Directory) -> None:
@@ -222,7 +222,7 @@ def _from_a_store(directory: Directory, sink: Directory) -> None:
         wanted = RewindRequest(TARGET, new, plan_of_sink(sink, TARGET))
         plan = stack.enter_context(planned_rewind(Tree.of(directory), wanted, store))
         assert plan.barrier.checkpoint_id == 1
-        rewind(directory, plan, directory.beside(f".aside-{len(directory.listing())}"))
+        rewind(directory, plan, directory.sibling(f".aside-{len(directory.listing())}"))
 
 
 def _prepared(root: Path, do: Rollback) -> None:

@@ -58,7 +58,7 @@ def rolled_back(checkpoint: Path, back: int) -> int:
     directory = LocalDirectory(checkpoint)
     tree = Tree.of(directory)
     target = newest_committed(tree) - back
-    rewind(directory, plan_rewind(tree, target), directory.beside(".aside"))
+    rewind(directory, plan_rewind(tree, target), directory.sibling(".aside"))
     return target
 
 
@@ -114,7 +114,7 @@ class HalfDone:
     def roll_back(self, checkpoint: Path, left: list[int]) -> None:
         directory = Stopping(LocalDirectory(checkpoint), left)
         plan = plan_rewind(Tree.of(directory), self.target)
-        rewind(directory, plan, directory.beside(f".aside-{left[0]}"))
+        rewind(directory, plan, directory.sibling(f".aside-{left[0]}"))
 
     def stopped_after(self, operations: int) -> Path:
         checkpoint = self.copy(str(operations))

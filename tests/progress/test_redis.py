@@ -13,7 +13,7 @@ from redis import Redis
 
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
 from seamark.progress import SourceCheckpointStore, open_progress
-from seamark.progress.ledger import Overtaken
+from seamark.progress.ledger import SessionOvertaken
 from seamark.progress.opening import open_ledger
 from tests.progress.support.children import SPACES, whole_number, write_number
 from tests.support.databases import RedisServer, redis_server
@@ -217,7 +217,7 @@ def test_writers_that_claim_nothing_overtake_each_other(url: str) -> None:
     with first, second:
         first.begin().stage_checkpoint("source", 1)
         write_number(second, 1)
-        with pytest.raises(Overtaken):
+        with pytest.raises(SessionOvertaken):
             first.commit()
         assert whole_number(first) == 1
         write_number(first, 2)

@@ -18,7 +18,7 @@ Writes = dict[bytes, bytes | None]
 """New values by key; None deletes the key."""
 
 
-class Overtaken(Exception):
+class SessionOvertaken(Exception):
     """Another session came in between, and nothing of this one was written: do it again."""
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import repeat
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
@@ -210,54 +209,54 @@ class StateTask:
         touched, it may still be on its way.
         """
         plain = state_path(operator, partition, is_delta=is_delta)
-        beside = state_path(operator, partition, is_delta=is_delta, token=self._token)
+        own_path = state_path(operator, partition, is_delta=is_delta, token=self._token)
         hasher = hashlib.sha256()
         if self._blobs.max_put is None:
-            path, size = self._write_file(plain, beside, state, hasher)
+            path, size = self._write_file(plain, own_path, state, hasher)
         else:
-            path, size = self._write_object(plain, beside, pieces_of(state), hasher)
+            path, size = self._write_object(plain, own_path, pieces_of(state), hasher)
         entry = PartitionSnapshotEntry(partition, is_delta, path, size, hasher.hexdigest())
         # without the lock: who holds it may be waiting for this upload to make room
         self._entries.append((operator, entry))
 
     def _write_file(
-        self, plain: str, beside: str, state: Iterable[Buffer], hasher: hashlib._Hash
+        self, plain: str, own_path: str, state: Iterable[Buffer], hasher: hashlib._Hash
     ) -> tuple[str, int]:
         taken = self._blobs.stat(self._folder + plain) is not None
-        path = beside if taken else plain
+        path = own_path if taken else plain
         counted = _Counted(pieces_of(state), hasher)
         try:
             self._blobs.create_stream(self._folder + path, counted)
         except KeyExists:
-            if path == beside or not isinstance(state, list):
+            if path == own_path or not isinstance(state, list):
                 raise RefusedError(
                     f"{path} was written by another try of this task at the same time",
                     where=self._blobs.url,
                     hint="Bring it again.",
                 ) from None
-            self._blobs.create_stream(self._folder + beside, pieces_of(state))
-            path = beside
+            self._blobs.create_stream(self._folder + own_path, pieces_of(state))
+            path = own_path
         return path, counted.size
 
     def _write_object(
-        self, plain: str, beside: str, pieces: Iterator[Buffer], hasher: hashlib._Hash
+        self, plain: str, own_path: str, pieces: Iterator[Buffer], hasher: hashlib._Hash
     ) -> tuple[str, int]:
         data = small_or_stream(pieces, self._blobs.max_put or 0)
         if not isinstance(data, bytes):
             # parts cannot be create-only, so they get a name that nobody else can have
             counted = _Counted(data, hasher)
-            self._blobs.create_stream(self._folder + beside, counted)
-            return beside, counted.size
+            self._blobs.create_stream(self._folder + own_path, counted)
+            return own_path, counted.size
         hasher.update(data)
         # what another try has left is not relied on, even with the same bytes: it may be cleaned up
         taken = self._blobs.stat(self._folder + plain) is not None
-        for path in (beside,) if taken else (plain, beside):
+        for path in (own_path,) if taken else (plain, own_path):
             try:
                 create_once(self._blobs, self._folder + path, data, max(len(data), 1) + PIECE)
                 return path, len(data)
             except (Taken, DamageError):
                 continue  # another try's object is there, with other bytes or more of them
-        raise RefusedError(f"{plain} and {beside} are both taken", where=self._blobs.url)
+        raise RefusedError(f"{plain} and {own_path} are both taken", where=self._blobs.url)
 
     def _submit(self, upload: Callable[[], None]) -> None:
         """Hand an upload to the pool; waits while too many are on their way."""
@@ -313,12 +312,7 @@ class StateTask:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._done:
             self.abandon()
 

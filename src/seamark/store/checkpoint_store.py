@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from types import TracebackType
 from typing import Final, Self
 
 from seamark._common.checks import check_duration, check_id, check_name
@@ -251,12 +250,7 @@ class CheckpointStore(StoreReader):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -61,8 +61,8 @@ class Stopping(Directory):
             self._step()
             self.inner.remove([path])
 
-    def beside(self, suffix: str) -> Directory:
-        return Stopping(self.inner.beside(suffix), self._left)
+    def sibling(self, suffix: str) -> Directory:
+        return Stopping(self.inner.sibling(suffix), self._left)
 
 
 def make_directory(root: Path) -> LocalDirectory:

@@ -67,7 +67,7 @@ class Directory(ABC):
         """Remove files, and Hadoop's checksums next to them; missing files are fine."""
 
     @abstractmethod
-    def beside(self, suffix: str) -> Directory:
+    def sibling(self, suffix: str) -> Directory:
         """The directory whose name is this one's with something at its end."""
 
     def close(self) -> None:  # noqa: B027 - most places hold nothing

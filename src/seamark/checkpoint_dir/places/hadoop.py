@@ -188,7 +188,7 @@ class HadoopDirectory(Directory):
             for path in paths:
                 self._fs.delete(self._path(path), False)
 
-    def beside(self, suffix: str) -> HadoopDirectory:
+    def sibling(self, suffix: str) -> HadoopDirectory:
         """See :class:`Directory`."""
         return HadoopDirectory(f"{self.uri}{suffix}", self._spark)
 

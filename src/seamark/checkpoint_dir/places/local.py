@@ -93,7 +93,7 @@ class LocalDirectory(Directory):
                 folders[os.path.dirname(self.copy.path(path))] = None
             sync_folders(folders)
 
-    def beside(self, suffix: str) -> LocalDirectory:
+    def sibling(self, suffix: str) -> LocalDirectory:
         """See :class:`Directory`."""
         return LocalDirectory(f"{self.url}{suffix}")
 

@@ -64,7 +64,7 @@ class ObjectDirectory(Directory):
         """See :class:`Directory`."""
         self._blobs.delete(list(paths))
 
-    def beside(self, suffix: str) -> ObjectDirectory:
+    def sibling(self, suffix: str) -> ObjectDirectory:
         """See :class:`Directory`."""
         if "/" not in self._given.partition("://")[2]:
             raise InvalidInputError(

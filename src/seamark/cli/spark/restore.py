@@ -144,7 +144,7 @@ def _decided(sink: _Sink, batch: int, where: str) -> str:
 def _rewound(log: SinkPlan, target: Directory) -> str | None:
     if not log.moves and not log.rewind.write:
         return None
-    aside = target.beside(moved_files_suffix())
+    aside = target.sibling(moved_files_suffix())
     try:
         rewind_sink(log, aside)
     finally:

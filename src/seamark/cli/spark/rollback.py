@@ -83,7 +83,7 @@ def _do(
     if not plan.was_begun:  # the run that began it has taken one
         document |= _snapshot(directory, store)
     require_still(tree)
-    aside = directory.beside(moved_files_suffix())
+    aside = directory.sibling(moved_files_suffix())
     try:
         rewind(directory, plan, aside)
     except StoreUnavailableError as error:
@@ -114,7 +114,7 @@ def _safety_store(
     """The store for snapshots, closed with the stack; None when there is none and none is made."""
     query = query_before(tree)
     if given is None:
-        tree.directory.beside(
+        tree.directory.sibling(
             ".seamark"
         ).close()  # raises where no neighbouring directory can be made
     default = f"{path.rstrip('/')}.seamark"

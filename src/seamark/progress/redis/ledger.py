@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
 from seamark.progress.checkpoints import SourceCheckpoint
-from seamark.progress.ledger import Changes, Ledger, Overtaken, Transaction
+from seamark.progress.ledger import Changes, Ledger, SessionOvertaken, Transaction
 from seamark.progress.redis.client import Errors, connect, number, shown_url, split_url
 from seamark.progress.redis.commands import queue
 
@@ -313,7 +313,7 @@ class RedisTransaction(Transaction):
                 return
             self.abandon()
             if ledger.generation is None:
-                raise Overtaken(f"another session of {ledger.url} came in between")
+                raise SessionOvertaken(f"another session of {ledger.url} came in between")
             # nobody else may write, so what was staged still holds: it was this program itself,
             # by a commit outside the session, or the connection
         raise StoreUnavailableError(

@@ -31,7 +31,7 @@ _TOUCHED: Final = b"seamark_ingested"
 _TRIES: Final = 3
 
 
-class Snapshot:
+class DatabaseSnapshot:
     """What was committed at one moment; it does not change while it is read."""
 
     def __init__(self, database: Rdict, where: str) -> None:
@@ -83,7 +83,7 @@ class ReadableDatabase(Protocol):
 
     turn: Turn
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DatabaseSnapshot:
         """What is committed now."""
 
     def close(self) -> None:
@@ -103,13 +103,13 @@ class Primary:
             for name in os.listdir(path):
                 if name.startswith(_INGESTED):
                     os.unlink(f"{path}/{name}")
-        self._snapshots: WeakSet[Snapshot] = WeakSet()
+        self._snapshots: WeakSet[DatabaseSnapshot] = WeakSet()
         self._synced = _rocksdict().WriteOptions()
         self._synced.sync = True
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DatabaseSnapshot:
         with translate_rocksdb_errors(self._path):
-            snapshot = Snapshot(self._rdict, self._path)
+            snapshot = DatabaseSnapshot(self._rdict, self._path)
         self._snapshots.add(snapshot)
         return snapshot
 
@@ -170,7 +170,7 @@ class Secondary:
         self._which = self._identity()
         # RocksDB wants a folder of its own for its log
         self._scratch = tempfile.TemporaryDirectory(prefix="seamark-reader-")
-        self._snapshots: WeakSet[Snapshot] = WeakSet()
+        self._snapshots: WeakSet[DatabaseSnapshot] = WeakSet()
         self._looking = threading.Lock()
         try:
             self._rdict = self._opened()
@@ -199,7 +199,7 @@ class Secondary:
             ) from None
         return stat.st_ino, stat.st_mtime_ns
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DatabaseSnapshot:
         with self._looking:
             if (which := self._identity()) != self._which:
                 self._rdict.close()
@@ -208,17 +208,17 @@ class Secondary:
             self._snapshots.add(snapshot)
         return snapshot
 
-    def _caught_up(self) -> Snapshot:
+    def _caught_up(self) -> DatabaseSnapshot:
         for _ in range(_TRIES):
             with suppress(SeamarkError), translate_rocksdb_errors(self._path):
                 self._rdict.try_catch_up_with_primary()
-                return Snapshot(self._rdict, self._path)
+                return DatabaseSnapshot(self._rdict, self._path)
             # the writer may have removed a file between our reading its name and opening it
             self._rdict.close()
             self._rdict = self._opened()
         with translate_rocksdb_errors(self._path):
             self._rdict.try_catch_up_with_primary()
-            return Snapshot(self._rdict, self._path)
+            return DatabaseSnapshot(self._rdict, self._path)
 
     def close(self) -> None:
         for snapshot in list(self._snapshots):

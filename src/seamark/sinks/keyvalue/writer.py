@@ -18,7 +18,7 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
-from seamark.progress.ledger import Overtaken
+from seamark.progress.ledger import SessionOvertaken
 from seamark.progress.opening import open_ledger
 from seamark.progress.redis.client import check_url, shown_url
 from seamark.progress.session import Session
@@ -79,7 +79,7 @@ def _overtaken_without(folder: str) -> Iterator[None]:
     except (SeamarkError, OSError):
         if is_there(folder):
             raise
-        raise Overtaken(f"{folder} is gone") from None
+        raise SessionOvertaken(f"{folder} is gone") from None
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _of_one_moment(session: Session) -> Iterator[None]:
     except (LineageError, DamageError):
         if session.transaction.is_current():
             raise
-        raise Overtaken(f"another session of {session.store.url} came in between") from None
+        raise SessionOvertaken(f"another session of {session.store.url} came in between") from None
 
 
 def _taken_back(session: Session, *, folder: str, staged: StagedEpoch) -> None:
@@ -169,7 +169,7 @@ class ViewWriter:
             try:
                 with self.store.session() as session, _of_one_moment(session):
                     return work(session)
-            except Overtaken:
+            except SessionOvertaken:
                 continue
             except OutcomeUnknownError:
                 self.close()  # the record of epochs decides after it is opened again
