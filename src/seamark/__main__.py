@@ -1,4 +1,7 @@
-"""``python -m seamark`` is the same as ``seamark``."""
+"""``python -m seamark`` is the same as ``seamark``.
+
+Tests: ``tests/cli/test_app.py``.
+"""
 
 import sys
 

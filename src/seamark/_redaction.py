@@ -3,6 +3,8 @@
 This is the only place that knows what a secret looks like. It stands below all other modules, so
 that even ``errors`` can use it. All of it is linear in the length of the text: names and messages
 come from stores that anybody may have written.
+
+Tests: ``tests/store/test_secrets.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Checks of numbers, names and texts that a caller passes in."""
+"""Checks of numbers, names and texts that a caller passes in.
+
+Tests: ``tests/manifest/test_parts.py``.
+"""
 
 from __future__ import annotations
 

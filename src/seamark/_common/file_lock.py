@@ -1,4 +1,7 @@
-"""Locks on files, which the operating system releases when their holder dies."""
+"""Locks on files, which the operating system releases when their holder dies.
+
+Tests: ``tests/store/test_edges.py``.
+"""
 
 from __future__ import annotations
 

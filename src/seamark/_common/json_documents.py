@@ -2,6 +2,8 @@
 
 A document is a struct whose last field is ``extra``. In JSON its members stand next to the named
 ones, so what a newer version wrote survives when this one reads the document and writes it back.
+
+Tests: ``tests/test_hostile_documents.py``.
 """
 
 from __future__ import annotations

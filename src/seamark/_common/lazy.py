@@ -1,4 +1,7 @@
-"""Public names that are loaded from their modules on first use, so that importing costs nothing."""
+"""Public names that are loaded from their modules on first use, so that importing costs nothing.
+
+Tests: ``tests/test_import.py``.
+"""
 
 from __future__ import annotations
 

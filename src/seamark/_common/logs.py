@@ -1,4 +1,7 @@
-"""Loggers that never stop the work that they report on."""
+"""Loggers that never stop the work that they report on.
+
+Tests: ``tests/pipeline/test_watchers.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Turns errors of the operating system into ours: which file, what failed, what to do next."""
+"""Turns errors of the operating system into ours: which file, what failed, what to do next.
+
+Tests: ``tests/store/test_io_errors.py``.
+"""
 
 from __future__ import annotations
 

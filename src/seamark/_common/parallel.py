@@ -1,4 +1,7 @@
-"""The same work on many items, in several threads where that helps."""
+"""The same work on many items, in several threads where that helps.
+
+Tests: ``tests/state/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Loops that wait for something else stay where they are: a listing that settles, a process that ends,
 and a write whose outcome is unknown, which is read back before it is tried again.
+
+Tests: ``tests/pipeline/test_save_with_retry.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How a process calls itself in what it writes."""
+"""How a process calls itself in what it writes.
+
+Tests: ``tests/store/test_two_writers.py``.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The checksum is the last member and covers every other byte exactly as stored, so a flipped bit
 anywhere (a value, a member's name, white space) is noticed without agreeing on a canonical form.
+
+Tests: ``tests/store/test_bit_flips.py``.
 """
 
 from __future__ import annotations

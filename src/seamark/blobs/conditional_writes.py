@@ -2,6 +2,8 @@
 
 A create with the same bytes can be repeated without harm: whichever try arrives first wins, and
 finding our own bytes there is success. So a time-out is answered by reading back and trying again.
+
+Tests: ``tests/store/test_faults.py``.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ What a write verb raises says what is known about its outcome:
 
 Keys often come out of what a store holds, and a store may have been written by anybody. So every
 verb passes its keys through :func:`check_key` before it does anything.
+
+Tests: ``tests/store/test_conformance.py``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A value is written to a temporary file, fsynced, linked to its name (which fails when the name is
 taken) and the directory is fsynced. A new directory is made durable in its parent first, so a name
 that survives a power cut never hangs in the air.
+
+Tests: ``tests/store/test_crash_everywhere.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Names of temporary values, and those that a dead process has left."""
+"""Names of temporary values, and those that a dead process has left.
+
+Tests: ``tests/store/test_edges.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A store in this process's memory: for tests and for trying things out."""
+"""A store in this process's memory: for tests and for trying things out.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which file system a path is on, as far as Linux says."""
+"""Which file system a path is on, as far as Linux says.
+
+Tests: ``tests/store/test_health.py``.
+"""
 
 from __future__ import annotations
 

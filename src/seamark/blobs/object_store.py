@@ -1,4 +1,7 @@
-"""A store on S3, Google Cloud Storage or Azure Blob Storage, through obstore."""
+"""A store on S3, Google Cloud Storage or Azure Blob Storage, through obstore.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

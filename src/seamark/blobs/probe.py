@@ -1,4 +1,7 @@
-"""Finding out whether a store honours the conditions that everything here relies on."""
+"""Finding out whether a store honours the conditions that everything here relies on.
+
+Tests: ``tests/store/test_faults.py``.
+"""
 
 from __future__ import annotations
 

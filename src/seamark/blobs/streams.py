@@ -1,4 +1,7 @@
-"""Bytes on their way: hashed while they are written or read, without holding them all."""
+"""Bytes on their way: hashed while they are written or read, without holding them all.
+
+Tests: ``tests/state/test_pack_places.py``.
+"""
 
 from __future__ import annotations
 

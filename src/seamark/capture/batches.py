@@ -1,4 +1,7 @@
-"""One committed batch of a checkpoint directory, and all that a restart after it needs."""
+"""One committed batch of a checkpoint directory, and all that a restart after it needs.
+
+Tests: ``tests/native/test_snapshot.py``.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 To be called inside the batch, after its last action: then version N+1 of every store is complete
 on disk, and only ``commits/N`` is missing, which is made here exactly as Spark will make it.
+
+Tests: ``tests/capture/test_capture_and_restore.py``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A chain of snapshots may hold more than one history of a directory: the query was rolled back, or a
 batch was replayed. So a restore takes exactly the files that the newest snapshot lists, in the
 version that was stored last, and never chooses among what lies there.
+
+Tests: ``tests/capture/test_cyclic_parents.py``.
 """
 
 from __future__ import annotations

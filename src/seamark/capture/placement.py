@@ -2,6 +2,8 @@
 
 Files of one operator are one pack. A small pack is inlined, larger ones are chunks of the sidecar,
 and what would make that too large becomes a partitioned state checkpoint of its own.
+
+Tests: ``tests/capture/test_capture_and_restore.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Reading many files of a working copy: by threads of the driver, or by the executors.
 
 The driver is faster whenever it sees the files: a Spark job costs more than reading them.
+
+Tests: ``tests/capture/test_capture_and_restore.py``.
 """
 
 from __future__ import annotations

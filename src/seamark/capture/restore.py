@@ -3,6 +3,8 @@
 Either way the directory ends up with the same files, each one proven by its SHA-256. State that no
 checkpoint vouches for (a snapshot of Spark's maintenance thread, leftovers of a crash) is removed:
 Spark would load it without a question.
+
+Tests: ``tests/capture/test_capture_and_restore.py``.
 """
 
 from __future__ import annotations

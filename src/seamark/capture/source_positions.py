@@ -3,6 +3,8 @@
 Spark names the folders below ``sources/`` by number or by name, and the offset log has a line for
 each leaf of the plan. Which line belongs to which folder is known to a pipeline
 (:func:`read_by_lines`) and has to be derived for any other query (:func:`read_up_to`).
+
+Tests: ``tests/native/test_snapshot.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the state of one batch consists of, over a whole checkpoint directory."""
+"""What the state of one batch consists of, over a whole checkpoint directory.
+
+Tests: ``tests/checkpoint_dir/test_state_files.py``.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A pipeline's copy is not fsynced: what a power cut leaves is compared with the store before it is
 used. A user's own directory is written durably.
+
+Tests: ``tests/capture/test_capture_and_restore.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Checking many checkpoints, each one's bytes once, also while others write and prune."""
+"""Checking many checkpoints, each one's bytes once, also while others write and prune.
+
+Tests: ``tests/cli/test_verify.py``.
+"""
 
 from __future__ import annotations
 

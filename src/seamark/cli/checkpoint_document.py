@@ -1,4 +1,7 @@
-"""One checkpoint as a plain document: everything that its manifest and packs say."""
+"""One checkpoint as a plain document: everything that its manifest and packs say.
+
+Tests: ``tests/cli/test_show.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""All checkpoints of a store as a plain document: what each is, and what a restore would read."""
+"""All checkpoints of a store as a plain document: what each is, and what a restore would read.
+
+Tests: ``tests/cli/test_list.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The options that every command has, before or after its name, and their values."""
+"""The options that every command has, before or after its name, and their values.
+
+Tests: ``tests/cli/test_frame.py``.
+"""
 
 from __future__ import annotations
 

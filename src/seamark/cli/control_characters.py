@@ -2,6 +2,8 @@
 
 Names and messages come from stores that anybody may have written. An escape sequence in one of
 them must not colour, move or erase anything on the screen of the person who looks at it.
+
+Tests: ``tests/cli/test_hostile_text.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How the error of a command is reported: one paragraph, without secrets at any verbosity."""
+"""How the error of a command is reported: one paragraph, without secrets at any verbosity.
+
+Tests: ``tests/cli/test_frame.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A group of commands whose modules are imported when one of them is called, not to list them."""
+"""A group of commands whose modules are imported when one of them is called, not to list them.
+
+Tests: ``tests/cli/test_app.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the commands print: consoles, JSON, progress bars, and texts without secrets."""
+"""What the commands print: consoles, JSON, progress bars, and texts without secrets.
+
+Tests: ``tests/cli/test_frame.py``.
+"""
 
 from __future__ import annotations
 

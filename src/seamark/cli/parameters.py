@@ -1,4 +1,7 @@
-"""Types of arguments and options: a path or URL, and a duration."""
+"""Types of arguments and options: a path or URL, and a duration.
+
+Tests: ``tests/cli/test_frame.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``seamark pin``: keep a checkpoint under a name."""
+"""``seamark pin``: keep a checkpoint under a name.
+
+Tests: ``tests/cli/test_pins.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the commands that remove things share: their options, checks and claim."""
+"""What the commands that remove things share: their options, checks and claim.
+
+Tests: ``tests/cli/test_prune.py``.
+"""
 
 from __future__ import annotations
 

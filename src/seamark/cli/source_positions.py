@@ -1,4 +1,7 @@
-"""The positions of sources: in full for a program, shortened to one line for people."""
+"""The positions of sources: in full for a program, shortened to one line for people.
+
+Tests: ``tests/cli/test_list.py``.
+"""
 
 from __future__ import annotations
 

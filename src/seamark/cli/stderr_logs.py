@@ -1,4 +1,7 @@
-"""The log lines of a command: on stderr, and without the values of storage options."""
+"""The log lines of a command: on stderr, and without the values of storage options.
+
+Tests: ``tests/cli/test_frame.py``.
+"""
 
 from __future__ import annotations
 

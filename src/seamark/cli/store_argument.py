@@ -1,4 +1,7 @@
-"""Opening the store that a command is pointed at, and finding the checkpoint that it names."""
+"""Opening the store that a command is pointed at, and finding the checkpoint that it names.
+
+Tests: ``tests/cli/test_frame.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``seamark unpin``: remove the pin of a checkpoint."""
+"""``seamark unpin``: remove the pin of a checkpoint.
+
+Tests: ``tests/cli/test_pins.py``.
+"""
 
 from __future__ import annotations
 

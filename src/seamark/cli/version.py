@@ -1,4 +1,7 @@
-"""``seamark version``: what is installed, without importing any of it."""
+"""``seamark version``: what is installed, without importing any of it.
+
+Tests: ``tests/cli/test_app.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What looks wrong in a manifest, as far as the document alone shows."""
+"""What looks wrong in a manifest, as far as the document alone shows.
+
+Tests: ``tests/manifest/test_manifest.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From a checkpoint of a store to a directory from which stock Spark continues."""
+"""From a checkpoint of a store to a directory from which stock Spark continues.
+
+Tests: ``tests/native/test_restore_on_spark.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pipeline that a user declares, checks and runs."""
+"""The pipeline that a user declares, checks and runs.
+
+Tests: ``tests/pipeline/test_asking_and_refusing.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Starting Spark's streaming query for a pipeline, with the settings that it needs."""
+"""Starting Spark's streaming query for a pipeline, with the settings that it needs.
+
+Tests: ``tests/pipeline/test_shared_state.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A running pipeline: its query, its supervisor, and how it ends."""
+"""A running pipeline: its query, its supervisor, and how it ends.
+
+Tests: ``tests/pipeline/test_hard_cases.py``.
+"""
 
 from __future__ import annotations
 

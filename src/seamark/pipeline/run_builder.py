@@ -1,4 +1,7 @@
-"""Putting a run together: store, recovery, coordinator and Spark's query."""
+"""Putting a run together: store, recovery, coordinator and Spark's query.
+
+Tests: ``tests/pipeline/test_starts.py``.
+"""
 
 from __future__ import annotations
 

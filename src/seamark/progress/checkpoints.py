@@ -1,4 +1,7 @@
-"""The checkpoint of one source: what it is, and what it may hold."""
+"""The checkpoint of one source: what it is, and what it may hold.
+
+Tests: ``tests/progress/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

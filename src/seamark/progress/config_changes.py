@@ -1,4 +1,7 @@
-"""What differs between two pipeline topologies, described for the person who changed it."""
+"""What differs between two pipeline topologies, described for the person who changed it.
+
+Tests: ``tests/progress/test_policy.py``.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The hash is FNV-1a 64 over canonical JSON and one byte 0xFF, as drasi computes it. Python's own
 ``hash`` differs from process to process, so it cannot be kept in a checkpoint.
+
+Tests: ``tests/progress/test_config_hash.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a backend of a progress store does: read what is committed, and commit changes at once."""
+"""What a backend of a progress store does: read what is committed, and commit changes at once.
+
+Tests: ``tests/progress/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

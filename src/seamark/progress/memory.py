@@ -1,4 +1,7 @@
-"""Progress in memory: for tests, and for programs that start over each time."""
+"""Progress in memory: for tests, and for programs that start over each time.
+
+Tests: ``tests/progress/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

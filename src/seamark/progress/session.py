@@ -1,4 +1,7 @@
-"""A session: changes that become true together, or not at all."""
+"""A session: changes that become true together, or not at all.
+
+Tests: ``tests/progress/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

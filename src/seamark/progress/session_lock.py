@@ -1,4 +1,7 @@
-"""Takes turns: a ledger has one session at a time."""
+"""Takes turns: a ledger has one session at a time.
+
+Tests: ``tests/progress/test_threads.py``.
+"""
 
 from __future__ import annotations
 

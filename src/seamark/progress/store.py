@@ -1,4 +1,7 @@
-"""The store of source checkpoints, as a program uses it, over any backend."""
+"""The store of source checkpoints, as a program uses it, over any backend.
+
+Tests: ``tests/progress/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

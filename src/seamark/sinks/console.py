@@ -1,4 +1,7 @@
-"""Rows on the terminal, for trying things out."""
+"""Rows on the terminal, for trying things out.
+
+Tests: ``tests/sinks/test_small_sinks.py``.
+"""
 
 from __future__ import annotations
 

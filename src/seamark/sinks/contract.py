@@ -4,6 +4,8 @@ An epoch goes through a sink in three steps. ``stage`` writes the rows where no 
 ``prepare`` makes them durable and returns the committable, ``commit`` makes them visible. Between
 ``prepare`` and ``commit`` the checkpoint is saved, with the committable inside: from then on the
 epoch has happened, and the next start finishes it with nothing but the committable.
+
+Tests: ``tests/sinks/test_conformance.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The folder of one epoch on disk: its files, and the record that says what they must be."""
+"""The folder of one epoch on disk: its files, and the record that says what they must be.
+
+Tests: ``tests/sinks/test_damage.py``.
+"""
 
 from __future__ import annotations
 

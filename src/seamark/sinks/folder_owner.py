@@ -1,4 +1,7 @@
-"""Whose folder it is: a file sink's folder belongs to one output of one pipeline."""
+"""Whose folder it is: a file sink's folder belongs to one output of one pipeline.
+
+Tests: ``tests/sinks/test_opening.py``.
+"""
 
 from __future__ import annotations
 

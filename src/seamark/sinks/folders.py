@@ -1,4 +1,7 @@
-"""Folders of a sink: looked at, made durable, removed, while others may do the same."""
+"""Folders of a sink: looked at, made durable, removed, while others may do the same.
+
+Tests: ``tests/sinks/test_publishing.py``.
+"""
 
 from __future__ import annotations
 

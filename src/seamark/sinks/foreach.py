@@ -1,4 +1,7 @@
-"""A function of the user's as a sink, with the guarantee that a function can give."""
+"""A function of the user's as a sink, with the guarantee that a function can give.
+
+Tests: ``tests/pipeline/test_functions.py``.
+"""
 
 from __future__ import annotations
 

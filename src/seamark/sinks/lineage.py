@@ -1,4 +1,7 @@
-"""Whether what a sink shows is the epoch that a checkpoint means."""
+"""Whether what a sink shows is the epoch that a checkpoint means.
+
+Tests: ``tests/sinks/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rows in the memory of this process, for trying things out and for tests."""
+"""Rows in the memory of this process, for trying things out and for tests.
+
+Tests: ``tests/sinks/test_small_sinks.py``.
+"""
 
 from __future__ import annotations
 

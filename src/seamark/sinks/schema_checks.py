@@ -1,4 +1,7 @@
-"""Finds out before the first row what a file sink cannot write."""
+"""Finds out before the first row what a file sink cannot write.
+
+Tests: ``tests/sinks/test_opening.py``.
+"""
 
 from __future__ import annotations
 

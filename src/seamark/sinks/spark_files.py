@@ -1,4 +1,7 @@
-"""Has Spark write the rows of an epoch into a local folder."""
+"""Has Spark write the rows of an epoch into a local folder.
+
+Tests: ``tests/sinks/test_files_on_spark.py``.
+"""
 
 from __future__ import annotations
 

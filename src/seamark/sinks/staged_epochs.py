@@ -3,6 +3,8 @@
 ::
 
     {path}/_seamark/staging/{attempt}/epoch=000042/
+
+Tests: ``tests/sinks/test_view_staging.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Finds Seamark's sources in a plan, and refuses what older Sparks cannot do with them."""
+"""Finds Seamark's sources in a plan, and refuses what older Sparks cannot do with them.
+
+Tests: ``tests/sources/test_on_spark.py``.
+"""
 
 from __future__ import annotations
 

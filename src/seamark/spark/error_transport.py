@@ -2,6 +2,8 @@
 
 Spark hands on a text. One line of it carries the error as JSON, so that it arrives with its type
 and its parts, in whatever words Spark has wrapped it.
+
+Tests: ``tests/sources/test_spark_reader.py``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Spark itself tries for minutes before it gives up, and then names neither the server nor the topic.
 The look is made by Kafka's own client in Spark's JVM, with the options of the source.
+
+Tests: ``tests/integration/test_kafka.py``.
 """
 
 from __future__ import annotations

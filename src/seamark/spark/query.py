@@ -1,4 +1,7 @@
-"""A running query, seen from inside its batch: what Spark itself will write when the batch ends."""
+"""A running query, seen from inside its batch: what Spark itself will write when the batch ends.
+
+Tests: ``tests/pipeline/test_shared_state.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Settings of a user's Spark session, changed while something is planned and put back after it."""
+"""Settings of a user's Spark session, changed while something is planned and put back after it.
+
+Tests: ``tests/pipeline/test_shared_state.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What differs between the Spark versions that are supported, and what is refused."""
+"""What differs between the Spark versions that are supported, and what is refused.
+
+Tests: ``tests/pipeline/test_asking_and_refusing.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The manifests of a state store: read, listed, published, and the pointer to the newest."""
+"""The manifests of a state store: read, listed, published, and the pointer to the newest.
+
+Tests: ``tests/state/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

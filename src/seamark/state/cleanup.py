@@ -1,4 +1,7 @@
-"""Removing, verifying and copying state checkpoints, with everything that they refer to."""
+"""Removing, verifying and copying state checkpoints, with everything that they refer to.
+
+Tests: ``tests/state/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

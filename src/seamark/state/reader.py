@@ -1,4 +1,7 @@
-"""Reading states back: one partition or all of them, verified before anything is handed out."""
+"""Reading states back: one partition or all of them, verified before anything is handed out.
+
+Tests: ``tests/state/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The state of many operators and partitions: written in parallel, chained, read back verified."""
+"""The state of many operators and partitions: written in parallel, chained, read back verified.
+
+Tests: ``tests/state/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writing one state checkpoint: tasks bring states, the manifest makes them count."""
+"""Writing one state checkpoint: tasks bring states, the manifest makes them count.
+
+Tests: ``tests/state/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

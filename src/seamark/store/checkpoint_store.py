@@ -1,4 +1,7 @@
-"""The checkpoint store: manifests and state, saved atomically, verified, recovered, pruned."""
+"""The checkpoint store: manifests and state, saved atomically, verified, recovered, pruned.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Removing what is no longer needed, and nothing else."""
+"""Removing what is no longer needed, and nothing else.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

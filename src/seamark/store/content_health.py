@@ -1,4 +1,7 @@
-"""Whether what a store holds fits together: owner, format, pointer, the newest checkpoint."""
+"""Whether what a store holds fits together: owner, format, pointer, the newest checkpoint.
+
+Tests: ``tests/cli/test_doctor.py``.
+"""
 
 from __future__ import annotations
 

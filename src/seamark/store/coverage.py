@@ -3,6 +3,8 @@
 ``owner.json`` says what was rolled back, so an old one that was put back must not be believed: all
 reading stops. One manifest with a senseless generation looks the same at first, but then there is
 proof that nobody has claimed the store since, and only that manifest is damaged.
+
+Tests: ``tests/store/test_survey.py``.
 """
 
 from __future__ import annotations

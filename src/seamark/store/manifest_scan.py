@@ -1,4 +1,7 @@
-"""A scan of all checkpoints of a store: one listing, and each manifest is read once."""
+"""A scan of all checkpoints of a store: one listing, and each manifest is read once.
+
+Tests: ``tests/store/test_survey.py``.
+"""
 
 from __future__ import annotations
 

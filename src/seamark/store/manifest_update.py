@@ -1,4 +1,7 @@
-"""Updating a stored manifest: what may change, and everything else byte for byte as it was."""
+"""Updating a stored manifest: what may change, and everything else byte for byte as it was.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

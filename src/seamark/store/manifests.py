@@ -1,4 +1,7 @@
-"""Manifests and the pointer as objects of a store: read, decided, replaced, listed."""
+"""Manifests and the pointer as objects of a store: read, decided, replaced, listed.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

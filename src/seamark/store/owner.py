@@ -2,6 +2,8 @@
 
 ``owner.json`` is the small mutable root of a store. Every change to it is one conditional write,
 so a pin and a prune, or two claims, cannot pass each other unseen.
+
+Tests: ``tests/store/test_two_writers.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A new ``owner.json`` from what the manifests say, for a store whose own is damaged or lost."""
+"""A new ``owner.json`` from what the manifests say, for a store whose own is damaged or lost.
+
+Tests: ``tests/cli/test_doctor_rebuild.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Partitioned state: what a checkpoint points at, if that is whole, and what none points at."""
+"""Partitioned state: what a checkpoint points at, if that is whole, and what none points at.
+
+Tests: ``tests/store/test_partitioned_state.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The reading half of a checkpoint store: nothing here changes anything."""
+"""The reading half of a checkpoint store: nothing here changes anything.
+
+Tests: ``tests/store/test_overtaken_readers.py``.
+"""
 
 from __future__ import annotations
 

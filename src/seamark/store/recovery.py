@@ -2,6 +2,8 @@
 
 Only proven damage lets the walk go on to an older checkpoint. An I/O error stops it: going back
 because a store was slow would rewind a pipeline, and finding nothing because of one would reset it.
+
+Tests: ``tests/store/test_conformance.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which checkpoints to keep: a pure decision over what is known of each, with a reason for each."""
+"""Which checkpoints to keep: a pure decision over what is known of each, with a reason for each.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

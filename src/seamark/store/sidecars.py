@@ -1,4 +1,7 @@
-"""Sidecars: the state of a checkpoint that does not fit into its manifest."""
+"""Sidecars: the state of a checkpoint that does not fit into its manifest.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

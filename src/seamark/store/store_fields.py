@@ -1,4 +1,7 @@
-"""What the store adds to a manifest when it is saved."""
+"""What the store adds to a manifest when it is saved.
+
+Tests: ``tests/store/test_conformance.py``.
+"""
 
 from __future__ import annotations
 

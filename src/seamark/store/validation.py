@@ -1,4 +1,7 @@
-"""Whether a checkpoint is valid: its manifest, its state, and the chain it builds on."""
+"""Whether a checkpoint is valid: its manifest, its state, and the chain it builds on.
+
+Tests: ``tests/store/test_bit_flips.py``.
+"""
 
 from __future__ import annotations
 

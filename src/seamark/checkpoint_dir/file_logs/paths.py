@@ -1,4 +1,7 @@
-"""The absolute paths inside the file source's and the file sink's logs."""
+"""The absolute paths inside the file source's and the file sink's logs.
+
+Tests: ``tests/checkpoint_dir/test_source_log.py``.
+"""
 
 from __future__ import annotations
 

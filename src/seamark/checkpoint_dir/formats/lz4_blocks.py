@@ -8,6 +8,8 @@ The token is 0x10 for bytes as they are and 0x20 for LZ4; its low bits are log2 
 block, less 10. The checksum is xxHash32 of the plain bytes, seed 0x9747b28c, lowest 28 bits. The
 last block is empty. Other codecs raise :class:`NotDecodable`, which says nothing about
 damage.
+
+Tests: ``tests/checkpoint_dir/test_hdfs_state.py``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A place is a handful of verbs over relative paths; a local disk, an object store and whatever
 Hadoop knows each have a module of their own. Everything else works on a :class:`Tree`: one listing
 of all files, taken at one moment, and the way to read them.
+
+Tests: ``tests/checkpoint_dir/test_places.py``.
 """
 
 from __future__ import annotations

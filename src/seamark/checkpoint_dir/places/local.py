@@ -1,4 +1,7 @@
-"""A checkpoint directory on a disk of this machine."""
+"""A checkpoint directory on a disk of this machine.
+
+Tests: ``tests/checkpoint_dir/test_places.py``.
+"""
 
 from __future__ import annotations
 

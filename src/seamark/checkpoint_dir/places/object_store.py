@@ -1,4 +1,7 @@
-"""A checkpoint directory on S3, Google Cloud Storage or Azure, without Spark and without Hadoop."""
+"""A checkpoint directory on S3, Google Cloud Storage or Azure, without Spark and without Hadoop.
+
+Tests: ``tests/checkpoint_dir/test_places.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command: run, kill, run again, prove."""
+"""The command: run, kill, run again, prove.
+
+Tests: ``tests/cli/test_demo.py``.
+"""
 
 from __future__ import annotations
 

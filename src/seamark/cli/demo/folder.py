@@ -1,4 +1,7 @@
-"""The folder that the demo works in: what lies where, and whether it may be cleared."""
+"""The folder that the demo works in: what lies where, and whether it may be cleared.
+
+Tests: ``tests/cli/test_demo.py``.
+"""
 
 from __future__ import annotations
 

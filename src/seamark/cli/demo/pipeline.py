@@ -4,6 +4,8 @@
 
 reports its start and each epoch as a line of JSON on stdout. Killed with SIGKILL between the
 save and the commit of EPOCH if one is given; SIGTERM lets it finish the epoch and end well.
+
+Tests: ``tests/cli/test_demo.py``.
 """
 
 from __future__ import annotations

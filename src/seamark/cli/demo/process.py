@@ -1,4 +1,7 @@
-"""The demo's pipeline as its parent sees it: a process that reports events until it ends."""
+"""The demo's pipeline as its parent sees it: a process that reports events until it ends.
+
+Tests: ``tests/cli/test_demo.py``.
+"""
 
 from __future__ import annotations
 

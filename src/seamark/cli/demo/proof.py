@@ -2,6 +2,8 @@
 
 What must be there comes from Spark's own offset log and the formula of the trades, never from
 Seamark's manifests or the sinks. What is there is read as any reader of files and view would.
+
+Tests: ``tests/cli/test_demo_proof.py``.
 """
 
 from __future__ import annotations

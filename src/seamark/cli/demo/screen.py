@@ -1,4 +1,7 @@
-"""What the demo shows: epochs, the kill, the recovery, the proof, and what to type next."""
+"""What the demo shows: epochs, the kill, the recovery, the proof, and what to type next.
+
+Tests: ``tests/cli/test_demo_view.py``.
+"""
 
 from __future__ import annotations
 

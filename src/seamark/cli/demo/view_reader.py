@@ -1,4 +1,7 @@
-"""The demo's live view, as another program reads it while the pipeline writes it."""
+"""The demo's live view, as another program reads it while the pipeline writes it.
+
+Tests: ``tests/cli/test_demo_view.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Opening what the ``spark`` commands are pointed at."""
+"""Opening what the ``spark`` commands are pointed at.
+
+Tests: ``tests/cli/test_spark_inspect.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The group of commands that work on a checkpoint directory which Spark keeps by itself."""
+"""The group of commands that work on a checkpoint directory which Spark keeps by itself.
+
+Tests: ``tests/cli/test_app.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``seamark spark restore``: write a directory that stock Spark continues from."""
+"""``seamark spark restore``: write a directory that stock Spark continues from.
+
+Tests: ``tests/cli/test_spark_restore.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What ``seamark spark rollback`` says before and after."""
+"""What ``seamark spark rollback`` says before and after.
+
+Tests: ``tests/cli/test_spark_rollback.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What happens to the sink when batches run again, for ``rollback`` and ``restore``."""
+"""What happens to the sink when batches run again, for ``rollback`` and ``restore``.
+
+Tests: ``tests/cli/test_spark_restore.py``.
+"""
 
 from __future__ import annotations
 

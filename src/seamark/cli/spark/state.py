@@ -1,4 +1,7 @@
-"""``seamark spark state``: the rows of a query's state, or what batches changed in it."""
+"""``seamark spark state``: the rows of a query's state, or what batches changed in it.
+
+Tests: ``tests/cli/test_spark_state.py``.
+"""
 
 from __future__ import annotations
 

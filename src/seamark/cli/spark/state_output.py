@@ -1,4 +1,7 @@
-"""Rows of state on the screen or in a file: a table, JSON, CSV or Parquet."""
+"""Rows of state on the screen or in a file: a table, JSON, CSV or Parquet.
+
+Tests: ``tests/cli/test_spark_state.py``.
+"""
 
 from __future__ import annotations
 

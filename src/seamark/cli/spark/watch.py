@@ -1,4 +1,7 @@
-"""``seamark spark watch``: one checkpoint of a directory after another."""
+"""``seamark spark watch``: one checkpoint of a directory after another.
+
+Tests: ``tests/cli/test_spark_watch.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A directory as an inspection sees it: whatever lies in it, nothing here trips over it."""
+"""A directory as an inspection sees it: whatever lies in it, nothing here trips over it.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What only the bytes of state files can show: copies, swaps, torn files, checksums.
 
 Small files are read by default, up to a limit in all; everything with ``read_data``.
+
+Tests: ``tests/native/test_inspection_damage.py``.
 """
 
 from __future__ import annotations

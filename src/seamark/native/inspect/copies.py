@@ -1,4 +1,7 @@
-"""State files that are what they should not be: copies of others."""
+"""State files that are what they should not be: copies of others.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

@@ -48,6 +48,8 @@ repartition-unfinished       damage    a change of the number of partitions was 
 rollback-unfinished          damage    a rollback by Seamark was started and not finished
 temporary-files              info      files of writes that were never finished
 ============================ ========= ===========================================================
+
+Tests: ``tests/native/test_inspection_damage.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The offset log and the commit log: what they say, where they break off, what contradicts."""
+"""The offset log and the commit log: what they say, where they break off, what contradicts.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

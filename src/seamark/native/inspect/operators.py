@@ -1,4 +1,7 @@
-"""What Spark wrote down about the stateful operators, and what unfinished work has left behind."""
+"""What Spark wrote down about the stateful operators, and what unfinished work has left behind.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a restart of the query would do, and how far back one could still roll."""
+"""What a restart of the query would do, and how far back one could still roll.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

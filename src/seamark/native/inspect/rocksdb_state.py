@@ -1,4 +1,7 @@
-"""The rows in a RocksDB snapshot, by RocksDB itself where ``rocksdict`` is installed."""
+"""The rows in a RocksDB snapshot, by RocksDB itself where ``rocksdict`` is installed.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

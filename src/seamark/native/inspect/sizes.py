@@ -1,4 +1,7 @@
-"""The stateful operators with their kind of state store, and how large each partition is."""
+"""The stateful operators with their kind of state store, and how large each partition is.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Snapshots of another history: what they hold is not what the changes next to them make."""
+"""Snapshots of another history: what they hold is not what the changes next to them make.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The state stores by their names and sizes: what the newest batch needs and what is left over."""
+"""The state stores by their names and sizes: what the newest batch needs and what is left over.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Batch N writes version N+1 of every store after ``offsets/N`` and before ``commi
 was put there by something else has another time, unless that was forged. A directory that was
 copied or restored as a whole has other times too, so a file only counts as strange among others
 whose times are right.
+
+Tests: ``tests/native/test_inspection_damage.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""RocksDB snapshots: whether they can be unpacked and have the files that they name."""
+"""RocksDB snapshots: whether they can be unpacked and have the files that they name.
+
+Tests: ``tests/native/test_inspection_damage.py``.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Spark has no lock on a directory. But a start reads the newest entry of the offs
 fails when it is none, and a query that runs fails when the entry that it is about to write is
 there already. So an entry that no Spark can read, after the newest one, holds off both; Spark's
 error repeats the first line of it.
+
+Tests: ``tests/native/test_rewind.py``.
 """
 
 from __future__ import annotations

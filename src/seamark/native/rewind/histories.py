@@ -7,6 +7,8 @@ histories that parted before it. The commit log distinguishes the state of two r
 From the directory's own entries it is followed backwards what is proven: a checkpoint holds the
 entries of its batch and of the one before it, and when one is taken, the entry of the checkpoint
 that it follows is compared with the directory.
+
+Tests: ``tests/native/test_rewind.py``.
 """
 
 from __future__ import annotations

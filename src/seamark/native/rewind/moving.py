@@ -1,4 +1,7 @@
-"""Moving files of one directory to the same place in another one."""
+"""Moving files of one directory to the same place in another one.
+
+Tests: ``tests/native/test_rewind.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where an earlier batch can be had from: the directory itself, or a store that has it."""
+"""Where an earlier batch can be had from: the directory itself, or a store that has it.
+
+Tests: ``tests/native/test_rewind.py``.
+"""
 
 from __future__ import annotations
 

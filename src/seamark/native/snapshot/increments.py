@@ -1,4 +1,7 @@
-"""What the chain of a store's checkpoints holds already, and whether a new one may build on it."""
+"""What the chain of a store's checkpoints holds already, and whether a new one may build on it.
+
+Tests: ``tests/native/test_snapshot.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The manifest of a checkpoint that was taken of a directory which Spark keeps by itself."""
+"""The manifest of a checkpoint that was taken of a directory which Spark keeps by itself.
+
+Tests: ``tests/native/test_snapshot.py``.
+"""
 
 from __future__ import annotations
 

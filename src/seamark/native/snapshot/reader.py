@@ -1,4 +1,7 @@
-"""Reading what a batch has that the chain of checkpoints lacks: at once, or in parts when large."""
+"""Reading what a batch has that the chain of checkpoints lacks: at once, or in parts when large.
+
+Tests: ``tests/native/test_snapshot.py``.
+"""
 
 from __future__ import annotations
 

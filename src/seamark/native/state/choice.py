@@ -1,4 +1,7 @@
-"""Which state is meant: decided from the files alone, without Spark."""
+"""Which state is meant: decided from the files alone, without Spark.
+
+Tests: ``tests/native/test_state_rows.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rows of a query's state at a batch, and what batches changed, by Spark's own reader."""
+"""The rows of a query's state at a batch, and what batches changed, by Spark's own reader.
+
+Tests: ``tests/native/test_state_rows.py``.
+"""
 
 from __future__ import annotations
 

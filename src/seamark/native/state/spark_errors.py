@@ -1,4 +1,7 @@
-"""What Spark says when it cannot do something, as one line without its Java."""
+"""What Spark says when it cannot do something, as one line without its Java.
+
+Tests: ``tests/native/test_repartition.py``.
+"""
 
 from __future__ import annotations
 

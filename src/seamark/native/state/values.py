@@ -1,4 +1,7 @@
-"""Values of Spark's types as JSON has them."""
+"""Values of Spark's types as JSON has them.
+
+Tests: ``tests/native/test_state_rows.py``.
+"""
 
 from __future__ import annotations
 

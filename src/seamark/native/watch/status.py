@@ -1,4 +1,7 @@
-"""How far a watched directory is stored: when a checkpoint is due, what was taken, what failed."""
+"""How far a watched directory is stored: when a checkpoint is due, what was taken, what failed.
+
+Tests: ``tests/native/test_watch_status.py``.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ cover every sink of a pipeline.
 The query has a branch for each output, or for several that share a stateful plan. Each branch is
 packed into a struct column of its own next to a tag, all are united, and inside the batch each sink
 gets its rows back by the tag. A single branch runs as it is.
+
+Tests: ``tests/pipeline/test_shared_state.py``.
 """
 
 from __future__ import annotations

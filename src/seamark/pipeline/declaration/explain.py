@@ -1,4 +1,7 @@
-"""What a pipeline does and promises, as a page of text."""
+"""What a pipeline does and promises, as a page of text.
+
+Tests: ``tests/pipeline/test_asking_and_refusing.py``.
+"""
 
 from __future__ import annotations
 

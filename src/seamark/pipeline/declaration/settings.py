@@ -1,4 +1,7 @@
-"""Everything about a pipeline that can be set and has a good default."""
+"""Everything about a pipeline that can be set and has a good default.
+
+Tests: ``tests/pipeline/test_asking_and_refusing.py``.
+"""
 
 from __future__ import annotations
 

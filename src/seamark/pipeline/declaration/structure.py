@@ -3,6 +3,8 @@
 Made of names, formats, targets, columns, options that are known to be harmless, and what stateful
 operators compute. Settings that only say how fast something runs are not part of it, and nothing
 secret is.
+
+Tests: ``tests/pipeline/test_compatibility.py``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Spark writes ``offsets/N``, calls :meth:`Coordinator.run_batch`, then writes ``commits/N``. Saving
 the manifest is the decision. Before it the epoch never happened, after it the epoch is finished,
 here or by the next start.
+
+Tests: ``tests/pipeline/test_crash_matrix.py``.
 """
 
 from __future__ import annotations

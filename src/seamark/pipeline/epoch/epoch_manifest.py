@@ -1,4 +1,7 @@
-"""From what is known about an epoch to its manifest. Every field has a use; see ARCHITECTURE."""
+"""From what is known about an epoch to its manifest. Every field has a use; see ARCHITECTURE.
+
+Tests: ``tests/manifest/test_stored_bytes.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The first step of an epoch: what Spark has planned, and whether it may run."""
+"""The first step of an epoch: what Spark has planned, and whether it may run.
+
+Tests: ``tests/pipeline/test_stored_plans.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Where the history of a pipeline's epochs stands, and why a batch may not start.
 
-On its own because recovery fills it in and the epoch protocol goes on with it."""
+On its own because recovery fills it in and the epoch protocol goes on with it.
+
+Tests: ``tests/pipeline/test_stored_plans.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""All sinks of a pipeline, doing one step of an epoch together."""
+"""All sinks of a pipeline, doing one step of an epoch together.
+
+Tests: ``tests/pipeline/test_sink_order.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One epoch while it runs, and what identifies it."""
+"""One epoch while it runs, and what identifies it.
+
+Tests: ``tests/pipeline/test_stored_plans.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Going on from the checkpoint directory of a query that was not a pipeline."""
+"""Going on from the checkpoint directory of a query that was not a pipeline.
+
+Tests: ``tests/pipeline/test_changed_pipelines.py``.
+"""
 
 from __future__ import annotations
 

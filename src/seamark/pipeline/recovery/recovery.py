@@ -1,4 +1,7 @@
-"""Starting a pipeline: from whatever the last run left, to the newest decided epoch."""
+"""Starting a pipeline: from whatever the last run left, to the newest decided epoch.
+
+Tests: ``tests/pipeline/test_starts_that_die.py``.
+"""
 
 from __future__ import annotations
 

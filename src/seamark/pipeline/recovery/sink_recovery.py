@@ -1,4 +1,7 @@
-"""What a start does with the sinks: finish the decided epoch, and remove what no epoch owns."""
+"""What a start does with the sinks: finish the decided epoch, and remove what no epoch owns.
+
+Tests: ``tests/pipeline/test_starts_that_die.py``.
+"""
 
 from __future__ import annotations
 

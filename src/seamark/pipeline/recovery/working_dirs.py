@@ -1,6 +1,8 @@
 """Where working copies live: one directory for each generation of writers.
 
 A dying process of the last generation writes into its own directory, which is no longer anybody's.
+
+Tests: ``tests/pipeline/test_starts.py``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 It answers one GET or HEAD a connection. A connection that says nothing, or speaks or listens too
 slowly, is closed; of too many the one that has waited longest is. When the process has no file
 descriptors left it gives its own back and accepts nobody for a while.
+
+Tests: ``tests/pipeline/test_metrics_server.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One HTTP request as bytes, and its answer as bytes."""
+"""One HTTP request as bytes, and its answer as bytes.
+
+Tests: ``tests/pipeline/test_metrics_server.py``.
+"""
 
 from __future__ import annotations
 

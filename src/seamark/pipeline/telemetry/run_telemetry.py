@@ -1,4 +1,7 @@
-"""Everything that reports on one run: terminal and log, metrics, timings, the progress record."""
+"""Everything that reports on one run: terminal and log, metrics, timings, the progress record.
+
+Tests: ``tests/pipeline/test_metrics.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Talking to a Redis, Valkey or Garnet server, and what its errors mean."""
+"""Talking to a Redis, Valkey or Garnet server, and what its errors mean.
+
+Tests: ``tests/progress/test_redis_faults.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The commands of one commit, between MULTI and EXEC."""
+"""The commands of one commit, between MULTI and EXEC.
+
+Tests: ``tests/progress/test_redis.py``.
+"""
 
 from __future__ import annotations
 

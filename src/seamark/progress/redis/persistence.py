@@ -1,4 +1,7 @@
-"""Whether a Redis server keeps what it has acknowledged: what to warn about."""
+"""Whether a Redis server keeps what it has acknowledged: what to warn about.
+
+Tests: ``tests/progress/test_redis.py``.
+"""
 
 from __future__ import annotations
 

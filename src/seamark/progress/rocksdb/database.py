@@ -1,4 +1,7 @@
-"""RocksDB itself: opens a folder to write, or to read alongside its writer; maps its errors."""
+"""RocksDB itself: opens a folder to write, or to read alongside its writer; maps its errors.
+
+Tests: ``tests/progress/test_rocksdb_beside.py``.
+"""
 
 from __future__ import annotations
 

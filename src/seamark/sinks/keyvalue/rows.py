@@ -1,4 +1,7 @@
-"""The staged rows of one epoch of a live view: read back, and made one per key."""
+"""The staged rows of one epoch of a live view: read back, and made one per key.
+
+Tests: ``tests/sinks/test_view_rows.py``.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Rows of an epoch are staged in durable files. The commit applies them together with the ledger of
 epochs and the source checkpoints in one atomic step, so that a reader never sees half an epoch and
 never one twice.
+
+Tests: ``tests/sinks/test_view_conformance.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Brings a live view to an epoch, one atomic session per epoch, from whatever it shows now."""
+"""Brings a live view to an epoch, one atomic session per epoch, from whatever it shows now.
+
+Tests: ``tests/sinks/test_view_falling_behind.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A connection to a database by any DB-API 2 driver, opened when it is needed."""
+"""A connection to a database by any DB-API 2 driver, opened when it is needed.
+
+Tests: ``tests/sources/test_table_sqlite.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An SQL table with a growing key, as a stream."""
+"""An SQL table with a growing key, as a stream.
+
+Tests: ``tests/sources/test_table_sqlite.py``.
+"""
 
 from __future__ import annotations
 

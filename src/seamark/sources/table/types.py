@@ -1,4 +1,7 @@
-"""Types of columns as Spark knows them, and values as Spark wants them."""
+"""Types of columns as Spark knows them, and values as Spark wants them.
+
+Tests: ``tests/sources/test_table_sqlite.py``.
+"""
 
 from __future__ import annotations
 

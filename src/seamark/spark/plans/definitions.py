@@ -4,6 +4,8 @@ Spark's own text of a plan is not: it numbers columns by a counter of the proces
 at a setting of the session, and has random ids and the options of sources in it. The SQL of an
 expression has none of that, and has not changed from Spark 4.0 to 4.3. It names columns without
 saying what they are, so each name that was computed gets its definition: ``sum(w) [w: (v + 1)]``.
+
+Tests: ``tests/spark/test_computation.py``.
 """
 
 from __future__ import annotations

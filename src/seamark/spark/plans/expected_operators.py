@@ -3,6 +3,8 @@
 Spark plans every batch on its own, and its optimizer looks at the rows of that batch. Two of its
 rules remove a limit over a source that is empty in a batch. Then the limit's state gets no version,
 and the operators above it get other numbers. A watermark below the limit prevents it.
+
+Tests: ``tests/spark/test_computation.py``.
 """
 
 from __future__ import annotations

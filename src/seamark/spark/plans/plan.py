@@ -1,4 +1,7 @@
-"""What a plan tells before it runs: its sources, its watermarks, its stateful operators."""
+"""What a plan tells before it runs: its sources, its watermarks, its stateful operators.
+
+Tests: ``tests/spark/test_computation.py``.
+"""
 
 from __future__ import annotations
 

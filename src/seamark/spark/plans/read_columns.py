@@ -2,6 +2,8 @@
 
 Spark's optimizer drops all others, from the state too, and compares what is left by type alone. So
 two pipelines that compute the same and read different columns of it have different states.
+
+Tests: ``tests/spark/test_computation.py``.
 """
 
 from __future__ import annotations

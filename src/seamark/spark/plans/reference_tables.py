@@ -1,4 +1,7 @@
-"""Reference tables: what a stream is joined with that is not a stream."""
+"""Reference tables: what a stream is joined with that is not a stream.
+
+Tests: ``tests/pipeline/test_changed_pipelines.py``.
+"""
 
 from __future__ import annotations
 

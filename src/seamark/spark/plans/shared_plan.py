@@ -2,6 +2,8 @@
 
 An output is cut in two: the stateful plan below, and what only looks at one row at a time above it.
 Outputs with the same plan below share it. What is above is put on the rows of the batch.
+
+Tests: ``tests/pipeline/test_shared_state.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a copy between two stores has to do, and when it must not: decided before any write."""
+"""What a copy between two stores has to do, and when it must not: decided before any write.
+
+Tests: ``tests/store/test_copying.py``.
+"""
 
 from __future__ import annotations
 

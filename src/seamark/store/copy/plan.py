@@ -1,4 +1,7 @@
-"""Looking at two stores before a copy between them: what there is to do. Writes nothing."""
+"""Looking at two stores before a copy between them: what there is to do. Writes nothing.
+
+Tests: ``tests/store/test_copying.py``.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ A checkpoint keeps its id, its timeline and its bytes. The order of writes in th
 ``owner.json`` (so that it covers what arrives), then for each checkpoint, oldest first, its
 sidecar, its partitioned state, its manifest, the pointer. An interrupted copy is finished by
 copying again.
+
+Tests: ``tests/store/test_copying.py``.
 """
 
 from __future__ import annotations

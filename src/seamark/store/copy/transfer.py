@@ -1,4 +1,7 @@
-"""Moving the bytes of one checkpoint into another store: its sidecar, then its manifest."""
+"""Moving the bytes of one checkpoint into another store: its sidecar, then its manifest.
+
+Tests: ``tests/store/test_copying.py``.
+"""
 
 from __future__ import annotations
 
