@@ -122,3 +122,12 @@ def test_every_link_between_pages_leads_somewhere(page: str) -> None:
             headings = re.findall(r"^#+ (.*)$", there.read_text(), re.M)
             slugs = [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]
             assert heading in slugs, f"{here.name} links to {target}"
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, "CHANGELOG.md", "CODE_OF_CONDUCT.md", "benchmarks/README.md"]
+)
+def test_a_page_can_be_read_in_a_window_of_110_columns(page: str) -> None:
+    prose = re.sub(r"^```console$.*?^```$", "", (ROOT / page).read_text(), flags=re.S | re.M)
+    wide = [line for line in prose.splitlines() if len(line) > 110 and not line.startswith("|")]
+    assert wide == []
