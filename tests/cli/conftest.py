@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.demos import make_demo
-from tests.cli.running import Cli
-from tests.cli.stores import Commands, fill
+from tests.cli.support.demos import make_demo
+from tests.cli.support.running import Cli
+from tests.cli.support.stores import Commands, fill
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from seamark.errors import FencedError
 from seamark.store import open_store
-from tests.cli.running import Cli, closed_folder, epoch, flip, options_of, without_rights
+from tests.cli.support.running import Cli, closed_folder, epoch, flip, options_of, without_rights
 from tests.store.support.copies import COUNTING, fill, problems
 from tests.support.servers import ObjectServer
 

@@ -15,7 +15,7 @@ from seamark.cli.demo.folder import CHECKPOINTS
 from seamark.cli.demo.proof import prove, rows_of_epoch
 from seamark.cli.demo.trades import Bar, Trade, closed_bars, latest_trades, trade
 from seamark.errors import CheckpointNotFoundError, DamageError
-from tests.cli.demos import (
+from tests.cli.support.demos import (
     BATCHES,
     by_symbol,
     change_view,

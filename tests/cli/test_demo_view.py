@@ -18,7 +18,7 @@ from seamark.cli.demo.trades import SYMBOLS, latest_trades, trade
 from seamark.cli.demo.view_reader import Look, ViewReader, Watched
 from seamark.errors import DamageError
 from seamark.progress import open_progress, rocksdb_url
-from tests.cli.demos import as_json, by_symbol, change_view
+from tests.cli.support.demos import as_json, by_symbol, change_view
 
 
 def of_epoch(epoch: int) -> Look:

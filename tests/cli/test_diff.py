@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seamark import ConnectorCheckpoint, open_store
-from tests.cli.stores import MARK, Commands, save
+from tests.cli.support.stores import MARK, Commands, save
 
 
 def test_offsets_state_and_watermark_are_subtracted(seamark: Commands, store: Path) -> None:

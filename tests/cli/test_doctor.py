@@ -14,7 +14,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.progress import open_progress, rocksdb_url
 from seamark.store import Blobs, health, open_store
 from seamark.store.health import HealthCheck
-from tests.cli.running import (
+from tests.cli.support.running import (
     Cli,
     closed_folder,
     epoch,

@@ -8,7 +8,7 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import FencedError
-from tests.cli.stores import Commands, flip, save
+from tests.cli.support.stores import Commands, flip, save
 
 NEED_AN_OWNER = {
     "list": ["list", "STORE"],

@@ -16,7 +16,7 @@ from seamark.native.inspect.findings import Code
 from seamark.progress import open_progress, rocksdb_url
 from seamark.spark.versions import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
-from tests.cli.stores import fill
+from tests.cli.support.stores import fill
 from tests.native.support.queries import run as run_query
 from tests.pipeline.support.workloads import write_input
 

@@ -16,7 +16,7 @@ import pytest
 from seamark._redaction import storage_option_redactor
 from seamark.cli.app import run
 from seamark.cli.stderr_logs import log_lines
-from tests.cli.stores import Commands, fill, flip, stored_manifest
+from tests.cli.support.stores import Commands, fill, flip, stored_manifest
 
 READING = {
     "list": ["list", "STORE"],

@@ -13,7 +13,7 @@ from seamark.cli.error_report import report_error
 from seamark.manifest import OperatorCheckpoint
 from seamark.store import CheckpointStore, open_store
 from tests.checkpoint_dir.support.directories import make_copy
-from tests.cli.running import Cli
+from tests.cli.support.running import Cli
 from tests.store.support.examples import child, example
 from tests.support.full_disks import SmallDisk, small_disk
 

@@ -13,7 +13,7 @@ from seamark import open_store
 from seamark.errors import FencedError
 from seamark.state import CheckpointId
 from seamark.store.partitioned import STATE_PREFIX
-from tests.cli.stores import Commands, interrupt_prune, save_partitioned, sidecar
+from tests.cli.support.stores import Commands, interrupt_prune, save_partitioned, sidecar
 from tests.store.support.scenarios import plan
 
 LAMINAR = Path(__file__).parent.parent / "fixtures" / "laminar"

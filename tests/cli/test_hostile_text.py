@@ -17,7 +17,7 @@ from seamark.cli.output import print_json
 from seamark.cli.stderr_logs import log_lines
 from seamark.errors import DamageError
 from seamark.manifest import SinkCommitStatus
-from tests.cli.stores import COMMITTED, Commands, save
+from tests.cli.support.stores import COMMITTED, Commands, save
 from tests.cli.test_app import on_a_terminal
 
 OBEYED = "\x1b[2J\x1b]0;owned\x07\x9b31m\x7f\r\u202e\u200f\u2028"

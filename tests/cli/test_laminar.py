@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stores import Commands, flip
+from tests.cli.support.stores import Commands, flip
 
 HERE = Path(__file__).parent.parent / "fixtures" / "laminar"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((HERE / "expected.json").read_text("utf-8"))

@@ -19,7 +19,7 @@ from seamark.cli.source_positions import positions, positions_text
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
 from seamark.store.inspection import scan
-from tests.cli.stores import (
+from tests.cli.support.stores import (
     COMMITTED,
     Commands,
     flip,

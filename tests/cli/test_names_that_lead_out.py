@@ -12,7 +12,7 @@ from seamark.manifest import OperatorCheckpoint
 from seamark.state.pack import PackBuilder
 from seamark.store import open_store
 from tests.checkpoint_dir.support.directories import make_copy
-from tests.cli.running import Cli
+from tests.cli.support.running import Cli
 from tests.store.support.conformance.names import resealed
 from tests.store.support.examples import example
 

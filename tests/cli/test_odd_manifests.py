@@ -14,7 +14,7 @@ from seamark.blobs.checksummed_json import seal
 from seamark.cli.app import run
 from seamark.errors import DamageError
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, SELF_CHECKSUM
-from tests.cli.stores import Commands, fill, save, stored_manifest
+from tests.cli.support.stores import Commands, fill, save, stored_manifest
 
 ODD: list[Any] = [
     None, True, 0, -1, 2**63, 2**64, 1.5, 1e308, -1e308, "", "x", "²", "\x00\x1b[2J\n", "../x", "/",

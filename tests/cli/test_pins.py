@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from tests.cli.stores import Commands
+from tests.cli.support.stores import Commands
 
 
 def test_a_pin_is_made_and_removed_without_disturbing_the_pipeline(

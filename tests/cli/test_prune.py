@@ -8,7 +8,7 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import FencedError
-from tests.cli.stores import (
+from tests.cli.support.stores import (
     Commands,
     flip,
     interrupt_prune,

@@ -12,7 +12,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
 from seamark.store.partitioned import STATE_PREFIX
-from tests.cli.stores import (
+from tests.cli.support.stores import (
     COMMITTED,
     Commands,
     flip,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seamark import open_store
-from tests.cli.stores import Commands, save
+from tests.cli.support.stores import Commands, save
 from tests.support.servers import ObjectServer
 
 

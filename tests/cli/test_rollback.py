@@ -13,7 +13,7 @@ import pytest
 import seamark
 from seamark.sinks import FileSink
 from seamark.store import open_store
-from tests.cli.running import Cli, closed_folder, epoch, flip, without_rights
+from tests.cli.support.running import Cli, closed_folder, epoch, flip, without_rights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

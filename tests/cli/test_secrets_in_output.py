@@ -13,7 +13,7 @@ from seamark import ConnectorCheckpoint, open_store
 from seamark.cli.app import run
 from seamark.manifest import SinkCommitStatus
 from seamark.progress import open_progress, rocksdb_url
-from tests.cli.stores import COMMITTED, save
+from tests.cli.support.stores import COMMITTED, save
 from tests.native.support.inspected import CONF, make_hdfs, offsets, write
 
 SECRETS = st.text("abcXYZ019/+%!$-_.~", min_size=10, max_size=24).filter(

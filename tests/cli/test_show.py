@@ -8,7 +8,7 @@ import pytest
 
 from seamark import OperatorCheckpoint, open_store
 from seamark.manifest import InFlightRecord, SinkCommitStatus
-from tests.cli.stores import (
+from tests.cli.support.stores import (
     COMMITTED,
     Commands,
     flip,

@@ -11,7 +11,14 @@ from seamark import ConnectorCheckpoint, open_store
 from seamark.cli.sources import readable
 from seamark.progress import open_progress, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
-from tests.cli.running import Cli, closed_folder, epoch, options_of, with_password, without_rights
+from tests.cli.support.running import (
+    Cli,
+    closed_folder,
+    epoch,
+    options_of,
+    with_password,
+    without_rights,
+)
 from tests.support.databases import RedisServer
 from tests.support.servers import ObjectServer
 

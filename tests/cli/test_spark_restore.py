@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import Cli
+from tests.cli.support.running import Cli
 from tests.native.support.rewinds import make_directory, make_sink
 from tests.native.support.tables import QUERY, delta_table, iceberg_table
 

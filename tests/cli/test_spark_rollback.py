@@ -13,7 +13,7 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.native.rewind.rewind import plan_rewind, rewind
-from tests.cli.running import Cli, options_of
+from tests.cli.support.running import Cli, options_of
 from tests.native.support.rewinds import Stopped, Stopping, contents, make_directory, make_sink
 from tests.support.servers import ObjectServer
 

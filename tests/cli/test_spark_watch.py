@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from seamark.store import open_store
-from tests.cli.running import Cli
+from tests.cli.support.running import Cli
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 
 PATIENCE = 280.0

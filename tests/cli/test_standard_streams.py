@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seamark.cli.app import run
-from tests.cli.stores import manifest
+from tests.cli.support.stores import manifest
 from tests.cli.test_app import on_a_terminal
 
 

@@ -16,7 +16,15 @@ from seamark.errors import StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.inspection import examine
 from seamark.store.validation import CheckpointKind, ExaminedCheckpoint, ValidationResult
-from tests.cli.stores import Commands, fill, flip, save, save_partitioned, sidecar, stored_manifest
+from tests.cli.support.stores import (
+    Commands,
+    fill,
+    flip,
+    save,
+    save_partitioned,
+    sidecar,
+    stored_manifest,
+)
 
 
 def found_statuses(document: Any) -> dict[int, str]:
