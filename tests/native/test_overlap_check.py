@@ -33,7 +33,7 @@ AZURE = "abfss://box@account.dfs.core.windows.net"
     ],
 )
 def test_a_store_inside_or_around_the_directory_is_refused(directory: str, store: str) -> None:
-    with pytest.raises(InvalidInputError, match="must lie apart") as caught:
+    with pytest.raises(InvalidInputError, match="must not contain each other") as caught:
         require_apart(directory, store)
     assert caught.value.where == f"{store} and {directory}"
 
@@ -61,7 +61,7 @@ def test_neighbours_are_fine(directory: str, store: str) -> None:
 def test_a_link_does_not_hide_that_a_store_lies_inside(tmp_path: Path) -> None:
     (tmp_path / "ck").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "ck")
-    with pytest.raises(InvalidInputError, match="must lie apart"):
+    with pytest.raises(InvalidInputError, match="must not contain each other"):
         require_apart(str(tmp_path / "ck"), str(tmp_path / "link/store"))
-    with pytest.raises(InvalidInputError, match="must lie apart"):
+    with pytest.raises(InvalidInputError, match="must not contain each other"):
         require_apart(str(tmp_path / "link"), str(tmp_path / "ck/store"))

@@ -388,9 +388,9 @@ def test_no_secret_reaches_the_status_or_the_log(
 
 def test_a_store_inside_the_directory_is_refused(growing: GrowingDirectory) -> None:
     for store in (growing.root, growing.root / "store", growing.root.parent):
-        with pytest.raises(InvalidInputError, match="must lie apart"):
+        with pytest.raises(InvalidInputError, match="must not contain each other"):
             Watcher(growing.root, store)
-    with pytest.raises(InvalidInputError, match="must lie apart"):
+    with pytest.raises(InvalidInputError, match="must not contain each other"):
         Watcher(growing.root, growing.root.as_uri())
 
 

@@ -114,7 +114,7 @@ class Inside:
             self._plain.add(folder)
 
     def forget(self, folder: str) -> None:
-        """The folder may be another one by now."""
+        """Forget a folder that may have been replaced."""
         self._plain.discard(folder)
 
     def open(self, path: str) -> int | None:

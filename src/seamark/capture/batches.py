@@ -89,7 +89,7 @@ def newest_committed(files: CheckpointFiles) -> int:
 def newest_done(files: CheckpointFiles) -> int:
     """The same where there may be no commit log at all, as up to Spark 2.1.
 
-    Then a batch is known to be done when the next one was planned: Spark, too, takes it so.
+    Then a batch is known to be done when the next one was planned. Spark does the same.
     """
     planned = files.batches("offsets")
     if len(planned) > 1 and not files.batches("commits"):

@@ -145,7 +145,7 @@ def show(document: Document) -> None:
             print_rows(
                 ("NAME", "PARTITION", "A", "B", "ADVANCE"),
                 [
-                    [name, part, _clip(at["a"]), _clip(at["b"]), _told(at)]
+                    [name, part, _clip(at["a"]), _clip(at["b"]), _change_text(at)]
                     for name, parts in document[key].items()
                     for part, at in parts.items()
                 ],
@@ -188,7 +188,7 @@ def _sink_words(change: Document) -> Document:
     }
 
 
-def _told(at: Document) -> str:
+def _change_text(at: Document) -> str:
     if at["change"] == "changed" and at["advance"] is not None:
         return _signed(at["advance"])
     return str(at["change"])

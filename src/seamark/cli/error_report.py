@@ -74,8 +74,8 @@ def report_usage_error(error: click.ClickException, asked: Settings) -> int:
 
 def _output_lost(error: OSError) -> SeamarkError:
     return SeamarkError(
-        f"what was to be printed could not be written: {error.strerror}",
-        hint="The store is not at fault. What the command was to change may have been changed.",
+        f"the output could not be written: {error.strerror}",
+        hint="The store is fine. The command may already have changed it.",
     )
 
 

@@ -121,7 +121,7 @@ def _plain(cell: Cell) -> str:
 
 
 def _shown(cell: Cell, *, coloured: bool) -> Cell:
-    """A cell without secrets and anything that a terminal would obey, line ends among it."""
+    """A cell without secrets, control characters or line breaks."""
     text = printable(_plain(cell))
     return Text(text, cell.style) if coloured and isinstance(cell, Text) else text
 

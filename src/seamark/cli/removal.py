@@ -78,8 +78,8 @@ def refuse_foreign(store: CheckpointStore, *, force: bool) -> None:
         raise RefusedError(
             f"another system wrote checkpoint {newest.checkpoint_id}, the newest one",
             where=store.url,
-            hint="Nothing was changed. It does not know who has claimed this store and may be "
-            "using it. When it never will again, --force does it.",
+            hint="Nothing was changed. That system ignores claims and may still use this "
+            "store. If it never will again, add --force.",
         )
 
 

@@ -27,7 +27,7 @@ def require_apart(directory_url: str, store_url: str) -> None:
     shared = min(len(directory.parts), len(store.parts))
     if directory.parts[:shared] == store.parts[:shared]:
         raise InvalidInputError(
-            "a store and the directory that it holds must lie apart",
+            "the store and the directory must not contain each other",
             where=f"{store_url} and {directory_url}",
             hint="Spark must find nothing of ours in its directory, nor we of Spark's in ours.",
         )

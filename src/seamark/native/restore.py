@@ -134,13 +134,13 @@ def _restored(
 
 
 def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: RestoreOptions) -> int | None:
-    """Make the copy what was wished; the batch that is replayed first, if any."""
+    """Apply the options to the copy; returns the batch that is replayed first, or None."""
     plan = planned(manifest)
     if wishes.without_plan and plan is not None:
         if not copy.batches("commits"):
             raise RefusedError(
-                f"batch {manifest.batch} was done only because the next one was planned, so "
-                "that cannot be left out",
+                f"batch {manifest.batch} counts as done only because the next one was "
+                "planned, so that plan cannot be left out",
                 where=f"checkpoint {manifest.checkpoint_id}",
                 hint="The directory has no commit log, as those of Spark 2.1.",
             )

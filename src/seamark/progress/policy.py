@@ -12,7 +12,7 @@ Facts are looked at from the top; the first line that holds gives the reason::
     the hash of this configuration, no checkpoint   FRESH_START  FRESH_START  FRESH_START
     another configuration, no checkpoint            REFUSE       FRESH_START  RESET
     sources with and sources without a checkpoint,
-      or a checkpoint whose source is no more       REFUSE       REFUSE       RESET
+      or a checkpoint whose source no longer exists REFUSE       REFUSE       RESET
     a checkpoint without a position                 REFUSE       REFUSE       RESET
     a position that the source no longer has        REFUSE       REFUSE       RESET
     checkpoints, no hash, nothing else of these     REFUSE       RESUME       RESET

@@ -42,9 +42,9 @@ def start_over(
 ) -> None:
     """Throw everything away and start over, in an order that can be repeated after a crash.
 
-    First it is written down that a reset is under way. That goes together with the new hash, in
-    the last step, so any start in between sees it and does all of it again: also under another
-    policy or configuration. It is a key in the space ``seamark``, which has to be left alone.
+    A marker is written first. The last step deletes it and writes the new hash together, so any
+    start in between sees the marker and does all of it again: also under another policy or
+    configuration. It is a key in the space ``seamark``, which has to be left alone.
     ``clear_data`` deletes what was derived, and has to be harmless when there is nothing left.
     ``load`` reads in what there is to begin with, in sessions of the store if it likes.
     :class:`RefusedError` inside a session, and when ``load`` leaves one open.

@@ -94,7 +94,7 @@ class SequencedSource(DataSource):
         return SparkReader(reader, rows)
 
     def use_schema(self, schema: StructType) -> None:
-        """Told once which columns the rows must have, before anything is read."""
+        """Called once, before reading, with the columns that rows must have."""
 
 
 def seconds(options: MutableMapping[str, str], name: str, default: float) -> float:

@@ -28,7 +28,7 @@ class CrossingError(Exception):
 
 @contextmanager
 def crossing() -> Iterator[None]:
-    """Send what is raised inside across; the text tells nothing but the error's own words."""
+    """Carry our error to the driver as text that holds nothing else."""
     try:
         yield
     except SeamarkError as error:

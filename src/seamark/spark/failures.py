@@ -153,7 +153,7 @@ def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> Se
     return SeamarkError(
         "Spark stopped the query",
         where=_short(text),
-        hint="Nothing decided is lost. Mend the cause and start again.",
+        hint="Nothing decided is lost. Fix the cause and start again.",
     )
 
 

@@ -234,7 +234,7 @@ class StateTask:
                 raise RefusedError(
                     f"{path} was written by another try of this task at the same time",
                     where=self._blobs.url,
-                    hint="Bring it again.",
+                    hint="Write it again.",
                 ) from None
             self._blobs.create_stream(self._folder + own_path, pieces_of(state))
             path = own_path

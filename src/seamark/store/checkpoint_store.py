@@ -22,9 +22,7 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.store import cleanup as housekeeping
-from seamark.store import manifest_update as amendments
-from seamark.store import owner_rebuild
+from seamark.store import cleanup, manifest_update, owner_rebuild
 from seamark.store.cleanup import Removed
 from seamark.store.manifests import MANIFEST_LIMIT, StoredManifest, Tombstone, parse_manifest
 from seamark.store.owner import (
@@ -130,17 +128,17 @@ class CheckpointStore(StoreReader):
             for _ in range(_TRIES):
                 if base is None or now is None:
                     raise self._not_found(checkpoint_id)
-                if amendments.is_outdated(manifest, base):
+                if manifest_update.is_outdated(manifest, base):
                     break
-                if blind and amendments.takes_back(update, now.manifest):
+                if blind and manifest_update.takes_back(update, now.manifest):
                     break  # nothing shows that the caller knows of the commit
-                merged, data = amendments.amended(now, update)
+                merged, data = manifest_update.amended(now, update)
                 try:
                     self._manifests.replace(merged, data, now.tag)
                     return merged
                 except TagMismatch:
                     now = self._found(checkpoint_id)[0]
-                    rebased = now and amendments.rebased(manifest, base.manifest, now.manifest)
+                    rebased = now and manifest_update.rebased(manifest, base.manifest, now.manifest)
                     if now is not None and rebased is None:
                         break
                     update = rebased or manifest
@@ -153,7 +151,7 @@ class CheckpointStore(StoreReader):
     def _known(self, update: CheckpointManifest, owner: Owner) -> StoredManifest | None:
         """What this handle remembers of a checkpoint, when it still counts and fits the update."""
         known = self._manifests.remembered(update.checkpoint_id)
-        if known is None or amendments.is_outdated(update, known):
+        if known is None or manifest_update.is_outdated(update, known):
             return None
         gone = standing(owner, update.checkpoint_id) in (Standing.PRUNED, Standing.VOID)
         return None if gone or arrived_too_late(owner, known.manifest) else known
@@ -230,7 +228,7 @@ class CheckpointStore(StoreReader):
         rule = Retention(last=keep, within=within)
         with self._lock:
             self._reading()
-            return housekeeping.prune(self._parts, rule)
+            return cleanup.prune(self._parts, rule)
 
     def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> Removed:
         """Remove state without a manifest and unfinished files older than ``min_age``; how many.
@@ -240,7 +238,7 @@ class CheckpointStore(StoreReader):
         age = check_duration("the age of an orphan", min_age)
         with self._lock:
             self._reading()
-            return housekeeping.cleanup_orphans(self._parts, age, self._own_state_keys())
+            return cleanup.cleanup_orphans(self._parts, age, self._own_state_keys())
 
     def close(self) -> None:
         """Give back the claim, if there is one, and everything else that is held."""
@@ -389,6 +387,6 @@ class CheckpointStore(StoreReader):
         if self._keep is None:
             return
         try:
-            housekeeping.prune(self._parts, self._keep)
+            cleanup.prune(self._parts, self._keep)
         except SeamarkError as error:
             log.warning("the checkpoint is saved, but pruning failed: %s", error)

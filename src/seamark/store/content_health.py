@@ -66,7 +66,7 @@ def _pointer(store: CheckpointStore) -> HealthCheck:
             "pointer",
             DamageError(
                 f"it names checkpoint {named}, and there is none at all",
-                hint="Was the store emptied by hand? Bring it back from a copy.",
+                hint="Was the store emptied by hand? Restore it from a copy.",
             ),
         )
     if named is None:
@@ -78,7 +78,7 @@ def _pointer(store: CheckpointStore) -> HealthCheck:
             "pointer",
             DamageError(
                 f"it names checkpoint {named}, which is gone; the newest is {newest}",
-                hint="Was it removed by hand? Bring it back from a copy, if there is one.",
+                hint="Was it removed by hand? Restore it from a copy, if there is one.",
             ),
         )
     return warning("pointer", f"names {named}; the newest checkpoint is {newest}", advice)
@@ -120,7 +120,7 @@ def _damage(walk: RecoveryReport, broken: list[tuple[int, str]]) -> DamageError:
     if len(broken) > 1:
         worst += f", and {len(broken) - 1} more"
     if walk.chosen_id is None:
-        return DamageError(worst, hint="No checkpoint can be used. Bring the store back.")
+        return DamageError(worst, hint="No checkpoint can be used. Restore the store from a copy.")
     return DamageError(
         worst,
         hint=f"A start would go back to {walk.chosen_id}: 'seamark recover STORE --explain'.",

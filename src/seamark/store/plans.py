@@ -128,7 +128,7 @@ class Plans:
                 error.what,
                 where=f"{self._blobs.url}/{plan_key(timeline, epoch)}",
                 hint="It says which rows the epoch started with, and a sink may have written "
-                "them. Bring the file back from a copy of the store, or roll the pipeline back: "
+                "them. Restore the file from a copy of the store, or roll the pipeline back: "
                 "that starts a new timeline, with plans of its own.",
             ) from None
 

@@ -51,7 +51,7 @@ class SinkProof:
 
     @property
     def surplus(self) -> Counter[Row]:
-        """Rows that are there once too often, or should not be there at all."""
+        """Duplicate rows, and rows that should not be there at all."""
         return self.found - self.expected
 
     @property

@@ -14,7 +14,7 @@ from seamark.checkpoint_dir.operators import MOST_PARTITIONS, StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
 from seamark.errors import DamageError, RefusedError
 
-Told = TypeVar("Told")
+R = TypeVar("R")
 
 _AT_A_TIME: Final = 8
 _LARGEST_LONG: Final = 1 << 63
@@ -74,7 +74,7 @@ class CachedListing(Tree):
         """Whether the listing has a file that is not empty."""
         return path in self.entries and self.entries[path].size > 0
 
-    def in_parallel(self, work: Callable[[str], Told], paths: Iterable[str]) -> Iterator[Told]:
+    def in_parallel(self, work: Callable[[str], R], paths: Iterable[str]) -> Iterator[R]:
         """Do something for each path, a few at a time, without running far ahead."""
         with ThreadPoolExecutor(_AT_A_TIME, "seamark-inspect") as pool:
             waiting = iter(paths)

@@ -112,7 +112,7 @@ def inspect(
     if len(stays) == len(again.findings):
         return again
     # the rest came and went with the files of a running query
-    return _judged(again, stays)
+    return _with_outlook(again, stays)
 
 
 def _looked_at(listing: CachedListing, read_data: bool, advance: Advance | None) -> Inspection:
@@ -146,7 +146,7 @@ def _looked_at(listing: CachedListing, read_data: bool, advance: Advance | None)
         findings=[],
         unread=learned.unread,
     )
-    return _judged(inspection, findings)
+    return _with_outlook(inspection, findings)
 
 
 def _plain(conf: Mapping[str, object]) -> dict[str, str]:
@@ -215,7 +215,7 @@ def _require_checkpoint(listing: CachedListing) -> None:
         )
 
 
-def _judged(inspection: Inspection, findings: list[Finding]) -> Inspection:
+def _with_outlook(inspection: Inspection, findings: list[Finding]) -> Inspection:
     """The inspection with its findings in order, each with what to do, and what follows."""
     url = shlex.quote(inspection.url)
     by_place: dict[tuple[Code, str], Finding] = {}

@@ -60,8 +60,8 @@ def outlook(logs: Logs, findings: Sequence[Finding]) -> Outlook:
         prediction = f"a restart fails at batch {batch} with {stopping.stops} ({stopping.path})"
         return Outlook(SparkAction.FAIL, batch, prediction)
     if logs.planned is None:
-        anew = "" if logs.committed is None else ", although batches were committed here before"
-        return Outlook(SparkAction.START, 0, f"a restart starts from scratch, at batch 0{anew}")
+        although = "" if logs.committed is None else ", although batches were committed here before"
+        return Outlook(SparkAction.START, 0, f"a restart starts from scratch, at batch 0{although}")
     silently = any(f.code in _WRONG_RESULTS for f in findings if f.severity == Severity.DAMAGE)
     after = "; what it computes may be wrong, see the findings" if silently else ""
     if batch == logs.planned:

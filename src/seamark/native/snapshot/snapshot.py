@@ -265,7 +265,7 @@ def _error_for(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
 
 
 def _retain(store: CheckpointStore, keep: int) -> None:
-    """Prune; that it fails is no reason to lose what was saved."""
+    """Prune. A failure is only logged: the snapshot is already saved."""
     try:
         store.prune(keep)
     except SeamarkError as error:

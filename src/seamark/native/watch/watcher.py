@@ -266,7 +266,7 @@ class Watcher:
         return newest
 
     def _was_run_again(self, newest: int) -> bool:
-        """Whether the batch that was stored last is another one by now, under the same number."""
+        """Whether another batch with the same number has replaced the last stored one."""
         stored = self._mark
         if stored is None or stored.batch > newest:
             return False

@@ -192,7 +192,7 @@ class Coordinator:
 
     def _begin(self, batch_id: int) -> RunningEpoch:
         if not self._query_known.wait(_QUERY_PATIENCE):
-            raise SeamarkError("Spark runs a batch, and the query was never started")
+            raise SeamarkError("Spark runs a batch of a query that was never started")
         return planned_epoch(self.copy, self._identity, self.history, batch_id)
 
     def _replay(self, batch: DataFrame, epoch: RunningEpoch) -> None:

@@ -112,7 +112,7 @@ def refuse_unknown_rows(outputs: Iterable[Output], epoch: int, where: str) -> No
                 f"epoch {epoch} was decided before, and its rows are not known any more",
                 where=f"{where}: its checkpoint is damaged, and no plan of it is stored. The "
                 f"function of sink {output.name!r} was called with it",
-                hint="Bring the store back from a copy, or roll the pipeline back to the newest "
+                hint="Restore the store from a copy, or roll the pipeline back to the newest "
                 "checkpoint that is whole. That starts a new timeline; bring the function's "
                 "target back to that epoch first.",
             )

@@ -151,7 +151,7 @@ class Recovery:
         raise DamageError(
             "no checkpoint of this store can be used",
             where=f"{self._store.url}: {reasons or 'all are gone'}",
-            hint="Nothing was changed and no fresh start was made. Bring the store back from a "
+            hint="Nothing was changed and no fresh start was made. Restore the store from a "
             "copy, or give the pipeline a new store to start over.",
         )
 
@@ -166,7 +166,7 @@ class Recovery:
             raise RefusedError(
                 "the newest checkpoint is damaged, and an older one is of another configuration",
                 where=f"{self._store.url}: checkpoint {damaged[0]}",
-                hint="Damage alone never makes a pipeline start over. Bring the checkpoint back "
+                hint="Damage alone never makes a pipeline start over. Restore the checkpoint "
                 "from a copy, or give the pipeline a new store.",
             )
 
@@ -183,7 +183,7 @@ class Recovery:
             raise LineageError(
                 "the store has no checkpoint, and sinks show epochs already",
                 where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
-                hint="Bring the store back, or give the sinks new targets.",
+                hint="Restore the store from a copy, or give the sinks new targets.",
             )
         keeps_plans = not after_reset and not self._adopt
         planned = dirs.first_plans(history.timeline) if keeps_plans else {}

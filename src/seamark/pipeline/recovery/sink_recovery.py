@@ -122,7 +122,7 @@ def _require_same(name: str, receipt: Receipt, chosen: CheckpointManifest) -> No
             f"{chosen.checkpoint_id} says",
             where=f"It shows attempt {receipt.attempt} of timeline {receipt.timeline}; the "
             f"checkpoint is of timeline {shown_timeline(chosen)}.",
-            hint="Was the store or the sink brought back from a copy? Bring both back together, or "
+            hint="Was the store or the sink brought back from a copy? Restore both together, or "
             "take the epoch back from the sink.",
         )
 
@@ -131,8 +131,8 @@ def _fell_behind(name: str, chosen: CheckpointManifest, why: str) -> DamageError
     return DamageError(
         f"sink {name!r} cannot be brought to epoch {chosen.epoch}",
         where=why,
-        hint=f"Checkpoint {chosen.checkpoint_id} says that the epoch was decided. Bring the sink "
-        "back from a copy, or roll the pipeline back to an epoch that it shows.",
+        hint=f"Checkpoint {chosen.checkpoint_id} says that the epoch was decided. Restore the sink "
+        "from a copy, or roll the pipeline back to an epoch that it shows.",
     )
 
 

@@ -152,7 +152,7 @@ class HttpServer:
         self._deaf_until = time.monotonic() + _PAUSE
 
     def _longest_waiting(self) -> socket.socket:
-        """Of those that have not asked yet, if there are any: an answer is under way else."""
+        """The oldest connection without a complete request; if there is none, the oldest of all."""
         asking = [sock for sock, connection in self._connections.items() if connection.is_asking]
         return next(iter(asking or self._connections))
 

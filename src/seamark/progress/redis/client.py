@@ -74,7 +74,7 @@ def split_url(url: str, namespace: str | None) -> tuple[str, str]:
     if "{" in chosen or "}" in chosen or "\x00" in chosen:
         raise InvalidInputError(
             f"a namespace has no braces and no NUL, not {chosen!r}",
-            hint="Braces mark what decides about a key's place in a cluster.",
+            hint="Redis Cluster chooses a key's slot by the text in braces.",
         )
     query = urlencode([pair for pair in pairs if pair[0] != _NAMESPACE])
     return parts._replace(query=query).geturl(), chosen
@@ -183,7 +183,7 @@ def number(meta: Mapping[bytes, bytes], field: bytes, key: str, where: str) -> i
             f"the field {field.decode(errors='replace')!r} of the key {key!r} is not a number "
             f"from 0 to 2**64 - 1",
             where=where,
-            hint="Something else has written here. Bring the server back from a save, or remove "
+            hint="Something else has written here. Restore the server from a save, or remove "
             "the key and start over.",
         )
     return value

@@ -277,7 +277,7 @@ def _meant(text: str, path: str) -> SeamarkError:
         return DamageError(
             f"the progress store is damaged: {text}",
             where=path,
-            hint="Bring the folder back from a copy, or remove it and start over.",
+            hint="Restore the folder from a copy, or remove it and start over.",
         )
     return StoreUnavailableError(
         f"the progress store did not answer: {text}",

@@ -80,7 +80,7 @@ class RocksDBLedger(Ledger):
 
     @classmethod
     def _tidy(cls) -> None:
-        """Let go of what was given back, unless somebody is at it who does so afterwards."""
+        """Close returned databases, unless another thread is about to."""
         while cls._returned and cls._opening.acquire(blocking=False):
             try:
                 cls._let_go()
@@ -145,7 +145,7 @@ class RocksDBLedger(Ledger):
                 f"the value of the key {key.decode(errors='replace')!r} has {len(value)} bytes "
                 f"instead of {_NUMBER.size}",
                 where=self.url,
-                hint="Something else has written here. Bring the folder back from a copy, or "
+                hint="Something else has written here. Restore the folder from a copy, or "
                 "remove it and start over.",
             )
         number: int = _NUMBER.unpack(value)[0]

@@ -183,8 +183,8 @@ class KeyValueSink(Sink):
                 f"epoch {epoch.number} has {rows.size} bytes, and Redis takes an epoch in one "
                 f"transaction of at most {self._limit} (max_epoch_bytes)",
                 where=self._view.shown,
-                hint="What is planned runs again as it is: raise max_epoch_bytes for this epoch, "
-                "as far as the server has memory. Then read less in one (maxFilesPerTrigger, "
+                hint="The planned epoch runs again unchanged: raise max_epoch_bytes if the server "
+                "has the memory. Then make epochs smaller (maxFilesPerTrigger, "
                 "maxOffsetsPerTrigger), or use RocksDB.",
             )
 

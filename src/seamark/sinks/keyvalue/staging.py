@@ -112,7 +112,7 @@ class Staging:
                 raise DamageError(
                     f"the staged epoch cannot be applied: {damage}",
                     where=folder,
-                    hint="Nothing was shown. Bring the folder back from a copy, or start the view "
+                    hint="Nothing was shown. Restore the folder from a copy, or start the view "
                     "over.",
                 )
             return _decoded(folder)
@@ -142,7 +142,7 @@ class Staging:
                 raise DamageError(
                     "the kept epochs follow each other in a circle",
                     where=folder,
-                    hint="Nothing was shown. Bring the folder back from a copy, or start the view "
+                    hint="Nothing was shown. Restore the folder from a copy, or start the view "
                     "over.",
                 )
             steps[before] = until

@@ -145,6 +145,6 @@ def _require_whole(folder: str) -> None:
         raise DamageError(
             f"what the view showed before an epoch cannot be read: {damage}",
             where=folder,
-            hint="Nothing was changed. Bring the folder back from a copy, or start the view "
+            hint="Nothing was changed. Restore the folder from a copy, or start the view "
             "over: give it a new target, with policy='auto_reset'.",
         )

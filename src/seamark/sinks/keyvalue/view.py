@@ -102,7 +102,7 @@ def _damaged(reader: Reader, space: str, key: bytes, why: str) -> DamageError:
     return DamageError(
         f"the key {key.decode(errors='replace')!r} of the space {space!r} is damaged: {why}",
         where=reader.url if isinstance(reader, SourceCheckpointStore) else reader.store.url,
-        hint="Something else has written here. Bring the server back from a save.",
+        hint="Something else has written here. Restore the server from a save.",
     )
 
 

@@ -220,7 +220,7 @@ class ViewWriter:
             f"{epoch.number} cannot follow it",
             where=self.shown,
             hint="The view was away from its pipeline, or one of the two was brought back from a "
-            "copy. Bring both back together, or start with a new view and a new store.",
+            "copy. Restore both together, or start with a new view and a new store.",
         )
 
     def _step(
@@ -287,7 +287,7 @@ class ViewWriter:
             f"the view shows {shows}, and epoch {prepared.epoch} was made to follow {was}",
             where=self.shown,
             hint="The server has lost what it had acknowledged, or belongs to another history, and "
-            f"the epochs in between are not kept in {self._staging.path}. Bring the server back "
+            f"the epochs in between are not kept in {self._staging.path}. Restore the server "
             "from a newer save, or start over: a new target, with policy='auto_reset'.",
         )
 
@@ -325,7 +325,7 @@ class ViewWriter:
                     f"{shown.epoch if shown else 0}",
                     where=self.shown,
                     hint="KeyValueSink(…, undo=True) keeps that for the last keep_epochs epochs. "
-                    "Bring the server back from a save of that epoch, or start over: a new target, "
+                    "Restore the server from a save of that epoch, or start over: a new target, "
                     "with policy='auto_reset', which reads every row again.",
                 )
             staged = self._staging.read(folder)

@@ -138,7 +138,7 @@ class Database:
         raise SeamarkError(
             f"the database of source {self._name!r} {what}",
             where=f"{type(error).__name__}: {self._without_secrets(str(error))}",
-            hint="Nothing is lost. Mend the cause and start again.",
+            hint="Nothing is lost. Fix the cause and start again.",
         ) from None
 
     def _without_secrets(self, text: str) -> str:

@@ -131,7 +131,7 @@ def refuse_other_history(
     for first, last in target.superseded:
         if (first, last) not in known_there and last > source.prune_boundary:
             raise RefusedError(
-                f"the target was rolled back by itself: {first} to {last} do not count there",
+                f"the target has a rollback of its own: {first} to {last} do not count there",
                 hint=NEW_STORE,
             )
     own = first_own_id(target)
