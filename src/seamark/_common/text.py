@@ -1,10 +1,11 @@
-"""Sizes, durations and times as people read and type them."""
+"""Numbers, sizes, durations, times and names as people read and type them."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,6 +13,31 @@ _UNITS: Final = {
     "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0,
 }  # fmt: skip
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+
+
+def grouped(count: int) -> str:
+    """A number with its digits in groups of three: ``1 234 567``."""
+    return f"{count:,}".replace(",", " ")
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """Ascending numbers, neighbours as a range.
+
+    >>> ranges_text([1, 2, 3, 7])
+    '1 to 3, 7'
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in parts)
+
+
+def backquoted(name: str) -> str:
+    """A column's name as Spark takes it literally."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def size_text(size: int) -> str:

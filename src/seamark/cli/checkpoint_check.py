@@ -9,12 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seamark.cli.output import Advance
-from seamark.errors import DamageError, StoreUnavailableError
+from seamark.errors import StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
-from seamark.store.inspection import examine
+from seamark.store.inspection import examine, partitioned_bytes
 from seamark.store.owner import Standing, standing
-from seamark.store.partitioned import named_state
 from seamark.store.validation import CheckpointKind, Evidence, state_evidence
 
 
@@ -116,11 +115,7 @@ def _look_at_parent(
 
 def data_bytes(store: CheckpointStore, manifest: CheckpointManifest) -> int:
     """How many bytes of state a checkpoint has, inside and outside of its manifest."""
-    try:
-        state = named_state(manifest) if manifest.is_ours else None
-    except DamageError:
-        state = None
-    partitioned = sum(store.partitioned_state.sizes([state]).values()) if state is not None else 0
+    partitioned = partitioned_bytes(store, manifest)
     inline = sum(len(op.decode_inline() or b"") for op in manifest.operator_states.values())
     sidecar = manifest.state_bytes
     if sidecar is None:

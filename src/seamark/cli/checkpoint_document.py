@@ -18,10 +18,9 @@ from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
-from seamark.store.inspection import pruned_or, read_sidecar_range, stored_bytes
+from seamark.store.inspection import partitions_of, pruned_or, read_sidecar_range, stored_bytes
 from seamark.store.manifest_scan import known_pins
 from seamark.store.owner import Owner, Standing, standing
-from seamark.store.partitioned import named_state
 from seamark.store.validation import LONGEST_CHAIN
 
 _PARTITION: Final = re.compile(r"state/[0-9]+/([0-9]{1,9})/")
@@ -139,10 +138,7 @@ def _add_partitioned(
     is_newest: bool,
 ) -> None:
     try:
-        partitioned = named_state(manifest) if manifest.is_ours else None
-        if partitioned is None:
-            return
-        chains = store.partitioned_state.partitions(partitioned)
+        chains = partitions_of(store, manifest)
     except SeamarkError:
         return  # 'seamark verify' reports what is wrong with it
     for (name, partition), chain in chains.items():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from seamark._common.json_documents import UNREADABLE
+from seamark._common.text import ranges_text
 from seamark.checkpoint_dir.file_logs.compactions import (
     DEFAULT_INTERVAL,
     LogNames,
@@ -141,14 +142,5 @@ def _possible(log: LogNames) -> str:
             ends.append(at)
     if not ends:
         return "It cannot go back at all: let the query write to a new folder."
-    return f"It can still go back to batch {_ranges(ends)}; or let the query write to a new folder."
-
-
-def _ranges(numbers: list[int]) -> str:
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in parts)
+    batches = ranges_text(ends)
+    return f"It can still go back to batch {batches}; or let the query write to a new folder."

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from seamark._common.text import phase_text, seconds_text, size_text
+from seamark._common.text import grouped, phase_text, seconds_text, size_text
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
 from seamark.cli.demo.view_reader import Look, ViewReader, Watched
@@ -109,14 +109,14 @@ class Screen:
         head = ("Proof", "expected", "found", "lost", "duplicates")
         self.line(_columns(head, _PROOF_WIDTHS), "bold")
         for sink in proof.sinks:
-            cells = [f"  {sink.sink}", *map(_grouped, sink.to_dict().values())]
+            cells = [f"  {sink.sink}", *map(grouped, sink.to_dict().values())]
             self.line(_columns(cells, _PROOF_WIDTHS))
         for sink in proof.sinks:
             for finding in sink.findings():
                 self.line(f"  {finding}", "yellow")
         if proof.watched is not None:
             self.line(_watched_text(proof.watched), "" if proof.watched.holds else "yellow")
-        read = _grouped(proof.progress.trades)
+        read = grouped(proof.progress.trades)
         self.line(f"Expected by Spark's own offset log ({read} trades) and the source's formula.")
         verdict = ("yes", "bold green") if proof.holds else ("no", "bold red")
         self._console.print(Text.assemble(("Exactly once: ", "bold"), verdict, "."))
@@ -152,7 +152,7 @@ def whole_text(view: Look) -> str:
 def _watched_text(watched: Watched) -> str:
     if not watched.epochs:
         return "The view was never there for its reader."
-    looks = f"View read {_grouped(watched.looks)} times during the run"
+    looks = f"View read {grouped(watched.looks)} times during the run"
     if watched.wrong:
         return f"{looks}: {watched.wrong} times half an epoch, or an old one."
     return f"{looks}: {watched.epochs} epochs, never half of one."
@@ -168,10 +168,6 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
         cell.ljust(-width) if width < 0 else cell.rjust(width)
         for cell, width in zip(cells, widths, strict=True)
     )
-
-
-def _grouped(count: int) -> str:
-    return f"{count:,}".replace(",", " ")
 
 
 def _this_command() -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from seamark._common.text import ranges_text
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -100,8 +101,8 @@ def _not_there(
     held = sorted(shared.proven.keys() - set(here)) if shared is not None else []
     if shared is not None and batch in shared.doubts:
         what = f"{what}; {shared.doubts[batch]}"
-    choices = [f"batch {ranges(here)} of the directory"] if here else []
-    choices += [f"batch {ranges(held)} of {store.url}"] if held and store is not None else []
+    choices = [f"batch {ranges_text(here)} of the directory"] if here else []
+    choices += [f"batch {ranges_text(held)} of {store.url}"] if held and store is not None else []
     choices_text = (
         "It can be taken back to " + ", or to ".join(choices) if choices else "There is none"
     )
@@ -115,18 +116,3 @@ def _not_there(
         where=f"{tree.directory.url}: {what}",
         hint=f"{choices_text}.",
     )
-
-
-def ranges(numbers: list[int]) -> str:
-    """Numbers in words.
-
-    >>> ranges([1, 2, 3, 7])
-    '1 to 3, 7'
-    """
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in parts)

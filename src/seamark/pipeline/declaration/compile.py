@@ -16,6 +16,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from seamark._common.logs import logger_named
+from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
@@ -218,7 +219,7 @@ def _united(outputs: list[DataFrame]) -> DataFrame:
             f.lit(number).alias(_TAG),
             *(
                 (
-                    f.struct(*(output[_quoted(name)] for name in output.columns))
+                    f.struct(*(output[backquoted(name)] for name in output.columns))
                     if other == number
                     else f.lit(None).cast(schema)
                 ).alias(f"o{other}")
@@ -228,10 +229,6 @@ def _united(outputs: list[DataFrame]) -> DataFrame:
         for number, output in enumerate(outputs)
     ]
     return reduce(lambda left, right: left.union(right), packed)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _shared_watermark(reads: dict[str, set[str]], watermarks: Sequence[WatermarkInfo]) -> list[str]:

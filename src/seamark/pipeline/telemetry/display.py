@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from seamark._common.logs import logger_named
-from seamark._common.text import phase_text, seconds_text, size_text
+from seamark._common.text import grouped, phase_text, seconds_text, size_text
 from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochStats
 from seamark.pipeline.telemetry.start_report import TEXT_COLUMN, StartReport
 
@@ -86,7 +86,7 @@ class Display:
 def epoch_line(stats: EpochStats, width: int) -> StyledLine:
     """One epoch in one line, with as many of its longest phases as fit into ``width``."""
     rows = [(sink, stats.rows_per_sink.get(sink)) for sink in stats.sinks]
-    sinks = [sink if count is None else f"{sink} {_grouped(count)}" for sink, count in rows]
+    sinks = [sink if count is None else f"{sink} {grouped(count)}" for sink, count in rows]
     between = " " if sinks == stats.sinks else "  "
     columns = [
         (f"epoch {stats.epoch:>3}", "bold"),
@@ -117,10 +117,6 @@ def _in_order(phases: Mapping[str, float]) -> dict[str, float]:
     """The phases in the order in which they happen; others come last."""
     known = {phase: phases[phase] for phase in PHASES if phase in phases}
     return {**known, **phases}
-
-
-def _grouped(count: int) -> str:
-    return f"{count:,}".replace(",", " ")
 
 
 def _report_line(line: str) -> StyledLine:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError, RefusedError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Shape:
 
         schema = df.schema
         control = {self.delete_where}
-        row = [_column(quoted(name)) for name in schema.names if name not in control]
+        row = [_column(backquoted(name)) for name in schema.names if name not in control]
         columns = [
             self._key(schema).alias(KEY),
             f.to_json(f.struct(*row), _JSON).cast("binary").alias(VALUE),
@@ -193,12 +194,7 @@ def _wrong_type(option: str, name: str, kind: DataType, expected: str) -> Refuse
 
 def _path(schema: StructType, name: str) -> str:
     """A column, also one with a dot in its name, or a field inside one."""
-    return quoted(name) if name in schema.names else ".".join(map(quoted, name.split(".")))
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark takes it literally."""
-    return "`" + name.replace("`", "``") + "`"
+    return backquoted(name) if name in schema.names else ".".join(map(backquoted, name.split(".")))
 
 
 def _column(path: str) -> Column:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError
 
-from seamark.spark.plans.definitions import Definitions, Text, each, shortened
+from seamark.spark.plans.definitions import Definitions, Text, class_name, each, shortened
 from seamark.spark.plans.plan import delay_ms, stateful_kind
 from seamark.spark.plans.read_columns import nodes_with_read_columns
 from seamark.spark.plans.windows import span
@@ -30,7 +30,7 @@ def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
     definitions = Definitions(plan, name_of)
     operators = []
     for node, read in nodes_with_read_columns(plan):
-        if _simple(node) == "EventTimeWatermark":
+        if class_name(node) == "EventTimeWatermark":
             operators.append(_watermark(node, definitions))
         elif (kind := stateful_kind(node)) is not None:
             operators.append({"operator": kind, **_parts(node, read, definitions)})
@@ -44,7 +44,7 @@ def python_functions(plan: Any, jvm: Any) -> list[str]:
     for node in _with(plan, pattern):
         for expression in each(node.expressions()):
             for inner in _with(expression, pattern):
-                if _simple(inner).startswith("Python"):
+                if class_name(inner).startswith("Python"):
                     functions[str(inner.name())] = None
     return list(functions)
 
@@ -63,7 +63,7 @@ def _watermark(node: Any, definitions: Definitions) -> Operator:
 
 
 def _parts(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str, Any]:
-    kind = _simple(node)
+    kind = class_name(node)
     if kind == "Aggregate":
         return _aggregate(node, read, definitions)
     if kind.startswith("Deduplicate"):
@@ -105,7 +105,7 @@ def _aggregate(node: Any, read: frozenset[int], definitions: Definitions) -> dic
 
 def _functions(expression: Any) -> Iterator[Any]:
     """The aggregate functions inside one column of the result."""
-    if _simple(expression) == "AggregateExpression":
+    if class_name(expression) == "AggregateExpression":
         yield expression
         return
     for child in each(expression.children()):
@@ -180,7 +180,3 @@ def _bounded(texts: list[Text] | list[str]) -> list[Any]:
         return list(texts)
     rest = "; ".join(map(str, texts[_MOST:]))
     return [*texts[:_MOST], shortened(f"and {len(texts) - _MOST} more: {rest}")]
-
-
-def _simple(node: Any) -> str:
-    return str(node.getClass().getSimpleName())

@@ -45,18 +45,18 @@ class Definitions:
     def key(self, expression: Any, below: Any) -> Text:
         """A key of an operator over the plan ``below``; a time window in its parts."""
         text = self.text(expression, below)
-        if _kind(expression) == "AttributeReference":
+        if class_name(expression) == "AttributeReference":
             return self._windows.get(int(expression.exprId().id()), text)
         return text
 
     def text(self, expression: Any, below: Any) -> str:
         """An expression over the columns of the plan ``below``."""
-        if _kind(expression) == "Alias":
+        if class_name(expression) == "Alias":
             expression = expression.child()
         sql = str(expression.sql())
         defined: dict[int, tuple[str, str]] = {}
         for leaf in each(expression.collectLeaves()):
-            kind = _kind(leaf)
+            kind = class_name(leaf)
             if kind == "AttributeReference":
                 name = str(leaf.name())
                 sql = _unqualified(sql, str(leaf.sql()), name)
@@ -66,7 +66,7 @@ class Definitions:
             elif kind == "Literal" and (written := str(leaf.sql())).startswith("TIMESTAMP '"):
                 # the SQL shows it in the time zone of the session
                 sql = sql.replace(written, f"TIMESTAMP {leaf.value()}")
-        if _kind(expression) == "AttributeReference":
+        if class_name(expression) == "AttributeReference":
             return shortened(defined[int(expression.exprId().id())][1])
         names = Counter(name for name, _ in defined.values())
         definitions = [f"{n}: {what}" for n, what in defined.values() if what != n or names[n] > 1]
@@ -82,7 +82,7 @@ class Definitions:
 
     def _defined(self, attribute: Any, node: Any) -> str:
         """Where a column comes from: the node that has it and whose children do not."""
-        kind, children = _kind(node), list(each(node.children()))
+        kind, children = class_name(node), list(each(node.children()))
         if kind == "Union":
             return self._united(attribute, node, children)
         for child in children:
@@ -124,7 +124,7 @@ class Definitions:
         return " | ".join(dict.fromkeys(definitions))
 
     def _alias(self, attribute: Any, expression: Any, below: Any) -> str:
-        inner = expression.child() if _kind(expression) == "Alias" else expression
+        inner = expression.child() if class_name(expression) == "Alias" else expression
         sql = str(inner.sql())
         window, gap = time_window(sql), session_gap(sql)
         if window is None and gap is None:
@@ -161,12 +161,13 @@ def each(seq: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def _kind(node: Any) -> str:
+def class_name(node: Any) -> str:
+    """The name of a node's class, without its package."""
     return str(node.getClass().getSimpleName())
 
 
 def _is_python(expression: Any) -> bool:
-    return _kind(expression).startswith("Python")
+    return class_name(expression).startswith("Python")
 
 
 def _place(attribute: Any, output: Any) -> int:
@@ -189,7 +190,7 @@ def _time_column(window: Any) -> Any:
     """The expression that a window was made over: what is converted to microseconds first."""
     node, column = window.children().apply(1), None
     while True:
-        if _kind(node) == "PreciseTimestampConversion":
+        if class_name(node) == "PreciseTimestampConversion":
             column = node
         children = node.children()
         if children.isEmpty():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark._redaction import redacted
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.spark.plans.definitions import each
 from seamark.spark.plans.lossy_options import lossy_options
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class PlanSources:
     def of(self, plan: Any) -> list[str]:
         """Names of the streams below a plan, leaf by leaf, as the offset log lists them."""
         described = []
-        for leaf in _each(plan.collectLeaves()):
+        for leaf in each(plan.collectLeaves()):
             if not leaf.isStreaming():
                 continue
             name = self._names.get(_identity(leaf)) if self._names is not None else None
@@ -155,13 +156,13 @@ def analyzed(df: DataFrame) -> Any:
 
 def leaves(df: DataFrame) -> Iterator[Any]:
     """The leaves of a DataFrame's plan, from left to right."""
-    yield from _each(analyzed(df).collectLeaves())
+    yield from each(analyzed(df).collectLeaves())
 
 
 def nodes(plan: Any) -> Iterator[Any]:
     """A plan and everything below it, parents first."""
     yield plan
-    for child in _each(plan.children()):
+    for child in each(plan.children()):
         yield from nodes(child)
 
 
@@ -175,7 +176,7 @@ def stateful_kind(node: Any) -> str | None:
     kind = _STATEFUL.get(node.getClass().getSimpleName())
     if kind is None or not node.isStreaming():
         return None
-    if kind == "stream-stream join" and not all(c.isStreaming() for c in _each(node.children())):
+    if kind == "stream-stream join" and not all(c.isStreaming() for c in each(node.children())):
         return None  # a join with a table keeps nothing
     return kind
 
@@ -198,7 +199,7 @@ def _options(leaf: Any) -> tuple[str, dict[str, str]]:
     kind = leaf.getClass().getSimpleName()
     options: dict[str, str] = {}
     if kind == "StreamingRelation":
-        for pair in _each(leaf.dataSource().options().toSeq()):
+        for pair in each(leaf.dataSource().options().toSeq()):
             options[str(pair._1())] = str(pair._2())
         return str(leaf.dataSource().className()), options
     if kind == "StreamingRelationV2":
@@ -236,9 +237,3 @@ def delay_ms(node: Any) -> int:
     # Spark counts a month as 31 days here too
     days = int(period.toTotalMonths()) * 31 + int(period.getDays())
     return days * 86_400_000 + int(delay.extractAsDuration().toMillis())
-
-
-def _each(seq: Any) -> Iterator[Any]:
-    iterator = seq.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
