@@ -475,7 +475,9 @@ class _CountedReads(MemoryBlobs):
 
 
 def test_a_long_chain_of_parents_is_followed_once_by_retention() -> None:
-    chain = [Candidate(i, True, parent_id=i - 1 or None) for i in range(1, 100_001)]
+    chain = [
+        Candidate(checkpoint_id=i, valid=True, parent_id=i - 1 or None) for i in range(1, 100_001)
+    ]
     verdicts = plan_retention(chain, Retention(last=50_000), pins={}, now_ms=0)
     assert all(each.keep for each in verdicts)
     assert verdicts[-1].reason == "needed by 100000"

@@ -84,7 +84,15 @@ def stored(store: CheckpointStore, plan: Plan, leaves: tuple[str, ...] = LEAVES)
     timeline = store.owner().timeline
     lines = parse_offsets(plan.offsets).lines
     digest = fingerprint(timeline, lines, plan.sources)
-    return StoredPlan(timeline, 1, digest, "", leaves, plan.offsets, plan.sources)
+    return StoredPlan(
+        timeline=timeline,
+        epoch=1,
+        fingerprint=digest,
+        follows="",
+        leaves=leaves,
+        offsets=plan.offsets,
+        sources=plan.sources,
+    )
 
 
 def test_a_start_finds_every_epoch_that_was_started_after_the_newest_checkpoint(

@@ -39,7 +39,13 @@ class Facts:
 
 def staged(number: int) -> StagedEpoch:
     before = staged(number - 1).version if number > 1 else None
-    return StagedEpoch(receipt_of(told(number), f"a{number}"), before, 5, {"orders": b"x"}, 7)
+    return StagedEpoch(
+        receipt=receipt_of(told(number), f"a{number}"),
+        after=before,
+        watermark=5,
+        positions={"orders": b"x"},
+        config_hash=7,
+    )
 
 
 def run(facts: Facts) -> None:

@@ -177,6 +177,8 @@ def test_kept_epochs_that_follow_each_other_in_a_circle_are_damage(tmp_path: Pat
     for version, after in ((one, two), (two, one)):
         Path(staging.folder(version.attempt, version.epoch)).mkdir(parents=True)
         told = receipt(version.epoch, version.attempt)
-        staging.seal(StagedEpoch(told, after, None, {}, None))
+        staging.seal(
+            StagedEpoch(receipt=told, after=after, watermark=None, positions={}, config_hash=None)
+        )
     with pytest.raises(DamageError, match="circle"):
         staging.way(ViewVersion(OLD, 3, "a3"), two)

@@ -177,12 +177,12 @@ def _survey(parts: StoreParts, listed: list[int], owner: Owner, rule: Retention)
         m = examined.manifest
         candidates.append(
             Candidate(
-                checkpoint_id,
-                ok,
-                m.timestamp_ms if m else 0,
-                m.parent_id if m and m.is_incremental else None,
-                superseded,
-                parts.partitioned.expected_of(m) if m else None,
+                checkpoint_id=checkpoint_id,
+                valid=ok,
+                timestamp_ms=m.timestamp_ms if m else 0,
+                parent_id=m.parent_id if m and m.is_incremental else None,
+                superseded=superseded,
+                state=parts.partitioned.expected_of(m) if m else None,
             )
         )
     return candidates

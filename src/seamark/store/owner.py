@@ -42,7 +42,7 @@ class Pin(msgspec.Struct, frozen=True):
     expires_at_ms: int | None = None
 
 
-class Owner(msgspec.Struct, frozen=True, dict=True):
+class Owner(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The content of ``owner.json``."""
 
     format_version: int = FORMAT_VERSION

@@ -26,7 +26,7 @@ _TIMELINE: Final = re.compile(r"[0-9a-f]{32}")
 _KEY: Final = re.compile(rf"{PLANS_PREFIX}({_TIMELINE.pattern})-([0-9]{{6,20}})\.json")
 
 
-class StoredPlan(msgspec.Struct, frozen=True):
+class StoredPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one epoch reads: enough to run it again on exactly the same rows."""
 
     timeline: str

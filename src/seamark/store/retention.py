@@ -33,7 +33,7 @@ class Retention:
             check_duration("the time span to keep", self.within)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
     """What retention needs to know about one checkpoint."""
 

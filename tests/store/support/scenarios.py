@@ -176,7 +176,14 @@ def _clean(store: CheckpointStore, facts: Facts) -> None:
 
 
 def plan(timeline: str, epoch: int, line: str = '{"logOffset":7}') -> StoredPlan:
-    return StoredPlan(timeline, epoch, f"of {line}", "", ("in",), f"v1\n{{}}\n{line}")
+    return StoredPlan(
+        timeline=timeline,
+        epoch=epoch,
+        fingerprint=f"of {line}",
+        follows="",
+        leaves=("in",),
+        offsets=f"v1\n{{}}\n{line}",
+    )
 
 
 def keep_plan(store: CheckpointStore, facts: Facts, epoch: int, line: str) -> None:

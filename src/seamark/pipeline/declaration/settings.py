@@ -40,7 +40,7 @@ DEFAULT_TIMEOUTS: Final[Mapping[Step, float]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
     """How a pipeline runs. None of this is part of what it computes."""
 

@@ -45,13 +45,13 @@ def store_plan(
     :class:`PlanDiffers` when another plan is there: the epoch has to run on that one.
     """
     new = StoredPlan(
-        epoch.timeline,
-        epoch.number,
-        epoch.fingerprint,
-        _fingerprint_of(history.newest),
-        epoch.identity.leaves,
-        epoch.plan.offsets,
-        epoch.plan.sources,
+        timeline=epoch.timeline,
+        epoch=epoch.number,
+        fingerprint=epoch.fingerprint,
+        follows=_fingerprint_of(history.newest),
+        leaves=epoch.identity.leaves,
+        offsets=epoch.plan.offsets,
+        sources=epoch.plan.sources,
     )
     stored = retry_unavailable(
         partial(store.plans.keep, new), patience, "storing the plan of the epoch"

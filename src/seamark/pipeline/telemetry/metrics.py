@@ -143,7 +143,7 @@ class PipelineMetrics:
             server.release()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _MetricFamilies:
     """The metrics of one registry, which all its pipelines share."""
 

@@ -153,12 +153,12 @@ class KeyValueSink(Sink):
             )
         receipt = receipt_of(epoch, self._attempt)
         staged = StagedEpoch(
-            receipt,
-            self._view.followed_by(epoch),
-            epoch.watermark,
-            dict(epoch.positions),
-            epoch.config_hash,
-            self._replace,
+            receipt=receipt,
+            after=self._view.followed_by(epoch),
+            watermark=epoch.watermark,
+            positions=dict(epoch.positions),
+            config_hash=epoch.config_hash,
+            replace=self._replace,
         )
         digest = self._staging.seal(staged)
         rows = load_rows(self._staging.folder(self._attempt, epoch.number), epoch.watermark)

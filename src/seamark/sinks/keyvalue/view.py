@@ -57,7 +57,7 @@ class ViewOwner(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-class StagedEpoch(msgspec.Struct, frozen=True):
+class StagedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """What is staged with the rows of an epoch, and applied with them."""
 
     receipt: Receipt

@@ -37,7 +37,7 @@ def identity(manifest: CheckpointManifest) -> bytes:
     return hashlib.sha256(msgspec.json.encode(decided, order="deterministic")).digest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyItem:
     """What a plan has to know of one checkpoint of the source."""
 
@@ -65,16 +65,16 @@ class CopyItem:
         """
         statuses = manifest.sink_commit_statuses.items()
         return cls(
-            manifest.checkpoint_id,
-            identity(manifest),
-            manifest.builds_on,
-            manifest.generation,
-            manifest.timeline or "",
-            stored + (manifest.state_bytes or 0),
-            content,
-            frozenset(sink for sink, status in statuses if status.is_committed),
-            manifest.supersedes,
-            state_evidence(manifest) is not Evidence.SIZE,
+            checkpoint_id=manifest.checkpoint_id,
+            identity=identity(manifest),
+            parent_id=manifest.builds_on,
+            generation=manifest.generation,
+            timeline=manifest.timeline or "",
+            size=stored + (manifest.state_bytes or 0),
+            content=content,
+            committed=frozenset(sink for sink, status in statuses if status.is_committed),
+            supersedes=manifest.supersedes,
+            has_checksum=state_evidence(manifest) is not Evidence.SIZE,
         )
 
 
@@ -184,7 +184,7 @@ def left_behind(
     return tuple(ranges)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyScope:
     """What the target's ``owner.json`` has to know before the first manifest arrives."""
 

@@ -50,7 +50,7 @@ class CopyResult:
     why: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyPlan:
     """What a copy is going to do. Made without writing anything."""
 
@@ -116,10 +116,10 @@ def plan_copy(
         i for i, target_checkpoint in there.items() if target_checkpoint.too_late and i not in items
     ]
     copying = CopyScope(
-        owner,
-        list(items.values()),
-        arriving,
-        late if arriving else [],
+        source=owner,
+        items=list(items.values()),
+        arriving=arriving,
+        late=late if arriving else [],
         has_newest=bool(counting) and counting[-1] in items,
         left_behind=left_behind(owner, there_owner, known, there),
     )
@@ -130,7 +130,15 @@ def plan_copy(
     named = {name: pin.checkpoint_id for name, pin in wanted_pins.items()}
     replaceable = frozenset(i for i in items if (t := there.get(i)) and t.too_late)
     return CopyPlan(
-        owner, there_owner, items, arriving, unusable, copying, replaceable, named, begun
+        source=owner,
+        target=there_owner,
+        items=items,
+        arriving=arriving,
+        unusable=unusable,
+        copying=copying,
+        replaceable=replaceable,
+        pins=named,
+        begun=begun,
     )
 
 
