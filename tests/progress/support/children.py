@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, Final
@@ -53,7 +53,9 @@ class Child:
                 return heard
 
     def tell(self, word: object) -> None:
-        self.reports.send(word)
+        """Send it a word. One that has ended does not get it; what it said can still be heard."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.reports.send(word)
 
     def send_signal(self, number: signal.Signals) -> None:
         assert self._process.pid is not None

@@ -71,8 +71,8 @@ def read_epochs(reports: Connection, url: str) -> None:
         while not reports.poll():
             try:
                 seen.append(look(store, seen[-1]))
-            except AssertionError as error:
-                reports.send(f"after {looks} looks: {error}")
+            except (AssertionError, SeamarkError) as error:
+                reports.send(f"after {looks} looks: {type(error).__name__}: {error}")
                 return
             looks += 1
     reports.send((looks, len(set(seen)) - 1))
