@@ -200,3 +200,23 @@ def test_a_handle_that_is_collected_while_another_folder_is_opened_lets_go_of_it
     opened[0].close()
     with open_progress(first) as store:
         write(store, 1, 1)
+
+
+def test_a_reader_that_cannot_open_the_database_again_at_once_tries_once_more(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_progress(url) as writer, open_progress(url, read_only=True) as reader:
+        write(writer, 1, 10)
+        secondary = cast("Any", reader)._ledger._database
+        opened, failures = database.Secondary._opened, [True]
+
+        def fails_once(self: database.Secondary) -> Any:
+            if failures:
+                failures.pop()
+                raise StoreUnavailableError("a file was removed just now")
+            return opened(self)
+
+        monkeypatch.setattr(database.Secondary, "_opened", fails_once)
+        secondary._rdict.close()  # then it cannot catch up, as after a file was removed
+        assert seen(reader) == 1
+        assert not failures

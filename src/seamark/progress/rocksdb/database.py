@@ -175,6 +175,7 @@ class Secondary:
         self._scratch = tempfile.TemporaryDirectory(prefix="seamark-reader-")
         self._snapshots: WeakSet[DatabaseSnapshot] = WeakSet()
         self._looking = threading.Lock()
+        self._rdict: Rdict | None = None
         try:
             self._rdict = self._opened()
         except BaseException:
@@ -205,29 +206,38 @@ class Secondary:
     def snapshot(self) -> DatabaseSnapshot:
         with self._looking:
             if (which := self._identity()) != self._which:
-                self._rdict.close()
-                self._rdict, self._which = self._opened(), which
+                self._forget()
+                self._which = which
             snapshot = self._caught_up()
             self._snapshots.add(snapshot)
         return snapshot
 
     def _caught_up(self) -> DatabaseSnapshot:
-        for _ in range(_TRIES):
-            with suppress(SeamarkError), translate_rocksdb_errors(self._path):
-                self._rdict.try_catch_up_with_primary()
-                return DatabaseSnapshot(self._rdict, self._path)
-            # the writer may have removed a file between our reading its name and opening it
+        for left in reversed(range(_TRIES + 1)):
+            try:
+                if self._rdict is None:
+                    self._rdict = self._opened()
+                with translate_rocksdb_errors(self._path):
+                    self._rdict.try_catch_up_with_primary()
+                    return DatabaseSnapshot(self._rdict, self._path)
+            except SeamarkError:
+                # the writer may have removed a file between our reading its name and opening it,
+                # also while we open the database again
+                self._forget()
+                if not left:
+                    raise
+        raise AssertionError("not reached")
+
+    def _forget(self) -> None:
+        if self._rdict is not None:
             self._rdict.close()
-            self._rdict = self._opened()
-        with translate_rocksdb_errors(self._path):
-            self._rdict.try_catch_up_with_primary()
-            return DatabaseSnapshot(self._rdict, self._path)
+            self._rdict = None
 
     def close(self) -> None:
         for snapshot in list(self._snapshots):
             snapshot.end()
         with translate_rocksdb_errors(self._path):
-            self._rdict.close()
+            self._forget()
         self._scratch.cleanup()
 
 
