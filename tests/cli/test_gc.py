@@ -89,6 +89,7 @@ def test_partitioned_state_without_a_checkpoint_goes_too(seamark: Commands, stor
         with states.begin(1, checkpoint_id=old) as writer:
             writer.put("agg", 0, b"x" * 1000)
             writer.commit()
+    os.utime(store / STATE_PREFIX / str(old) / "manifest.json", (time.time() - 7200,) * 2)
     row = seamark.json("gc", store)["remove"][0]
     assert row["key"] == f"{STATE_PREFIX}{old}/"
     assert row["bytes"] == 1000

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from seamark import CheckpointManifest, open_store
+from seamark.errors import DamageError, FencedError
 from seamark.state import CheckpointId
 from seamark.store import CheckpointStore
 from seamark.store.content_health import check_contents
@@ -146,7 +147,7 @@ def test_partitioned_state_stays_while_a_manifest_that_may_name_it_cannot_be_rea
     store.backend.create(key, b"{")
     old = orphan(store)
     with open_store(url) as fresh:
-        removed = fresh.cleanup_orphans()
+        removed = fresh.cleanup_orphans(0)
         assert removed == 0
         assert "nobody knows who needs it" in removed.left_alone[0]
         assert old in fresh.partitioned_state.list()
@@ -160,7 +161,7 @@ def test_orphans_of_partitioned_state_are_found_and_removed(
     store.backend.create(unfinished, b"half")
     with open_store(url) as fresh:
         whole = f"state/{old}/"
-        assert whole in [entry.key for entry in fresh.plan_cleanup()]
+        assert whole not in [entry.key for entry in fresh.plan_cleanup()], "published just now"
         assert {entry.key for entry in fresh.plan_cleanup(0)} == {whole, unfinished}
         assert fresh.cleanup_orphans(0) == 2
         assert fresh.plan_cleanup(0) == []
@@ -201,3 +202,100 @@ def test_the_members_of_a_store_are_those_that_the_architecture_lists() -> None:
     table = text.split("| members of `CheckpointStore` |")[1].split("\n\n")[0]
     listed = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row)]
     assert sorted(listed) == [name for name in dir(CheckpointStore) if not name.startswith("_")]
+
+
+# state that no checkpoint points at yet
+
+
+def published(store: CheckpointStore, epoch: int) -> str:
+    with store.partitioned_state.begin(epoch) as writer:
+        writer.put("agg", 0, b"%d" % epoch * 50)
+        return f"state/{writer.commit().checkpoint_id}"
+
+
+def test_I1_state_that_is_about_to_be_saved_is_pruned_by_no_other_save_of_its_handle(
+    url: str,
+) -> None:
+    with open_store(url, keep=5) as store:
+        store.claim(pipeline="p")
+        save(store, 1, partitioned=True)
+        first, second = published(store, 2), published(store, 3)
+        for checkpoint_id, path in ((2, second), (3, first)):
+            store.save(
+                CheckpointManifest.new(
+                    checkpoint_id, checkpoint_id, table_store_checkpoint_path=path
+                )
+            )
+        assert [store.validate_checkpoint(i).valid for i in (1, 2, 3)] == [True] * 3
+
+
+def test_I1_state_that_is_about_to_be_saved_is_no_orphan_of_its_own_handle(
+    url: str, store: CheckpointStore
+) -> None:
+    path = published(store, 5)
+    assert store.cleanup_orphans(0) == 0
+    store.save(CheckpointManifest.new(5, 5, table_store_checkpoint_path=path))
+    assert store.validate_checkpoint(5).valid
+
+
+def test_a_checkpoint_whose_partitioned_state_was_removed_is_not_decided(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        save(store, 1)
+        path = published(store, 2)
+        with open_store(tmp_path / "store") as other:
+            assert other.cleanup_orphans(0) == 1
+        with pytest.raises(FencedError, match="was removed or replaced"):
+            store.save(CheckpointManifest.new(2, 2, table_store_checkpoint_path=path))
+        assert store.list_ids() == [1]
+
+
+def test_state_that_was_copied_just_now_is_not_old_because_its_id_is(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    old = orphan(store)
+    with open_store(tmp_path / "copy") as copy:
+        copy_checkpoints(store, copy)
+        store.partitioned_state.copy(old, copy.partitioned_state)
+    with open_store(tmp_path / "copy") as pruning:
+        assert pruning.prune(1).states == 1
+        assert old in pruning.partitioned_state.list()
+
+
+def test_damaged_state_that_nobody_needs_stops_the_removal_of_no_other(
+    url: str, store: CheckpointStore
+) -> None:
+    save(store, 5, partitioned=True)
+    key = f"state/{published(store, 6).removeprefix('state/')}/manifest.json"
+    store.backend.delete([key])
+    store.backend.create(key, b"{")
+    with open_store(url) as fresh:
+        fresh.claim(pipeline="p")
+        save(fresh, 6, partitioned=True)
+        removed = fresh.prune(1)
+        assert removed.states == 3
+        assert "was left alone" in removed.left_alone[0]
+        assert fresh.validate_checkpoint(6).valid
+
+
+def test_a_clean_up_makes_no_store_of_a_folder_that_is_none(tmp_path: Path) -> None:
+    with open_store(tmp_path / "no store") as store:
+        assert store.cleanup_orphans(0) == 0
+    assert not (tmp_path / "no store").exists()
+
+
+def test_I3_a_store_whose_owner_is_from_before_a_rollback_is_not_copied(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_store(root) as store:
+        store.claim(pipeline="p")
+        for checkpoint_id in (1, 2, 3):
+            save(store, checkpoint_id)
+    before = (root / "owner.json").read_bytes()
+    with open_store(root) as store:
+        store.claim(pipeline="p")
+        store.supersede(2, 3)
+        save(store, 4)
+    (root / "owner.json").write_bytes(before)
+    with open_store(root) as source, open_store(tmp_path / "copy") as copy:
+        with pytest.raises(DamageError, match=r"owner\.json"):
+            copy_checkpoints(source, copy)
+        assert copy.list_ids() == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -79,6 +80,7 @@ class StateStore:
         paths = CheckpointPaths(check_prefix(prefix))
         blobs = open_blobs(where, storage_options)
         self._place = StatePlace(blobs, paths, Catalog(blobs, paths))
+        self._published: dict[CheckpointId, float] = {}
 
     @property
     def url(self) -> str:
@@ -113,6 +115,7 @@ class StateStore:
         def publish(manifest: CheckpointManifestV2) -> None:
             if parent is not None:
                 self._place.catalog.lineage(parent)  # it may have been pruned in the meantime
+            self._published[new] = time.monotonic()
             self._place.catalog.publish(manifest, default_writer())
 
         return StateWriter(
@@ -124,6 +127,11 @@ class StateStore:
             rebase=rebase,
             longest_chain=self._longest,
         )
+
+    def published_within(self, seconds: float) -> set[CheckpointId]:
+        """The checkpoints that this handle has published in the last so many seconds."""
+        oldest = time.monotonic() - seconds
+        return {state for state, at in list(self._published.items()) if at >= oldest}
 
     def _next_id(self, parent: CheckpointId | None) -> CheckpointId:
         """An id after all known ones, so that a slow clock puts nothing between them."""

@@ -84,7 +84,9 @@ class CheckpointStore(StoreReader):
                 if self._blobs.max_put is None:
                     # a local check is cheap, so nothing slips in between it and the decision
                     owner = self._writable(checkpoint_id)
-                    if written and not self._sidecars.is_still(written):
+                    if (
+                        written and not self._sidecars.is_still(written)
+                    ) or self._parts.partitioned.is_missing(manifest):
                         raise self._state_replaced(checkpoint_id)
                 claim = self._ownership.claim_held
                 saved, data = sealed(stamped(manifest, owner, claim, written, self._layout))
@@ -387,6 +389,7 @@ class CheckpointStore(StoreReader):
         if self._keep is None:
             return
         try:
-            cleanup.prune(self._parts, self._keep)
+            for reason in cleanup.prune(self._parts, self._keep).left_alone:
+                log.warning("%s", reason)
         except SeamarkError as error:
             log.warning("the checkpoint is saved, but pruning failed: %s", error)

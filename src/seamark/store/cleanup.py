@@ -121,8 +121,8 @@ def prune(parts: StoreParts, rule: Retention) -> Removed:
         changed = _amended(parts, moved, doomed)
     _sweep(parts, changed)
     named = {c.state for c in candidates if c.state is not None and c.checkpoint_id in doomed}
-    states, why = parts.partitioned.drop_pruned(named, pruned=bool(doomed))
-    return Removed(len(doomed), states=states, left_alone=(why,) if why else ())
+    states, left_alone = parts.partitioned.drop_pruned(named, pruned=bool(doomed))
+    return Removed(len(doomed), states=states, left_alone=left_alone)
 
 
 def _amended(parts: StoreParts, moved: Callable[[Owner], Owner], doomed: list[int]) -> Owner:
@@ -267,10 +267,10 @@ def _delete_sidecars(parts: StoreParts, keys: list[str]) -> None:
 
 def cleanup_orphans(parts: StoreParts, min_age: float, own: Collection[str]) -> Removed:
     """Remove what :func:`plan_cleanup` finds; how many."""
+    if not parts.is_store():  # before the lock, which makes a file
+        return Removed(0)
     with parts.blobs.exclusive():
         owner = parts.ownership.require_writable()
-        if not parts.is_store():
-            return Removed(0)
         keys = [entry.key for entry in _old_orphans(parts, min_age, own, parts.blobs.clock())]
         manifests = {parts.layout.manifest(i): i for i in _pruned_manifests(parts, owner)}
         _delete_manifests(parts, [manifests[key] for key in keys if key in manifests])

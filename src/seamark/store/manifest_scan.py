@@ -82,7 +82,7 @@ def _scan(parts: StoreParts, *, unreadable: bool) -> Iterator[list[ScannedCheckp
                     continue  # the newer ones were scanned, and they are enough
             problem: OddGeneration | None = None
             if isinstance(stored, StoredManifest):
-                owner, problem = _covering(ownership, owner, stored)
+                owner, problem = covering_owner(ownership, owner, stored)
                 if problem is None and arrived_too_late(owner, stored.manifest):
                     continue
             if not isinstance(stored, Tombstone):
@@ -133,7 +133,7 @@ def _with_state(one: ScannedCheckpoint, size: int, damage: str | None) -> Scanne
     return one._replace(stored_bytes=one.stored_bytes + size, damage=one.damage or damage)
 
 
-def _covering(
+def covering_owner(
     ownership: Ownership, owner: Owner, stored: StoredManifest
 ) -> tuple[Owner, OddGeneration | None]:
     """An owner that is not older than a manifest, or what is wrong with the manifest."""

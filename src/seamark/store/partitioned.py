@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from seamark.blobs.contract import Blobs, Entry
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.state import CheckpointId, StateStore
 from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
@@ -113,24 +113,37 @@ class PartitionedStates:
 
     def drop_pruned(
         self, named: Collection[CheckpointId], *, pruned: bool
-    ) -> tuple[int, str | None]:
-        """Remove what only pruned checkpoints pointed at; how many, or why that is unknown.
+    ) -> tuple[int, tuple[str, ...]]:
+        """Remove what only pruned checkpoints pointed at; how many, and why others were left.
 
         ``named`` is what those that were pruned just now pointed at. When none were, only the first
         call looks for what an earlier prune has left.
         """
         if not self._may_be_left or (self._has_looked and not pruned):
-            return 0, None
+            return 0, ()
         listed = self.states.list()
         self._has_looked = True
         try:
             doomed = self._unnamed(listed, None, named)
-            for state in doomed:
-                self.states.delete(state)
         except DamageError as error:
-            return 0, _unknown(error)
-        self._may_be_left = len(listed) > len(doomed)
-        return len(doomed), None
+            return 0, (_unknown(error),)
+        removed, left_alone = self._delete(doomed)
+        self._may_be_left = len(listed) > removed
+        return removed, left_alone
+
+    def _delete(self, doomed: list[CheckpointId]) -> tuple[int, tuple[str, ...]]:
+        """Remove those that can be; how many, and why others were left alone."""
+        removed, left_alone = 0, []
+        for state in reversed(doomed):  # a parent can only go after those that build on it
+            try:
+                self.states.delete(state)
+            except CheckpointNotFoundError:
+                continue  # another process was faster
+            except (DamageError, RefusedError) as error:
+                left_alone.append(f"{STATE_PREFIX}{state} was left alone: {error.what}")
+                continue
+            removed += 1
+        return removed, tuple(left_alone)
 
     def expected_of(self, manifest: CheckpointManifest) -> CheckpointId | None:
         """What a manifest points at, if that makes sense; a prune then looks for more of it."""
@@ -166,14 +179,11 @@ class PartitionedStates:
 
     def remove_orphans(self, min_age: float) -> tuple[int, tuple[str, ...]]:
         """Remove it; how many, and why the rest was left."""
-        removed = 0
-        left_alone = []
         try:
-            for state in self._unnamed(self.states.list(), min_age):
-                self.states.delete(state)
-                removed += 1
+            removed, why = self._delete(self._unnamed(self.states.list(), min_age))
         except DamageError as error:
-            left_alone.append(_unknown(error))
+            removed, why = 0, (_unknown(error),)
+        left_alone = [*why]
         try:
             removed += self.states.cleanup_orphans(min_age)
         except RefusedError as error:
@@ -195,7 +205,9 @@ class PartitionedStates:
         if not listed:
             return []
         in_use = until_settled(self._in_use, self._manifests.url)
-        settled = CheckpointId.before(time.time() - (_SETTLED if min_age is None else min_age))
+        # what this handle has published, a save of another thread may be about to point at
+        needed = in_use | self.states.published_within(_SETTLED)
+        age = _SETTLED if min_age is None else min_age
         newest = None
         if min_age is None and self._ownership.claim_held is not None:
             # ids are in the order of time: a newer one may be another writer's, about to be used
@@ -204,8 +216,29 @@ class PartitionedStates:
             state
             for state in listed
             if state not in in_use
-            and (state < settled or state in pruned or (newest is not None and state < newest))
+            and (
+                state in pruned
+                or (
+                    state not in needed
+                    and ((newest is not None and state < newest) or self._is_older(state, age))
+                )
+            )
         ]
+
+    def _is_older(self, state: CheckpointId, age: float) -> bool:
+        """Whether a state was both begun and published so many seconds ago; a copy keeps its id."""
+        if state >= CheckpointId.before(time.time() - age):
+            return False
+        entry = self._blobs.stat(f"{STATE_PREFIX}{state}/manifest.json")
+        now = self._blobs.clock()
+        return entry is None or entry.modified <= (time.time() if now is None else now) - age
+
+    def is_missing(self, manifest: CheckpointManifest) -> bool:
+        """Whether a manifest that is about to be saved points at a state that was removed."""
+        state = self.expected_of(manifest)
+        return (
+            state is not None and self._blobs.stat(f"{STATE_PREFIX}{state}/manifest.json") is None
+        )
 
     def _in_use(self) -> set[CheckpointId]:
         """What checkpoints that count point at."""

@@ -267,6 +267,7 @@ def _error_for(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
 def _retain(store: CheckpointStore, keep: int) -> None:
     """Prune. A failure is only logged: the snapshot is already saved."""
     try:
-        store.prune(keep)
+        for reason in store.prune(keep).left_alone:
+            log.warning("%s", reason)
     except SeamarkError as error:
         log.warning("old checkpoints were not pruned: %s", error)

@@ -319,7 +319,8 @@ class Coordinator:
         if saved.is_incremental:
             return  # nothing can be removed before a new chain has started
         try:
-            self._store.prune(self._settings.keep)
+            for reason in self._store.prune(self._settings.keep).left_alone:
+                log.warning("%s", reason)
         except FencedError:
             raise
         except SeamarkError as error:

@@ -16,7 +16,7 @@ from seamark.capture.readers import Contents
 from seamark.capture.restore import restore
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.checkpoint_dir.working_copy import WorkingCopy
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import require_unnamed
 
@@ -42,7 +42,7 @@ def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -
         taken = batch_at(old, _last_committed(old))
         _require_fitting(old, taken, identity)
         restore(mine, _files_of(taken, digests), taken.batch, taken.paths)
-    except (MissingVersion, DamageError) as error:
+    except MissingVersion as error:
         raise _refused(old, error.what) from None
     except FileNotFoundError as error:
         raise _refused(old, f"{error.filename} is gone; is its query running?") from None

@@ -33,6 +33,7 @@ from seamark.store.copy.decisions import (
 )
 from seamark.store.copy.transfer import translated
 from seamark.store.layout import OWNER_KEY
+from seamark.store.manifest_scan import covering_owner
 from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import claim_mark
@@ -223,12 +224,13 @@ def _readable(
             if standing(owner, checkpoint_id) is Standing.CURRENT:
                 unusable.append(CopyResult(checkpoint_id, "damaged", why=stored.what))
         elif isinstance(stored, StoredManifest):
+            # an owner.json that is too old ends the copy: it would bring back what was rolled back
+            covering, odd = covering_owner(parts.ownership, owner, stored)
+            if odd is None and arrived_too_late(covering, stored.manifest):
+                continue
             try:
-                covering = parts.ownership.covering(
-                    owner, stored.manifest.generation, checkpoint_id
-                )
-                if arrived_too_late(covering, stored.manifest):
-                    continue
+                if odd is not None:
+                    raise odd
                 items[checkpoint_id] = _item(stored)
             except DamageError as error:
                 if standing(owner, checkpoint_id) is Standing.CURRENT:
