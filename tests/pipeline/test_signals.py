@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -35,10 +34,10 @@ def test_the_first_signal_finishes_the_epoch_and_exits_0(
 def test_the_second_signal_ends_it_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
     base = tmp_path / "pipeline"
     expected = write_input(base / "in")
-    driver = start(base, "forever", "2")
+    driver = start(base, "until-killed", "2")
     wait_for(base / "dawdling", driver)
     driver.send_signal(signal.SIGTERM)
-    time.sleep(1)
+    wait_for(base / "signalled", driver)
     driver.send_signal(signal.SIGTERM)
     driver.communicate(timeout=280)
     assert driver.returncode == -signal.SIGTERM

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from seamark.errors import FencedError
 from seamark.store import open_store
-from tests.pipeline.support.drivers import FILES, start, visible, wait_for, write_input
+from tests.pipeline.support.drivers import (
+    FILES,
+    start,
+    visible,
+    wait_for,
+    wait_until_stopped,
+    write_input,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -28,12 +34,14 @@ def test_a_driver_that_was_stopped_across_the_takeover_is_told_and_adds_nothing(
     pids: list[int] = []
     try:
         wait_for(base / "stopped", loser)
-        time.sleep(0.5)  # it stops itself right after it has noted that it will
         pids = [int(pid) for pid in (base / "stopped").read_text().split()]
+        for pid in pids:  # it stops itself right after it has noted that it will
+            wait_until_stopped(pid)
         winner = start(base)
         output, _ = winner.communicate(timeout=280)
         assert winner.returncode == 0, output
         before = {folder: visible(base / folder) for folder in ("all", "sums")}
+        (base / "resumed").touch()
         for pid in reversed(pids):
             os.kill(pid, signal.SIGCONT)
         told, _ = loser.communicate(timeout=280)

@@ -1,8 +1,10 @@
 """A driver process for tests that need two of them, or one that is stopped in the middle.
 
 ``python -m tests.pipeline.support.driver BASE [STEP WHEN EPOCH]``: runs all that is in
-``BASE/in``. At the given point it stops itself and its JVM, as a machine that hangs would. With
-``forever EPOCH`` instead it goes on until it has to stop, and dawdles in that epoch.
+``BASE/in``. At the given point it stops itself and its JVM, as a machine that hangs would, and
+goes on when it is continued and ``BASE/resumed`` exists. With ``forever EPOCH`` instead it runs
+until it has to stop, and waits in that epoch for a signal; with ``until-killed EPOCH`` it never
+leaves that epoch. ``BASE/signalled`` appears when it has seen the first signal.
 """
 
 from __future__ import annotations
@@ -59,29 +61,36 @@ def stop_at(spark: SparkSession, base: Path, point: tuple[str, str, int]) -> OnS
 
     def hook(step: Any, when: str, epoch: int) -> None:
         if (step.value, when, epoch) == point:
-            (base / "stopped").write_text(f"{os.getpid()} {jvm_pid}")
+            (base / "stopping").write_text(f"{os.getpid()} {jvm_pid}")
+            (base / "stopping").rename(base / "stopped")  # whole, when it can be seen
             os.kill(jvm_pid, signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGSTOP)
-            time.sleep(0.5)  # the signal may take another thread first
+            while not (base / "resumed").exists():  # the signal may take another thread first
+                time.sleep(0.05)
 
     return hook
 
 
-def dawdle_in(base: Path, slow: int) -> OnStep:
+def dawdle_in(base: Path, slow: int, *, until_killed: bool) -> OnStep:
     def hook(step: Any, when: str, epoch: int) -> None:
         if (step.value, when, epoch) == ("prepare", "before", slow):
             (base / "dawdling").touch()
-            time.sleep(5)
+            while signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # the first signal resets it
+                time.sleep(0.05)
+            (base / "signalled").touch()
+            while until_killed:
+                time.sleep(1)
+            time.sleep(5)  # the run looks for signals ten times a second
 
     return hook
 
 
 def main(base: Path, *point: str) -> int:
     spark = session()
-    forever = point[:1] == ("forever",)
+    forever = point[:1] in (("forever",), ("until-killed",))
     hook: OnStep | None = None
     if forever:
-        hook = dawdle_in(base, int(point[1]))
+        hook = dawdle_in(base, int(point[1]), until_killed=point[0] == "until-killed")
     elif point:
         hook = stop_at(spark, base, (point[0], point[1], int(point[2])))
     try:

@@ -44,9 +44,24 @@ def start(base: Path, *point: str) -> subprocess.Popen[str]:
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:
-    """Wait until a driver has written a file that is not empty, or only made it."""
+    """Wait until a driver has made a file."""
     deadline = time.monotonic() + seconds
     while not path.exists():
         assert process.poll() is None, f"it ended before {path.name}"
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def wait_until_stopped(pid: int, seconds: float = 120) -> None:
+    """Wait until SIGSTOP has reached every thread of a process."""
+    deadline = time.monotonic() + seconds
+    while any(_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _state(task: Path) -> str:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+        return ""
