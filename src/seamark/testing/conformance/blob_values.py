@@ -34,6 +34,11 @@ def pattern(size: int) -> bytes:
     return b"".join(words)[:size]
 
 
+def is_same(data: bytes | None, expected: bytes) -> bool:
+    """Compare much data. A failed ``==`` in an assertion would be explained byte by byte."""
+    return data == expected
+
+
 class ProducerFailed(Exception):
     """Stands for whatever a caller's own iterator may raise."""
 
@@ -106,7 +111,7 @@ class BlobValues:
         for size in (0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7):
             key = f"checkpoints/state-{size + 1:06}.bin"
             blobs.create(key, pattern(size))
-            assert streamed(blobs, key) == pattern(size), f"{size} bytes"
+            assert is_same(streamed(blobs, key), pattern(size)), f"{size} bytes"
 
     def test_a_piece_stays_as_it_is_until_the_one_after_the_next(self, blobs: Blobs) -> None:
         blobs.create(STATE, pattern(5 * PIECE + 11))
@@ -115,14 +120,14 @@ class BlobValues:
         earlier: tuple[Buffer, bytes] | None = None
         for piece in stream:
             if earlier is not None:
-                assert bytes(earlier[0]) == earlier[1], "the piece before has changed"
+                assert is_same(bytes(earlier[0]), earlier[1]), "the piece before has changed"
             earlier = (piece, bytes(piece))
 
     def test_a_created_stream_is_read_back(self, blobs: Blobs) -> None:
         whole = pattern(9 << 20)  # more than one part of a multipart upload
         parts = [whole[: 1 << 20], b"", whole[1 << 20 : (1 << 20) + 3], whole[(1 << 20) + 3 :]]
         blobs.create_stream(STATE, iter(parts))
-        assert content(blobs, STATE) == whole
+        assert is_same(content(blobs, STATE), whole)
 
     def test_a_created_stream_may_be_empty(self, blobs: Blobs) -> None:
         blobs.create_stream(STATE, iter(()))
