@@ -91,6 +91,7 @@ def test_a_view_in_rocksdb_is_read_beside_its_writer(spark: SparkSession, tmp_pa
     check_printed(printed_by(code.replace("rocksdb:///data/latest", url)))
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_view_in_redis_is_read_by_us_and_by_anybody(
     spark: SparkSession, redis: RedisServer, tmp_path: Path

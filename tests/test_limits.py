@@ -206,6 +206,7 @@ def test_a_version_far_away_is_no_reason_to_count_to_it(tmp_path: Path) -> None:
     assert looked_at(tmp_path, read_data=True).findings
 
 
+@pytest.mark.slow
 def test_very_many_equal_files_are_compared_in_one_pass(tmp_path: Path) -> None:
     operator = StatefulOperator(0, "stateStoreSave", ["default"], 1)
     folder = next(operator.folders())

@@ -61,6 +61,7 @@ def test_the_newest_trade_of_each_symbol_is_found_without_looking_at_the_others(
     assert list(latest_trades(0)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_spark_computes_the_same_trades_and_bars(spark: SparkSession) -> None:
     from pyspark.sql import functions as f

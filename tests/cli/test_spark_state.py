@@ -139,6 +139,7 @@ def test_each_side_of_a_join_has_its_rows(
     assert all(time.endswith("+00:00") for time in times)
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_variable_of_transform_with_state_is_read_by_its_name(
     spark: SparkSession, cli: Cli, folder: Path, tmp_path: Path

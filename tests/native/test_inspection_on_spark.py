@@ -90,6 +90,7 @@ HURT: dict[str, tuple[str, Callable[[WorkingCopy], None], set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hurt", HURT)
 def test_a_damage_is_named_and_its_healthy_twin_has_none(
     healthy: Callable[[str], Path], tmp_path: Path, hurt: str

@@ -92,6 +92,7 @@ def test_arguments_that_can_never_work_are_refused_at_once(
         seamark.protect(tmp_path / "directory", **{"store": tmp_path / "store", **wrong})
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_protected_query_restored_gives_the_results_that_it_would_have_had(
     spark: SparkSession, tmp_path: Path
@@ -147,6 +148,7 @@ def test_a_query_does_not_notice_that_its_protection_fails(
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_the_progress_of_a_query_wakes_its_protection_and_ends_it(
     spark: SparkSession,

@@ -172,9 +172,7 @@ def test_a_runner_that_fails_half_way_is_told_with_both_ways_out(tmp_path: Path)
 
 
 @pytest.mark.warm
-@pytest.mark.parametrize(
-    "kind", slow_except(["counted-rocksdb", "counted-format2"], "counted-rocksdb")
-)
+@pytest.mark.parametrize("kind", slow_except(["counted-rocksdb", "counted-format2"]))
 def test_a_repartitioned_query_goes_on_with_the_same_results(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

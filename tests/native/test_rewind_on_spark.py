@@ -76,6 +76,7 @@ def goes_on_as_before(spark: SparkSession, kind: str, folder: Path, root: Path) 
     assert after(again, target) == after(whole, target)
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 @pytest.mark.parametrize("kind", WARM)
 def test_a_query_goes_on_from_an_earlier_batch_with_the_results_that_it_had(
@@ -189,6 +190,7 @@ def test_also_without_the_barrier_a_half_done_rollback_never_gives_wrong_results
 # what people need it for
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_directory_bricked_by_a_batch_that_was_not_consumed_is_cured(
     spark: SparkSession, folder: Path, tmp_path: Path

@@ -62,6 +62,7 @@ def test_explain_says_what_is_read_kept_written_and_guaranteed(
         assert words in text
 
 
+@pytest.mark.slow
 def test_check_compares_without_starting_claiming_or_writing_anything(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def by_window(
     return late.groupBy(f.window("t", length), "g").agg(f.sum("v").alias("sum"))
 
 
+@pytest.mark.slow
 def test_a_changed_window_delay_or_key_is_noticed_although_the_state_looks_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -289,6 +291,7 @@ def test_complete_mode_shows_the_whole_result_with_every_epoch(
     assert sum(row["count"] for row in memory.epochs[6]) == 361
 
 
+@pytest.mark.slow
 def test_update_mode_shows_what_changed_and_goes_on_after_a_restart(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def test_every_pair_of_kind_provider_and_point_meets_in_some_case(
     ("number", "case"),
     [
         *(
-            pytest.param(n, case, marks=[pytest.mark.warm, *([pytest.mark.slow] if n % 8 else [])])
+            pytest.param(n, case, marks=[pytest.mark.warm, *([pytest.mark.slow] if n % 11 else [])])
             for n, case in enumerate(CASES)
         ),
         *(pytest.param(n, case, marks=pytest.mark.spark) for n, case in enumerate(FURTHER_CASES)),

@@ -57,6 +57,7 @@ def fail(spark: SparkSession, folder: Path, root: Path, point: str, **options: A
         run(spark, folder, root, on_step=end, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_the_views_hold_what_the_rows_make_of_them(calm: dict[str, Any]) -> None:
     counts = calm["counts"]
@@ -71,7 +72,7 @@ def test_the_views_hold_what_the_rows_make_of_them(calm: dict[str, Any]) -> None
 
 
 @pytest.mark.warm
-@pytest.mark.parametrize("server", slow_except(["rocksdb", "redis"], "rocksdb"))
+@pytest.mark.parametrize("server", slow_except(["rocksdb", "redis"]))
 def test_I2_after_crashes_with_the_working_copy_gone_the_views_are_the_same(
     spark: SparkSession,
     input_folder: Path,

@@ -230,10 +230,12 @@ def test_memory_follows_the_model() -> None:
     run(in_memory, 100)
 
 
+@pytest.mark.slow
 def test_rocksdb_follows_the_model() -> None:
     run(in_rocksdb, 15)
 
 
+@pytest.mark.slow
 def test_redis_follows_the_model(in_redis: Opened) -> None:
     run(in_redis, 40)
 

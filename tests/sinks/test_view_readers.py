@@ -126,6 +126,7 @@ def test_I2_a_reader_sees_whole_epochs_while_the_writer_is_killed_at_any_moment(
     assert looks > epochs > 3
 
 
+@pytest.mark.slow
 def test_I2_killed_between_any_two_lines_the_next_one_finds_all_of_an_epoch_or_nothing(
     attacked: Attacked, chance: random.Random
 ) -> None:

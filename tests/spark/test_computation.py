@@ -235,6 +235,7 @@ def test_keys_and_passwords_in_expressions_are_not_told(orders: DataFrame) -> No
     assert "aes_encrypt" in words
 
 
+@pytest.mark.slow
 def test_a_description_stays_short_and_still_tells_differences(orders: DataFrame) -> None:
     from pyspark.sql import functions as f
 

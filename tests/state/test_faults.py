@@ -111,7 +111,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "scenario", slow_except(SCENARIOS, "an incremental commit", "a prune", name=lambda s: s.name)
+)
 def test_state_is_whole_when_any_request(
     way: str, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

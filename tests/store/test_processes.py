@@ -70,6 +70,7 @@ def first_save(told: Connection) -> list[tuple[str, int]]:
     return messages
 
 
+@pytest.mark.slow
 def test_I3_no_acknowledged_checkpoint_is_lost_when_the_writer_is_killed(tmp_path: Path) -> None:
     rng = random.Random(int(os.environ["SEAMARK_SEED"]))
     newest = 0

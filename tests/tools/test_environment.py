@@ -77,6 +77,7 @@ def test_a_failing_installer_is_reported_with_what_to_do(
     assert not (tmp_path / ".venv" / "root").exists()
 
 
+@pytest.mark.slow
 def test_pip_sets_up_where_there_is_no_uv_and_refuses_a_package_without_a_hash(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
