@@ -75,7 +75,25 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         reporter.write_line(line, yellow=True)
 
 
+def _leave_to_chaos(items: list[pytest.Item]) -> None:
+    """Of the long cases of a test that is ``sampled(n)``, only n stay out of ``make chaos``."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("spark") or item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for group in cases.values():
+        mark = group[0].get_closest_marker("sampled")
+        if mark is not None:
+            wanted = min(mark.args[0], len(group))
+            kept = {round(number * len(group) / wanted) for number in range(wanted)}
+            for number, item in enumerate(group):
+                if number not in kept:
+                    item.add_marker(pytest.mark.chaos)
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _leave_to_chaos(items)
     seed = int(os.environ[SEED])
     for item in items:
         function: Any = getattr(item, "obj", None)

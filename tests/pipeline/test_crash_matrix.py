@@ -46,6 +46,7 @@ def test_every_pair_of_kind_provider_and_point_meets_in_some_case(
     assert met == all_pairs(where)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("number", "case"),
     [

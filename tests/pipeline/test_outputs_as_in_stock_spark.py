@@ -139,6 +139,7 @@ SAMPLE: Final = (
 )
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", SAMPLE, ids=str)

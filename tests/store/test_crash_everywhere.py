@@ -124,6 +124,7 @@ def test_I1_to_I8_hold_after_a_death_at_any_request_to_an_object_store(
         assert not found, f"died {when} {recording.calls[-1]}: {found}"
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed scandir:ResourceWarning")  # nobody closes it: dead
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
