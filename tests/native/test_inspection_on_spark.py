@@ -90,6 +90,7 @@ HURT: dict[str, tuple[str, Callable[[WorkingCopy], None], set[str]]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("hurt", HURT)
 def test_a_damage_is_named_and_its_healthy_twin_has_none(

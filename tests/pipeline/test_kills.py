@@ -28,6 +28,7 @@ LONG = 40
 """Epochs of an input that is long enough to be killed in the middle several times."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.warm
 @pytest.mark.parametrize(
