@@ -160,6 +160,16 @@ def test_on_a_disk_the_age_of_a_file_is_told_by_the_file_system(
     assert blobs.entries("tmp/") == []
 
 
+def test_on_a_disk_no_value_is_younger_than_the_clocks(tmp_path: Path) -> None:
+    """Otherwise a clean-up of all that is there leaves out what was written just now."""
+    blobs = FilesystemBlobs(str(tmp_path))
+    for n in range(200):
+        blobs.create(f"checkpoints/{n}", b"x")
+        entry = blobs.stat(f"checkpoints/{n}")
+        assert entry is not None
+        assert entry.modified <= min(blobs.clock(), time.time())
+
+
 # readers that are overtaken
 
 

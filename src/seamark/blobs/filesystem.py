@@ -286,8 +286,8 @@ class FilesystemBlobs(Blobs):
                 with translate_os_errors("writing", temporary):
                     write_all(fd, piece)
             with translate_os_errors("writing", temporary):
-                # by the file system's clock, and a little more, which distinguishes versions
-                now = os.fstat(fd).st_mtime_ns + time.time_ns() % 1_000_000
+                # by the file system's clock, and a little less, which distinguishes versions
+                now = os.fstat(fd).st_mtime_ns - time.time_ns() % 1_000_000
                 os.utime(temporary, ns=(now, now))
                 os.fsync(fd)
         except BaseException:

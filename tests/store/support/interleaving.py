@@ -84,6 +84,9 @@ class Seat(Blobs):
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         return self._next().folders_holding(prefix, name)
 
+    def clock(self) -> float:
+        return self._next().clock()
+
     def version_of(self, tag: Tag) -> Hashable:
         return self.base.version_of(tag)
 
