@@ -115,7 +115,7 @@ class StateStore:
         def publish(manifest: CheckpointManifestV2) -> None:
             if parent is not None:
                 self._place.catalog.lineage(parent)  # it may have been pruned in the meantime
-            self._published[new] = time.monotonic()
+            self._note_published(new)
             self._place.catalog.publish(manifest, default_writer())
 
         return StateWriter(
@@ -128,10 +128,23 @@ class StateStore:
             longest_chain=self._longest,
         )
 
-    def published_within(self, seconds: float) -> set[CheckpointId]:
-        """The checkpoints that this handle has published in the last so many seconds."""
-        oldest = time.monotonic() - seconds
-        return {state for state, at in list(self._published.items()) if at >= oldest}
+    def _note_published(self, checkpoint_id: CheckpointId) -> None:
+        now = time.monotonic()
+        for earlier, at in list(self._published.items()):  # in the order of time
+            if at > now - HOUR:
+                break
+            self._published.pop(earlier, None)
+        self._published[checkpoint_id] = now
+
+    def published_lately(self) -> set[CheckpointId]:
+        """The checkpoints that this handle has published within the last hour."""
+        oldest = time.monotonic() - HOUR
+        return {state for state, at in list(self._published.items()) if at > oldest}
+
+    def modified(self, checkpoint_id: CheckpointId) -> float | None:
+        """When a checkpoint was published here, by the store's clock; None when it is not there."""
+        entry = self._place.blobs.stat(self._place.paths.manifest(checkpoint_id))
+        return None if entry is None else entry.modified
 
     def _next_id(self, parent: CheckpointId | None) -> CheckpointId:
         """An id after all known ones, so that a slow clock puts nothing between them."""

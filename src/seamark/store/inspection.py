@@ -8,11 +8,10 @@ from seamark._common.checks import check_id
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.state.chains import Chain, PartitionKey
-from seamark.state.layout import CheckpointId
 from seamark.store import consistent_read
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
-from seamark.store.partitioned import named_state
+from seamark.store.partitioned import own_state
 from seamark.store.reader import StoreReader
 from seamark.store.sidecars import has_sidecar
 from seamark.store.validation import ExaminedCheckpoint, ReadState
@@ -68,7 +67,7 @@ def stored_bytes(store: StoreReader, manifest: CheckpointManifest) -> int:
 def partitioned_bytes(store: StoreReader, manifest: CheckpointManifest) -> int:
     """Bytes of the partitioned state that a checkpoint names; 0 when there is none to be found."""
     try:
-        state = _partitioned_state(manifest)
+        state = own_state(manifest)
     except DamageError:
         return 0
     return sum(store.partitioned_state.sizes([state]).values()) if state is not None else 0
@@ -76,12 +75,8 @@ def partitioned_bytes(store: StoreReader, manifest: CheckpointManifest) -> int:
 
 def partitions_of(store: StoreReader, manifest: CheckpointManifest) -> dict[PartitionKey, Chain]:
     """What each partition of a checkpoint's state consists of; empty without such state."""
-    state = _partitioned_state(manifest)
+    state = own_state(manifest)
     return {} if state is None else store.partitioned_state.partitions(state)
-
-
-def _partitioned_state(manifest: CheckpointManifest) -> CheckpointId | None:
-    return named_state(manifest) if manifest.is_ours else None
 
 
 def read_sidecar_range(

@@ -36,6 +36,11 @@ def named_state(manifest: CheckpointManifest) -> CheckpointId | None:
         ) from None
 
 
+def own_state(manifest: CheckpointManifest) -> CheckpointId | None:
+    """As :func:`named_state`; None for a manifest of another system, whose path is its own."""
+    return named_state(manifest) if manifest.is_ours else None
+
+
 class PartitionedOrphans(NamedTuple):
     """Partitioned state that can be removed."""
 
@@ -88,7 +93,7 @@ class PartitionedStates:
         sizes: dict[int, tuple[int, str | None]] = {}
         for manifest in manifests:
             try:
-                state = named_state(manifest) if manifest.is_ours else None
+                state = own_state(manifest)
             except DamageError as error:
                 sizes[manifest.checkpoint_id] = 0, error.what
                 continue
@@ -102,7 +107,7 @@ class PartitionedStates:
 
     def copy(self, manifest: CheckpointManifest, target: PartitionedStates) -> int:
         """Copy the partitioned state of a checkpoint; its size in bytes."""
-        state = named_state(manifest) if manifest.is_ours else None
+        state = own_state(manifest)
         if state is None:
             return 0
         self.states.copy(state, target.states)
@@ -205,40 +210,36 @@ class PartitionedStates:
         if not listed:
             return []
         in_use = until_settled(self._in_use, self._manifests.url)
-        # what this handle has published, a save of another thread may be about to point at
-        needed = in_use | self.states.published_within(_SETTLED)
-        age = _SETTLED if min_age is None else min_age
         newest = None
         if min_age is None and self._ownership.claim_held is not None:
             # ids are in the order of time: a newer one may be another writer's, about to be used
             newest = max(in_use, default=None)
+        unused = [state for state in listed if state not in in_use]
+        # what this handle has published, a save of another thread may be about to point at
+        open_to_all = {*unused} - self.states.published_lately()
+        old = self._older_than(_SETTLED if min_age is None else min_age, open_to_all)
         return [
             state
-            for state in listed
-            if state not in in_use
-            and (
-                state in pruned
-                or (
-                    state not in needed
-                    and ((newest is not None and state < newest) or self._is_older(state, age))
-                )
-            )
+            for state in unused
+            if state in pruned
+            or state in old
+            or (newest is not None and state < newest and state in open_to_all)
         ]
 
-    def _is_older(self, state: CheckpointId, age: float) -> bool:
-        """Whether a state was both begun and published so many seconds ago; a copy keeps its id."""
-        if state >= CheckpointId.before(time.time() - age):
-            return False
-        entry = self._blobs.stat(f"{STATE_PREFIX}{state}/manifest.json")
-        now = self._blobs.clock()
-        return entry is None or entry.modified <= (time.time() if now is None else now) - age
+    def _older_than(self, age: float, states: Collection[CheckpointId]) -> set[CheckpointId]:
+        """Those that were both begun and published so many seconds ago; a copy keeps its id."""
+        begun = CheckpointId.before(time.time() - age)
+        states = [state for state in states if state < begun]
+        if not states:
+            return set()
+        latest = self._blobs.clock() - age
+        times = {state: self.states.modified(state) for state in states}
+        return {state for state, at in times.items() if at is None or at <= latest}
 
     def is_missing(self, manifest: CheckpointManifest) -> bool:
         """Whether a manifest that is about to be saved points at a state that was removed."""
         state = self.expected_of(manifest)
-        return (
-            state is not None and self._blobs.stat(f"{STATE_PREFIX}{state}/manifest.json") is None
-        )
+        return state is not None and self.states.modified(state) is None
 
     def _in_use(self) -> set[CheckpointId]:
         """What checkpoints that count point at."""

@@ -35,7 +35,9 @@ def nothing_held() -> HeldFiles:
     return HeldFiles(None)
 
 
-def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> HeldFiles:
+def held_by(
+    store: CheckpointStore, newest: CheckpointManifest | None, at: BatchAt, *, verify: bool = False
+) -> HeldFiles:
     """What the newest checkpoint and its chain hold, when it is an earlier batch of one history.
 
     Offsets carry the time at which a batch was planned, and a commit the ids of its state; a batch
@@ -43,10 +45,9 @@ def held_by(store: CheckpointStore, at: BatchAt, *, verify: bool = False) -> Hel
     is built on what is damaged: state must be there and have its size, and with ``verify`` every
     byte of it is read.
     """
+    if newest is None or newest.native is None or newest.batch > at.batch:
+        return nothing_held()
     try:
-        newest = store.load_latest()
-        if newest is None or newest.native is None or newest.batch > at.batch:
-            return nothing_held()
         chain = chain_of(store, newest)
         if not _is_whole(store, chain, verify=verify):
             return nothing_held()

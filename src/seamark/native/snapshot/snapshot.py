@@ -25,7 +25,7 @@ from seamark.capture.batches import (
 from seamark.capture.placement import Sizes, place
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import MissingVersion
-from seamark.errors import DamageError, RefusedError, SeamarkError
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.native.overlap_check import require_apart
 from seamark.native.snapshot.increments import HeldFiles, held_by, nothing_held
@@ -92,6 +92,7 @@ def take_snapshot(
     taking = _SnapshotRun(
         store=store,
         query=query,
+        takes_newest=batch is None,
         full=full,
         sizes=sizes or Sizes(),
         longest_chain=longest_chain,
@@ -102,8 +103,6 @@ def take_snapshot(
     for tries in range(1, _TRIES + 1):
         try:
             chosen = newest_done(tree) if batch is None else _require_committed(tree, batch)
-            if batch is None:
-                taking.require_newest(tree, chosen)
             snapshot = taking.run(tree, chosen, tries)
         except (MissingVersion, FileNotFoundError, _Changed) as error:
             stands_still = previous is not None and previous.entries == tree.entries
@@ -139,6 +138,7 @@ def _require_owned(store: CheckpointStore, query: str) -> None:
 class _SnapshotRun:
     store: CheckpointStore
     query: str
+    takes_newest: bool
     full: bool
     sizes: Sizes
     longest_chain: int
@@ -146,24 +146,10 @@ class _SnapshotRun:
     advance: Advance | None
     started: float = field(default_factory=time.perf_counter)
 
-    def require_newest(self, tree: Tree, batch: int) -> None:
-        """:class:`_Changed` when another process has stored a later batch since the listing.
-
-        After a rollback of the directory a later batch is stored too, but it is not there any more.
-        """
-        try:
-            stored = self.store.load_latest()
-        except DamageError:
-            return
-        if stored is None or stored.native is None or stored.batch <= batch:
-            return
-        if tree.read_text(f"commits/{stored.batch}") is not None:
-            raise _Changed(f"batch {stored.batch} was committed and stored in the meantime")
-
     def run(self, tree: Tree, batch: int, tries: int) -> Snapshot:
         at = batch_at(tree, batch)
         newest = self._newest_id()
-        held = self._held(at)
+        held = self._held(tree, at)
         if held.is_same_batch and held.manifest is not None:
             return self._result(held.manifest, tries, is_new=False)
         follows = held.manifest
@@ -189,10 +175,19 @@ class _SnapshotRun:
         saved = self.store.save_with_state(manifest, placed.chunks or None)
         return self._result(saved, tries, files=new.count, size=placed.size)
 
-    def _held(self, at: BatchAt) -> HeldFiles:
+    def _held(self, tree: Tree, at: BatchAt) -> HeldFiles:
+        stored = self._latest()
+        if self.takes_newest and stored is not None:
+            _require_newest(tree, at.batch, stored)
         if self.full:
             return nothing_held()
-        return held_by(self.store, at, verify=self.verify_parent)
+        return held_by(self.store, stored, at, verify=self.verify_parent)
+
+    def _latest(self) -> CheckpointManifest | None:
+        try:
+            return self.store.load_latest()
+        except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
+            return None
 
     def _newest_id(self) -> int:
         return max(self.store.list_ids(), default=0)
@@ -230,6 +225,17 @@ def _require_committed(tree: Tree, batch: int) -> int:
     if batch not in commits:
         raise MissingVersion(f"commits/{batch} is not there", where=tree.directory.url)
     return batch
+
+
+def _require_newest(tree: Tree, batch: int, stored: CheckpointManifest) -> None:
+    """:class:`_Changed` when another process has stored a later batch since the listing.
+
+    After a rollback of the directory a later batch is stored too, but it is not there any more.
+    """
+    if stored.native is None or stored.batch <= batch:
+        return
+    if tree.read_text(f"commits/{stored.batch}") is not None:
+        raise _Changed(f"batch {stored.batch} was committed and stored in the meantime")
 
 
 def _require_unchanged(tree: Tree, at: BatchAt) -> None:
