@@ -19,7 +19,7 @@ An error says what happened, where, and what to do next. The three parts are kep
 (``what``, ``where``, ``hint``) so that a terminal can lay them out and a program can log them.
 None of them ever holds a password or key: what looks like one is hidden when the error is made.
 
-Tests: ``tests/cli/test_frame.py``.
+Tests: ``tests/cli/test_commands.py``.
 """
 
 from __future__ import annotations

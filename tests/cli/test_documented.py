@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark.cli.app import COMMANDS, run
-from seamark.cli.spark.group import COMMANDS as SPARK_COMMANDS
+from seamark.cli.spark import COMMANDS as SPARK_COMMANDS
 from seamark.native.inspect.findings import Code
 from seamark.progress import open_progress, rocksdb_url
 from seamark.spark.versions import spark_version

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark.cli.common_options import Settings
+from seamark.cli.commands import Settings
 from seamark.cli.error_report import report_error
 from seamark.manifest import OperatorCheckpoint
 from seamark.store import CheckpointStore, open_store

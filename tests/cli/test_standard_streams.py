@@ -157,7 +157,7 @@ def test_every_argument_that_is_a_place_is_completed_as_one() -> None:
     import click
 
     from seamark.cli.app import app
-    from seamark.cli.parameters import PLACE
+    from seamark.cli.commands import PLACE
 
     def commands(group: click.Group) -> list[click.Command]:
         context = click.Context(group)

@@ -10,8 +10,7 @@ import pytest
 from seamark import open_store
 from seamark.blobs.contract import Blob, Entry
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.cli import checkpoint_check
-from seamark.cli.checkpoint_check import check_checkpoints
+from seamark.cli.verify import check_checkpoints
 from seamark.errors import StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.inspection import examine
@@ -203,7 +202,7 @@ def test_what_a_fenced_writer_wrote_too_late_is_not_called_pruned(
             else seen
         )
 
-    monkeypatch.setattr(checkpoint_check, "examine", claimed_first)
+    monkeypatch.setattr("seamark.cli.verify.examine", claimed_first)
     shown = seamark("verify", store)
     assert "written by generation 1" in shown
     assert "pruned meanwhile" not in shown

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from seamark.cli.spark.directory_argument import opened_directory
+from seamark.cli.spark.arguments import opened_directory
 from seamark.errors import DamageError, RefusedError
 from seamark.native import sink_tables
 from seamark.native.sink_tables import TableAt, table_at

@@ -1,4 +1,4 @@
-"""The ``seamark`` command: one module per command, loaded when it is asked for."""
+"""The ``seamark`` command. The module of a command is loaded when it is called."""
 
 from __future__ import annotations
 

@@ -12,10 +12,8 @@ from typing import Final
 import click
 
 from seamark._version import __version__
-from seamark.cli.common_options import Settings, settings
-from seamark.cli.lazy_group import LazyGroup
-from seamark.cli.standard_streams import discard_stdout, prepare_streams, stdout_error
-from seamark.cli.stderr_logs import log_lines
+from seamark.cli.commands import LazyGroup, Settings, settings
+from seamark.cli.standard_streams import discard_stdout, log_lines, prepare_streams, stdout_error
 
 COMMANDS: Final = {
     "list": ("seamark.cli.list", "List the checkpoints of a store, newest first."),
@@ -23,15 +21,15 @@ COMMANDS: Final = {
     "verify": ("seamark.cli.verify", "Check what is stored, down to every byte if you ask."),
     "diff": ("seamark.cli.diff", "Compare two checkpoints."),
     "recover": ("seamark.cli.recover", "Explain which checkpoint a start would choose."),
-    "pin": ("seamark.cli.pin", "Keep a checkpoint under a name."),
-    "unpin": ("seamark.cli.unpin", "Remove a pin."),
+    "pin": ("seamark.cli.pins", "Keep a checkpoint under a name."),
+    "unpin": ("seamark.cli.pins", "Remove a pin."),
     "prune": ("seamark.cli.prune", "Remove checkpoints that a rule does not keep."),
     "gc": ("seamark.cli.gc", "Remove what unfinished writes left behind."),
     "copy": ("seamark.cli.copy", "Copy checkpoints to another store and verify them."),
     "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
     "doctor": ("seamark.cli.doctor", "Check whether a store can be relied on."),
     "sources": ("seamark.cli.sources", "Show how far the sources of a pipeline have been read."),
-    "spark": ("seamark.cli.spark.group", "Work on the checkpoint directory of any Spark query."),
+    "spark": ("seamark.cli.spark", "Work on the checkpoint directory of any Spark query."),
     "demo": ("seamark.cli.demo.command", "Kill a running pipeline; no row is lost or duplicated."),
     "version": ("seamark.cli.version", "Show the versions of Seamark and its dependencies."),
 }

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from seamark.cli.checkpoint_summary import took_seconds
+from seamark.cli.checkpoint_summary import positions, took_seconds
 from seamark.cli.output import Document
-from seamark.cli.source_positions import positions
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.spark.plans.lossy_options import recorded_losses

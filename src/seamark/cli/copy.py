@@ -8,28 +8,14 @@ from contextlib import contextmanager
 import click
 
 from seamark._common.text import size_text
-from seamark.cli.common_options import Command, settings
+from seamark.cli.commands import PLACE, Command, named_values, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.parameters import PLACE
 from seamark.cli.store_argument import local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints, take_over_target
-
-
-def _options(
-    _: click.Context, parameter: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    options = {}
-    for pair in given:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            # the value may be a secret, so it is not repeated
-            raise click.BadParameter("give it as NAME=VALUE", param=parameter)
-        options[name] = value
-    return options
 
 
 @click.command("copy", cls=Command)
@@ -42,7 +28,7 @@ def _options(
     "to_options",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_options,
+    callback=named_values,
     help="Like --storage-option, for the target. Default: the same options as the source.",
 )
 @click.option(

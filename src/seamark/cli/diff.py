@@ -10,10 +10,9 @@ import click
 
 from seamark._common.text import elapsed_text, size_text, time_text
 from seamark.cli.checkpoint_document import describe
-from seamark.cli.common_options import Command
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, without_secrets
-from seamark.cli.parameters import PLACE
 from seamark.cli.store_argument import load, opened_store, resolve_id
 
 _LONGEST_VALUE = 40

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import click
 
 from seamark._common.text import size_text
-from seamark.cli.common_options import Command
-from seamark.cli.doctor_rebuild import run_rebuild
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.gc import plan as plan_gc
-from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, print_answer, styled
-from seamark.cli.parameters import PLACE
+from seamark.cli.layout import print_facts, print_paragraph, print_rows
+from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.store_argument import opened_store, require_path
 from seamark.errors import SeamarkError
 from seamark.progress.ledger import Ledger
@@ -30,6 +29,8 @@ from seamark.store.health import (
     tried,
     warning,
 )
+from seamark.store.inspection import planned_rebuild
+from seamark.store.owner_rebuild import OwnerRebuild
 
 _HOUR = 3600.0
 _NO_NAMESPACE = "doctor"
@@ -50,7 +51,7 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
     are written and removed again. Warnings alone are not a failure.
     """
     if rebuild_owner or yes:
-        run_rebuild(store, rebuild_owner=rebuild_owner, read_only=read_only, yes=yes)
+        _rebuild(store, rebuild_owner=rebuild_owner, read_only=read_only, yes=yes)
         return
     if urlsplit(store).scheme.lower() in _PROGRESS:
         url, checks = _check_progress(store)
@@ -164,3 +165,65 @@ def _show(document: Document) -> None:
         print_paragraph("Nothing wrong was found. Whether writes can be relied on was not tried.")
     else:
         print_paragraph("It can be relied on.")
+
+
+# a new owner.json
+
+
+def _rebuild(url: str, *, rebuild_owner: bool, read_only: bool, yes: bool) -> None:
+    """Show what a new ``owner.json`` would say; with ``yes``, write it."""
+    if not rebuild_owner:
+        raise click.UsageError("--yes is for --rebuild-owner; doctor itself changes nothing")
+    if read_only and yes:
+        raise click.UsageError("--read-only and --yes cannot be used together")
+    with opened_store(url) as store:
+        plan = planned_rebuild(store)
+        if yes:
+            plan = replace(plan, owner=store.rebuild_owner())
+        document = _rebuild_document(store.url, plan, done=yes)
+    print_answer(document, lambda clean: _show_rebuild(clean, url))
+
+
+def _rebuild_document(url: str, plan: OwnerRebuild, *, done: bool) -> Document:
+    owner = plan.owner
+    return {
+        "store": url,
+        "why": plan.why,
+        "checkpoints": plan.checkpoints,
+        "generation": owner.generation,
+        "next_id": owner.next_id,
+        "prune_boundary": owner.prune_boundary,
+        "superseded": [list(ids) for ids in owner.superseded],
+        "pins": sorted(owner.pins),
+        "writer_alive": plan.is_alive,
+        "done": done,
+    }
+
+
+def _show_rebuild(document: Document, url: str) -> None:
+    done = document["done"]
+    print_paragraph(f"{document['why']}.")
+    given_up = [f"{first} to {last}" for first, last in document["superseded"]]
+    print_facts(
+        [
+            ("checkpoints", f"{document['checkpoints']} can be read"),
+            ("generation", str(document["generation"])),
+            ("next id", str(document["next_id"])),
+            ("rolled back", ", ".join(given_up) or "none that a manifest mentions"),
+        ]
+    )
+    if document["pins"]:
+        print_paragraph(f"Of the pins, those of the old one stay: {', '.join(document['pins'])}.")
+    else:
+        print_paragraph("Its pins are lost: nothing else knows them.")
+    alive = "The last writer is alive" if document["writer_alive"] else "If a writer is still alive"
+    print_paragraph(
+        f"{alive}{' and' if document['writer_alive'] else ', it'} is fenced by that: it commits "
+        "nothing more and has to be started again."
+    )
+    if done:
+        print_paragraph("owner.json is rebuilt.")
+        print_hint(f"Is all well now?  seamark doctor {url}")
+    else:
+        print_paragraph("Nothing was changed.")
+        print_hint(f"To do it:  seamark doctor {url} --rebuild-owner --yes")

@@ -1,6 +1,6 @@
 """How the error of a command is reported: one paragraph, without secrets at any verbosity.
 
-Tests: ``tests/cli/test_frame.py``.
+Tests: ``tests/cli/test_commands.py``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from rich.text import Text
 
 from seamark._common.os_errors import system_refusal
 from seamark._redaction import storage_option_redactor
-from seamark.cli.common_options import Settings
-from seamark.cli.control_characters import escape_controls
+from seamark.cli.commands import Settings
 from seamark.cli.layout import wrapped
 from seamark.cli.output import printable_lines, screen_width, stderr
-from seamark.cli.standard_streams import discard_stdout, is_printing_error, stdout_error
+from seamark.cli.standard_streams import (
+    discard_stdout,
+    escape_controls,
+    is_printing_error,
+    stdout_error,
+)
 from seamark.errors import SeamarkError
 
 

@@ -8,10 +8,9 @@ import click
 
 from seamark._common.text import age_text, duration_text, size_text
 from seamark.blobs.contract import Entry
-from seamark.cli.common_options import Command
+from seamark.cli.commands import PLACE, Command, duration
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
-from seamark.cli.parameters import PLACE, duration
 from seamark.cli.removal import (
     claim_to_remove,
     how_to_do_it,

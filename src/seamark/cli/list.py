@@ -8,19 +8,19 @@ import click
 from rich.text import Text
 
 from seamark._common.text import age_text, seconds_text, size_text
-from seamark.cli.checkpoint_check import check_checkpoints
 from seamark.cli.checkpoint_summary import (
     USABLE,
     CheckpointSummary,
     listing_document,
+    positions_text,
+    short_positions_text,
     summarize_checkpoints,
 )
-from seamark.cli.common_options import Command
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import fits, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.parameters import PLACE
-from seamark.cli.source_positions import positions_text, short_positions_text
 from seamark.cli.store_argument import local_path, opened_store
+from seamark.cli.verify import check_checkpoints
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
 from seamark.store.validation import Evidence

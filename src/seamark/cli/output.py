@@ -1,6 +1,6 @@
 """What the commands print: consoles, JSON, progress bars, and texts without secrets.
 
-Tests: ``tests/cli/test_frame.py``.
+Tests: ``tests/cli/test_commands.py``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.text import Text
 
 from seamark._redaction import redacted_document, storage_option_redactor
-from seamark.cli.common_options import settings
-from seamark.cli.control_characters import escape_controls, escape_controls_in_json
+from seamark.cli.commands import settings
+from seamark.cli.standard_streams import escape_controls, escape_controls_in_json
 
 WIDTH: Final = 80
 

@@ -6,11 +6,10 @@ import click
 
 from seamark._common.text import seconds_text, size_text
 from seamark.cli.checkpoint_document import chain_of, operators_of, sinks
-from seamark.cli.common_options import Command
+from seamark.cli.checkpoint_summary import positions, positions_text
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.parameters import PLACE
-from seamark.cli.source_positions import positions, positions_text
 from seamark.cli.store_argument import load, opened_store
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore

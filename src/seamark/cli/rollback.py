@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from seamark._common.text import age_text, time_text
-from seamark.cli.common_options import Command
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
-from seamark.cli.parameters import PLACE
 from seamark.cli.removal import force_option, options_needed, refuse_foreign
 from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.manifest import CheckpointManifest

@@ -9,10 +9,9 @@ import click
 
 from seamark._common.text import age_text, phase_text, seconds_text, size_text, time_text
 from seamark.cli.checkpoint_document import describe
-from seamark.cli.common_options import Command, settings
+from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import Cell, print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.parameters import PLACE
 from seamark.cli.store_argument import load, opened_store, resolve_id
 
 

@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 import click
 
 from seamark._common.os_errors import translate_os_errors
-from seamark.cli.common_options import Command
+from seamark.cli.checkpoint_summary import positions
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
-from seamark.cli.parameters import PLACE
-from seamark.cli.source_positions import positions
 from seamark.cli.store_argument import load, local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError
 from seamark.progress.checkpoints import SourceCheckpoint

@@ -1,15 +1,25 @@
-"""The standard streams of a command: there may be none, they may be full, or not take a character.
+"""The standard streams of a command: what is printed, and the log lines on stderr.
 
-None of that changes what a command has done, nor its exit code when it has failed.
+There may be no stream, it may be full, or not take a character. None of that changes what a command
+has done, nor its exit code when it has failed. Names and messages come from stores that anybody may
+have written: an escape sequence in one of them must not colour, move or erase anything on the
+screen of the person who looks at it.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import logging
 import os
+import re
 import sys
-from contextlib import suppress
+import unicodedata
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final
+
+from seamark._redaction import storage_option_redactor
 
 _STANDARD: Final = 2  # the highest of their descriptors
 
@@ -60,3 +70,75 @@ def stdout_error() -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+class _Lines(logging.Handler):
+    """Writes ``warning: …`` to whatever stderr is now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options: Mapping[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; what cannot be written is given up, as logging does."""
+        try:
+            line = f"{record.levelname.lower()}: {self.format(record)}"
+            text = escape_controls(storage_option_redactor(self.options)(line), lines=True)
+            # a second line never looks like one of its own
+            sys.stderr.write(text.replace("\n", "\n  ") + "\n")
+        except Exception:  # noqa: BLE001 - logging reports it in its own way
+            self.handleError(record)
+
+
+_lines: Final = _Lines()
+
+
+def hide_values(options: Mapping[str, str]) -> None:
+    """Keep these storage options out of every log line from here on."""
+    _lines.options = options
+
+
+@contextmanager
+def log_lines() -> Iterator[None]:
+    """Have Seamark's log lines shown for as long as a command runs: warnings, unless asked."""
+    logger = logging.getLogger("seamark")
+    before = logger.level
+    hide_values({})
+    logger.setLevel(logging.WARNING)
+    logger.addHandler(_lines)
+    try:
+        yield
+    finally:
+        logger.removeHandler(_lines)
+        logger.setLevel(before)
+
+
+_SUSPECT: Final = re.compile(r"[^\x20-\x7e\xa0-\xac\xae-\u05ff]")
+_OBEYED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories: control, format (also right-to-left marks), lone surrogates, separators of lines."""
+_SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escape_controls(text: str, *, lines: bool = False) -> str:
+    r"""The text with ``\x1b`` for an escape and so on; ``lines`` leaves line ends as they are."""
+    return _SUSPECT.sub(lambda match: _shown(match[0], lines=lines), text)
+
+
+def escape_controls_in_json(document: str) -> str:
+    """The same for a JSON document, which stays one and means what it meant."""
+    return _SUSPECT.sub(lambda match: _escaped(match[0]), document)
+
+
+def _shown(char: str, *, lines: bool) -> str:
+    if (lines and char == "\n") or unicodedata.category(char) not in _OBEYED:
+        return char
+    if char in _SHORT:
+        return _SHORT[char]
+    number = ord(char)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1] if unicodedata.category(char) in _OBEYED else char

@@ -1,6 +1,6 @@
 """Opening the store that a command is pointed at, and finding the checkpoint that it names.
 
-Tests: ``tests/cli/test_frame.py``.
+Tests: ``tests/cli/test_commands.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from seamark._common.checks import U64_MAX
 from seamark.blobs.opening import refuse_broken_url
-from seamark.cli.common_options import settings
+from seamark.cli.commands import settings
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,

@@ -13,7 +13,7 @@ from importlib.metadata import version as installed_version
 import click
 
 from seamark._version import __version__
-from seamark.cli.common_options import Command, settings
+from seamark.cli.commands import Command, settings
 
 PARTS = (
     "msgspec", "obstore", "lz4", "xxhash", "google-crc32c", "uuid-utils",

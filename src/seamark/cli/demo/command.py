@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from seamark.cli.common_options import Command, settings
+from seamark.cli.commands import Command, settings
 
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen

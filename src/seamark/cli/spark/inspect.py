@@ -26,7 +26,7 @@ import click
 from rich.text import Text
 
 from seamark._common.text import size_text, time_text
-from seamark.cli.common_options import Command, settings
+from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import Cell, print_facts, print_paragraph
 from seamark.cli.output import (
     STYLES,
@@ -36,8 +36,7 @@ from seamark.cli.output import (
     progress_bar,
     without_secrets,
 )
-from seamark.cli.parameters import PLACE
-from seamark.cli.spark.directory_argument import opened_directory
+from seamark.cli.spark.arguments import opened_directory
 from seamark.native.inspect.inspection import Inspection, inspect
 from seamark.native.inspect.sizes import OperatorSummary
 

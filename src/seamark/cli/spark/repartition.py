@@ -9,12 +9,12 @@ import click
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import a_session
-from seamark.cli.common_options import Command
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_facts, print_paragraph
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar
-from seamark.cli.parameters import PLACE
-from seamark.cli.spark.directory_argument import opened_directory, target_store
+from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
+from seamark.cli.store_argument import opened_store
 from seamark.native.rewind.rewind import require_still
 from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.native.state.repartition import (
@@ -51,7 +51,7 @@ def command(path: str, partitions: int, store: str | None, yes: bool) -> None:
 
 
 def _do(plan: Repartition, tree: Tree, directory: Directory, kept: str) -> Document:
-    with target_store(kept) as store:
+    with opened_store(kept, must_exist=False) as store:
         with progress_bar("reading", None, of_bytes=True) as advance:
             taken = take_snapshot(directory, store, batch=plan.batch, advance=advance)
         undo = shlex.join(["seamark", "spark", "restore", kept, str(taken.checkpoint_id)])

@@ -13,13 +13,12 @@ import click
 
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory
-from seamark.cli.common_options import Command, settings
+from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import print_paragraph
 from seamark.cli.output import Document, print_hint, print_json, print_long, progress_bar
-from seamark.cli.parameters import PLACE
-from seamark.cli.spark.directory_argument import opened_directory
-from seamark.cli.spark.sink_decision import (
+from seamark.cli.spark.arguments import (
     moved_files_suffix,
+    opened_directory,
     opened_sink_log,
     sink_decision_needed,
     sink_options,

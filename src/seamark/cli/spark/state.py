@@ -15,11 +15,10 @@ import click
 
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.cli.common_options import Command, settings
+from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
-from seamark.cli.parameters import PLACE
-from seamark.cli.spark.directory_argument import opened_directory
+from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store, resolve_id
 from seamark.native.restore import restore_directory

@@ -1,4 +1,4 @@
-"""What happens to the sink when batches run again, for ``rollback`` and ``restore``.
+"""What the ``spark`` commands are pointed at, and what happens to the sink when batches run again.
 
 Tests: ``tests/cli/test_spark_restore.py``.
 """
@@ -6,15 +6,17 @@ Tests: ``tests/cli/test_spark_restore.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import click
 
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
-from seamark.checkpoint_dir.places.directory import Tree
-from seamark.cli.spark.directory_argument import opened_directory
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.cli.commands import settings
+from seamark.cli.store_argument import local_path
 from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.native.rewind.files import SINK_LOG
 from seamark.native.rewind.rewind import SinkPlan, sink_plan
@@ -29,6 +31,12 @@ DECISION: Final = (
     " later batches wrote. All others (foreachBatch, Kafka, console) get the batches again:"
     " --query-id keep."
 )
+
+
+def opened_directory(path: str) -> closing[Directory]:
+    """The directory at a path or URI; storage options are for object stores only."""
+    is_local = local_path(path) is not None
+    return closing(open_directory(path, None if is_local else settings().storage_options))
 
 
 def sink_options(function: Decorated) -> Decorated:

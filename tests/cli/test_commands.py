@@ -15,7 +15,7 @@ import pytest
 
 from seamark._redaction import storage_option_redactor
 from seamark.cli.app import run
-from seamark.cli.stderr_logs import log_lines
+from seamark.cli.standard_streams import log_lines
 from tests.cli.support.stores import Commands, fill, flip, stored_manifest
 
 READING = {
@@ -162,7 +162,7 @@ def test_log_lines_go_to_stderr_without_secrets(
 ) -> None:
     logger = logging.getLogger("seamark.store")
     with log_lines():
-        from seamark.cli.stderr_logs import hide_values
+        from seamark.cli.standard_streams import hide_values
 
         hide_values({"name": SECRET})
         logger.warning("the server said %s", SECRET)
