@@ -16,7 +16,7 @@ from typing import Final
 from harness import Row, file_system, in_milliseconds, interleaved, options, scratch, show
 from seamark import CheckpointManifest, OperatorCheckpoint, open_store
 from seamark.store.inspection import scan
-from seamark.store.store_fields import sealed
+from seamark.store.manifest_changes import sealed
 
 LISTED: Final = 1_000
 OPERATORS: Final = 4

@@ -16,7 +16,7 @@ import google_crc32c
 import lz4.block
 
 from harness import Row, Run, in_milliseconds, interleaved, options, ratio, show
-from seamark.blobs.checksummed_json import seal
+from seamark._common.json_documents import seal
 from seamark.blobs.memory import MemoryBlobs
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.layout import OperatorSnapshotEntry

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark.blobs.checksummed_json import seal
+from seamark._common.json_documents import seal
 from seamark.capture.capture import FILE_LIST
 from seamark.capture.chain import file_list_in
 from seamark.checkpoint_dir.file_logs.paths import moved

@@ -23,8 +23,8 @@ import pytest
 import xxhash
 
 from seamark import limits
+from seamark._common.json_documents import seal, unseal
 from seamark._redaction import Redactor
-from seamark.blobs.checksummed_json import seal, unseal
 from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seamark import open_store
-from seamark.blobs.checksummed_json import seal, unseal
+from seamark._common.json_documents import seal, unseal
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.app import run

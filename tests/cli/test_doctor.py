@@ -135,7 +135,7 @@ def test_the_owner_is_told_alive_or_dead(cli: Cli, store: Path) -> None:
 
 
 def test_a_store_of_a_newer_format_is_refused(cli: Cli, store: Path) -> None:
-    from seamark.blobs.checksummed_json import seal, unseal
+    from seamark._common.json_documents import seal, unseal
 
     path = store / "owner.json"
     document = unseal(path.read_bytes())

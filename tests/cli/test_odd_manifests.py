@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from seamark import open_store
-from seamark.blobs.checksummed_json import seal
+from seamark._common.json_documents import SELF_CHECKSUM, seal
 from seamark.cli.app import run
 from seamark.errors import DamageError
-from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, SELF_CHECKSUM
+from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS
 from tests.cli.support.stores import Commands, fill, save, stored_manifest
 
 ODD: list[Any] = [

@@ -29,18 +29,16 @@ from seamark.pipeline.epoch.epoch_manifest import (
     draft_manifest,
     with_sink_statuses,
 )
-from seamark.pipeline.epoch.history import EpochHistory
-from seamark.pipeline.epoch.running_epoch import RunningEpoch
+from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.spark.plans.plan import WatermarkInfo
 from seamark.store.layout import ObjectLayout
-from seamark.store.manifest_update import amended
+from seamark.store.manifest_changes import amended, sealed, stamped
 from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner
 from seamark.store.ownership import Claim
 from seamark.store.sidecars import WrittenSidecar
-from seamark.store.store_fields import sealed, stamped
 
 FILES = Path(__file__).parent.parent / "fixtures" / "manifests"
 ENTRY = (

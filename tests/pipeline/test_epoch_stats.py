@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seamark.pipeline.telemetry.epoch_stats import Percentiles, Timings
+from seamark.pipeline.telemetry.reports import Percentiles, Timings
 
 durations = st.lists(st.floats(0, 1000), min_size=1, max_size=150)
 

@@ -9,8 +9,7 @@ import pytest
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.pipeline.recovery.rollback import roll_back
-from seamark.pipeline.recovery.rollback_plan import Action, plan_rollback, sink_rollbacks
+from seamark.pipeline.recovery.rollback import Action, plan_rollback, roll_back, sink_rollbacks
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
 

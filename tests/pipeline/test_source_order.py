@@ -10,7 +10,7 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.recovery.source_order import reorder_sources, reordered
+from seamark.pipeline.recovery.working_dirs import reorder_sources, reordered
 from seamark.spark.batch_log import parse_offsets
 from tests.checkpoint_dir.support.directories import offsets_text
 

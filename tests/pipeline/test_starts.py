@@ -15,9 +15,9 @@ from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
 from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
+from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, store_plan
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import RunningEpoch, new_attempt
-from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
 from seamark.pipeline.recovery.recovery import Recovery, StartingPoint
 from seamark.pipeline.recovery.rollback import roll_back
 from seamark.sinks import ForeachBatchSink

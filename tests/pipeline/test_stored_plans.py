@@ -9,9 +9,14 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError, FencedError, LineageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.pipeline.epoch.history import EpochHistory, PlanDiffers
-from seamark.pipeline.epoch.running_epoch import RunningEpoch, fingerprint, new_attempt
-from seamark.pipeline.epoch.stored_plans import store_plan, stored_plans
+from seamark.pipeline.epoch.epoch_plan import store_plan, stored_plans
+from seamark.pipeline.epoch.running_epoch import (
+    EpochHistory,
+    PlanDiffers,
+    RunningEpoch,
+    fingerprint,
+    new_attempt,
+)
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from seamark.blobs.checksummed_json import seal, unseal
+from seamark._common.json_documents import seal, unseal
 from seamark.errors import DamageError, InvalidInputError, LineageError
 from seamark.sinks import epoch_folder, read_receipts
 from seamark.testing.conformance.sink_examples import NEW, OLD, epoch, receipt

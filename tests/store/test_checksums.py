@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.store.checksums import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
+from seamark.store.sidecars import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
 
 A = OperatorCheckpoint.inline(b"hello")
 B = OperatorCheckpoint.inline(b"")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from obstore.store import MemoryStore
 
-from seamark.blobs.checksummed_json import seal
+from seamark._common.json_documents import seal
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.errors import (

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
+import platform
 import re
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
+
+from seamark._version import __version__
 
 _UNITS: Final = {
     "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0,
@@ -128,3 +132,8 @@ def time_text(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
     return f"{exact:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03} UTC"
+
+
+def default_writer() -> str:
+    """Host, process and version, so that people know whom to look for."""
+    return f"{platform.node() or 'unknown'} pid {os.getpid()} seamark {__version__}"

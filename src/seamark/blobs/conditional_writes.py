@@ -2,6 +2,7 @@
 
 A create with the same bytes can be repeated without harm: whichever try arrives first wins, and
 finding our own bytes there is success. So a time-out is answered by reading back and trying again.
+All of it relies on conditions that the store honours, so that is tried out before the first write.
 
 Tests: ``tests/store/test_faults.py``.
 """
@@ -10,12 +11,20 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from typing import Final
+from weakref import WeakSet
 
+from seamark._common.logs import logger_named
 from seamark.blobs.contract import Blob, Blobs, KeyExists, Tag, TagMismatch
-from seamark.errors import OutcomeUnknownError, StoreUnavailableError
+from seamark.blobs.leftovers import PROBE_PREFIX
+from seamark.errors import OutcomeUnknownError, RefusedError, SeamarkError, StoreUnavailableError
 
 _DELAYS: Final = (0.1, 0.5, 2.0)
+
+log = logger_named(__name__)
+
+_seen_to_work: WeakSet[Blobs] = WeakSet()
 
 
 class Taken(Exception):
@@ -91,3 +100,50 @@ def _ours_or_taken(blobs: Blobs, key: str, there: Blob, data: bytes) -> Tag:
 def _wait(delay: float | None) -> None:
     if delay is not None:
         time.sleep(delay * random.uniform(0.5, 1.0))
+
+
+def ensure_conditional_writes(blobs: Blobs) -> None:
+    """Before the first write through a backend that may not honour conditions: see that it does."""
+    if blobs.needs_probe and blobs not in _seen_to_work:
+        probe_conditional_writes(blobs)
+        _seen_to_work.add(blobs)
+
+
+def probe_conditional_writes(blobs: Blobs) -> None:
+    """Write, and see the writes that must fail fail; :class:`RefusedError` when one does not."""
+    key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
+    try:
+        blobs.create(key, b"1")
+        if not (_second_create_fails(blobs, key) and _stale_replace_fails(blobs, key)):
+            raise RefusedError(
+                "this store accepts conditional writes and ignores the condition",
+                where=blobs.url,
+                hint="Two writers could overwrite each other unseen. Use a store that honours"
+                " If-None-Match and If-Match, or open it with"
+                " require_conditional_writes=False and make sure that there is one writer.",
+            )
+    finally:
+        try:
+            blobs.delete([key])
+        except SeamarkError as error:
+            log.warning("a probe object was left: %s", error)
+
+
+def _second_create_fails(blobs: Blobs, key: str) -> bool:
+    try:
+        blobs.create(key, b"2")
+    except KeyExists:
+        return True
+    return False
+
+
+def _stale_replace_fails(blobs: Blobs, key: str) -> bool:
+    blob = blobs.read(key, 16)
+    if blob is None or blob.tag in (None, (None, None)):
+        return False
+    blobs.replace(key, b"3", blob.tag)
+    try:
+        blobs.replace(key, b"4", blob.tag)
+    except TagMismatch:
+        return True
+    return False

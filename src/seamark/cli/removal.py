@@ -12,7 +12,7 @@ import click
 
 from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
-from seamark._common.writer import default_writer
+from seamark._common.text import default_writer
 from seamark.blobs.leftovers import PROBE_PREFIX, TEMPORARY
 from seamark.errors import (
     CheckpointNotFoundError,

@@ -13,8 +13,7 @@ from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.removal import force_option, options_needed, refuse_foreign
 from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.recovery.rollback import roll_back
-from seamark.pipeline.recovery.rollback_plan import RollbackPlan, plan_rollback
+from seamark.pipeline.recovery.rollback import RollbackPlan, plan_rollback, roll_back
 
 
 @click.command("rollback", cls=Command)

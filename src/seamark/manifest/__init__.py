@@ -12,7 +12,7 @@ from seamark.manifest.checkpoint_manifest import (
     NAMED_FIELDS,
     CheckpointManifest,
 )
-from seamark.manifest.facts import SEAMARK_FIELDS, SELF_CHECKSUM
+from seamark.manifest.facts import SEAMARK_FIELDS
 from seamark.manifest.parts import (
     ConnectorCheckpoint,
     InFlightRecord,
@@ -24,7 +24,6 @@ __all__ = [
     "DEFAULT_VNODE_COUNT",
     "NAMED_FIELDS",
     "SEAMARK_FIELDS",
-    "SELF_CHECKSUM",
     "CheckpointManifest",
     "ConnectorCheckpoint",
     "InFlightRecord",

@@ -149,4 +149,3 @@ FACTS: Final[dict[str, Fact[Any]]] = {
     name: fact for name, fact in vars(SeamarkFacts).items() if isinstance(fact, Fact)
 }
 SEAMARK_FIELDS: Final = frozenset(name for name, fact in FACTS.items() if fact.makes_it_ours)
-SELF_CHECKSUM: Final = "self_checksum"

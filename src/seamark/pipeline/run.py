@@ -16,10 +16,9 @@ from seamark._common.logs import logger_named
 from seamark._common.signals import first_signal
 from seamark.errors import SeamarkError
 from seamark.pipeline.epoch.coordinator import Coordinator
-from seamark.pipeline.epoch.history import PlanDiffers
+from seamark.pipeline.epoch.running_epoch import PlanDiffers
 from seamark.pipeline.query_starter import QueryStarter
-from seamark.pipeline.telemetry.epoch_stats import Percentiles
-from seamark.pipeline.telemetry.start_report import StartReport
+from seamark.pipeline.telemetry.reports import Percentiles, StartReport
 from seamark.spark.failures import explained, is_of_spark
 
 if TYPE_CHECKING:

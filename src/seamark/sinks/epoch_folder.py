@@ -17,7 +17,7 @@ import msgspec
 
 from seamark._common.checks import unsafe_path
 from seamark._common.files import open_to_read, open_to_write, read_file, sync_folder, write_all
-from seamark.blobs.checksummed_json import seal, unseal
+from seamark._common.json_documents import seal, unseal
 from seamark.errors import DamageError, FormatTooNewError, SeamarkError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.folders import remove_tree

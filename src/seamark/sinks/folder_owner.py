@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
-from seamark._common.json_documents import UNREADABLE
+from seamark._common.json_documents import UNREADABLE, seal, unseal
 from seamark._common.os_errors import translate_os_errors
-from seamark.blobs.checksummed_json import seal, unseal
 from seamark.blobs.contract import KeyExists
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, RefusedError

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from seamark._common.json_documents import is_sealed, seal, unseal
 from seamark._common.logs import logger_named
 from seamark._common.parallel import map_in_threads
 from seamark._common.retry import TRIES, pruned_too_fast
-from seamark.blobs.checksummed_json import is_sealed, seal, unseal
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
 from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError

@@ -16,10 +16,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from seamark._common.checks import U64_MAX, check_duration, check_number, check_prefix
-from seamark._common.writer import default_writer
+from seamark._common.text import default_writer
+from seamark.blobs.conditional_writes import ensure_conditional_writes
 from seamark.blobs.contract import Blobs, Buffer, Entry
 from seamark.blobs.opening import open_blobs
-from seamark.blobs.probe import ensure_conditional_writes
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,

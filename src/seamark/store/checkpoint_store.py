@@ -22,8 +22,18 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.store import cleanup, manifest_update, owner_rebuild
+from seamark.store import cleanup, owner_rebuild
 from seamark.store.cleanup import Removed
+from seamark.store.manifest_changes import (
+    amended,
+    is_outdated,
+    may_replace,
+    rebased_update,
+    refuse_unsafe,
+    sealed,
+    stamped,
+    takes_back,
+)
 from seamark.store.manifests import MANIFEST_LIMIT, StoredManifest, Tombstone, parse_manifest
 from seamark.store.owner import (
     Owner,
@@ -39,7 +49,6 @@ from seamark.store.plans import Plans
 from seamark.store.reader import HOUR, StoreReader
 from seamark.store.retention import Retention
 from seamark.store.sidecars import WrittenSidecar, checksum_prefix
-from seamark.store.store_fields import may_replace, refuse_unsafe, sealed, stamped
 from seamark.store.validation import CheckpointKind
 
 log = logger_named(__name__)
@@ -130,17 +139,17 @@ class CheckpointStore(StoreReader):
             for _ in range(_TRIES):
                 if base is None or now is None:
                     raise self._not_found(checkpoint_id)
-                if manifest_update.is_outdated(manifest, base):
+                if is_outdated(manifest, base):
                     break
-                if blind and manifest_update.takes_back(update, now.manifest):
+                if blind and takes_back(update, now.manifest):
                     break  # nothing shows that the caller knows of the commit
-                merged, data = manifest_update.amended(now, update)
+                merged, data = amended(now, update)
                 try:
                     self._manifests.replace(merged, data, now.tag)
                     return merged
                 except TagMismatch:
                     now = self._found(checkpoint_id)[0]
-                    rebased = now and manifest_update.rebased(manifest, base.manifest, now.manifest)
+                    rebased = now and rebased_update(manifest, base.manifest, now.manifest)
                     if now is not None and rebased is None:
                         break
                     update = rebased or manifest
@@ -153,7 +162,7 @@ class CheckpointStore(StoreReader):
     def _known(self, update: CheckpointManifest, owner: Owner) -> StoredManifest | None:
         """What this handle remembers of a checkpoint, when it still counts and fits the update."""
         known = self._manifests.remembered(update.checkpoint_id)
-        if known is None or manifest_update.is_outdated(update, known):
+        if known is None or is_outdated(update, known):
             return None
         gone = standing(owner, update.checkpoint_id) in (Standing.PRUNED, Standing.VOID)
         return None if gone or arrived_too_late(owner, known.manifest) else known

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from seamark._common.files import sync_folder
+from seamark.blobs.conditional_writes import probe_conditional_writes
 from seamark.blobs.contract import Blobs
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.leftovers import PROBE_PREFIX
 from seamark.blobs.mounts import Mount, mount_of
-from seamark.blobs.probe import probe_conditional_writes
 from seamark.errors import DamageError, RefusedError, SeamarkError, StoreUnavailableError
 from seamark.store.layout import OWNER_KEY
 

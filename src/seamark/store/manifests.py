@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark._common.json_documents import UNREADABLE
+from seamark._common.json_documents import UNREADABLE, is_sealed, seal, unseal
 from seamark._common.logs import logger_named
-from seamark.blobs.checksummed_json import is_sealed, seal, unseal
 from seamark.blobs.conditional_writes import create_once, replace_once
 from seamark.blobs.contract import Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError

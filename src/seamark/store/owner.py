@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from seamark.blobs.checksummed_json import decode_sealed, seal
+from seamark._common.json_documents import decode_sealed, seal
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,

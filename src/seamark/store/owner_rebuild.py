@@ -13,9 +13,13 @@ from typing import Final
 import msgspec
 
 from seamark._common.logs import logger_named
-from seamark.blobs.conditional_writes import Taken, create_once, replace_once
+from seamark.blobs.conditional_writes import (
+    Taken,
+    create_once,
+    ensure_conditional_writes,
+    replace_once,
+)
 from seamark.blobs.contract import Blob, TagMismatch
-from seamark.blobs.probe import ensure_conditional_writes
 from seamark.errors import DamageError, FencedError, RefusedError
 from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest

@@ -28,11 +28,14 @@ import msgspec
 
 from seamark._common.checks import U64_MAX, check_text
 from seamark._common.logs import logger_named
-from seamark._common.text import age_text
-from seamark._common.writer import default_writer
-from seamark.blobs.conditional_writes import Taken, create_once, replace_once
+from seamark._common.text import age_text, default_writer
+from seamark.blobs.conditional_writes import (
+    Taken,
+    create_once,
+    ensure_conditional_writes,
+    replace_once,
+)
 from seamark.blobs.contract import Blobs, Tag, TagMismatch
-from seamark.blobs.probe import ensure_conditional_writes
 from seamark.errors import (
     DamageError,
     FencedError,

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from seamark._common.checks import check_id
-from seamark.blobs.checksummed_json import decode_sealed, seal
+from seamark._common.json_documents import decode_sealed, seal
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import DamageError, InvalidInputError, RefusedError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from seamark.pipeline.telemetry.epoch_stats import EpochStats
-from seamark.pipeline.telemetry.start_report import StartReport
+from seamark.pipeline.telemetry.reports import EpochStats, StartReport
 
 EPOCH_14 = EpochStats(
     epoch=14,

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import msgspec
 
-from seamark.blobs.checksummed_json import seal
+from seamark._common.json_documents import seal
 from seamark.blobs.contract import Buffer
 from seamark.errors import DamageError, FencedError, SeamarkError
 from seamark.manifest import CheckpointManifest

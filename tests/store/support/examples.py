@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from seamark.blobs.checksummed_json import seal
+from seamark._common.json_documents import seal
 from seamark.blobs.contract import Blobs
 from seamark.errors import FencedError
 from seamark.manifest import (

@@ -17,8 +17,7 @@ from seamark.cli.commands import Command, settings
 if TYPE_CHECKING:
     from seamark.cli.demo.screen import Screen
     from seamark.cli.demo.view_reader import ViewReader, Watched
-    from seamark.pipeline.telemetry.epoch_stats import EpochStats
-    from seamark.pipeline.telemetry.start_report import StartReport
+    from seamark.pipeline.telemetry.reports import EpochStats, StartReport
 
 FATAL_EPOCH: Final = 8
 LAST_EPOCH: Final = 15

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from seamark.cli.demo.folder import LOG
 from seamark.errors import SeamarkError
-from seamark.pipeline.telemetry.epoch_stats import EpochStats
-from seamark.pipeline.telemetry.start_report import StartReport
+from seamark.pipeline.telemetry.reports import EpochStats, StartReport
 
 _TAIL_LINES: Final = 12
 

@@ -22,8 +22,7 @@ from seamark._common.text import grouped, phase_text, seconds_text, size_text
 from seamark.cli.demo.folder import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
 from seamark.cli.demo.view_reader import Look, ViewReader, Watched
-from seamark.pipeline.telemetry.epoch_stats import EpochStats
-from seamark.pipeline.telemetry.start_report import StartReport
+from seamark.pipeline.telemetry.reports import EpochStats, StartReport
 
 _PHASES: Final = ("capture", "save", "commit")
 """What the checkpoint itself takes; most of the rest is Spark's."""

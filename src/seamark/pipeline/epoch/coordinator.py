@@ -37,13 +37,17 @@ from seamark.pipeline.epoch.epoch_manifest import (
     draft_manifest,
     with_sink_statuses,
 )
-from seamark.pipeline.epoch.epoch_plan import is_replay, planned_epoch, shown_already
-from seamark.pipeline.epoch.history import EpochHistory, Interrupted
+from seamark.pipeline.epoch.epoch_plan import (
+    is_replay,
+    needs_stored_plans,
+    planned_epoch,
+    shown_already,
+    store_plan,
+)
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, StepTimeout
-from seamark.pipeline.epoch.running_epoch import RunningEpoch
+from seamark.pipeline.epoch.running_epoch import EpochHistory, Interrupted, RunningEpoch
 from seamark.pipeline.epoch.save_with_retry import fencing_behind, save_with_retry
-from seamark.pipeline.epoch.stored_plans import needs_stored_plans, store_plan
-from seamark.pipeline.telemetry.epoch_stats import EpochStats
+from seamark.pipeline.telemetry.reports import EpochStats
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
 from seamark.spark.planned_files import require_planned_files
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from seamark.capture.capture import Captured
 from seamark.capture.placement import PlacedState
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
-from seamark.pipeline.epoch.history import EpochHistory
-from seamark.pipeline.epoch.running_epoch import RunningEpoch, lines_by_source
+from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
 from seamark.progress.config_hashing import canonical_json
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset

@@ -35,13 +35,13 @@ from seamark.pipeline.declaration.compatibility import (
 )
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.epoch_manifest import with_sink_statuses
-from seamark.pipeline.epoch.history import EpochHistory
-from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
-from seamark.pipeline.epoch.stored_plans import (
+from seamark.pipeline.epoch.epoch_plan import (
     needs_stored_plans,
     refuse_unknown_rows,
     stored_plans,
 )
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
@@ -52,9 +52,8 @@ from seamark.pipeline.recovery.sink_recovery import (
     sinks_ahead,
     take_back_abandoned,
 )
-from seamark.pipeline.recovery.source_order import reorder_sources
-from seamark.pipeline.recovery.working_dirs import WorkingDirs
-from seamark.pipeline.telemetry.start_report import StartReport
+from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
+from seamark.pipeline.telemetry.reports import StartReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.store import CheckpointStore

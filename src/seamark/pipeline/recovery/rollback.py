@@ -1,22 +1,49 @@
-"""Going back to an earlier checkpoint for good: a new timeline, which reuses nothing of the old."""
+"""Going back to an earlier checkpoint for good: a new timeline, which reuses nothing of the old.
+
+What a rollback would do is decided from the checkpoints alone, before anything is claimed.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from seamark._common.checks import check_id
 from seamark._common.logs import logger_named
-from seamark.errors import FencedError
+from seamark.errors import CheckpointNotFoundError, DamageError, FencedError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.recovery.rollback_plan import require_rollback_target
-from seamark.store import CheckpointStore
+from seamark.store import CheckpointStore, Owner
+from seamark.store.owner import Standing, standing
+from seamark.store.ownership import claim_mark
 
 if TYPE_CHECKING:
     from seamark.pipeline.declaration.compile import Output
 
 log = logger_named("seamark.pipeline")
+
+Action = Literal["nothing", "unpublish", "unpublish if undo", "beside", "asked"]
+_WAYS: Final[Mapping[str, tuple[Action, str]]] = {
+    "files": ("unpublish", "the next start takes these epochs back and keeps them aside"),
+    "key-value": (
+        "unpublish if undo",
+        "can go back only if it was written with undo=True and still keeps these epochs; else "
+        "the next start refuses, and the view has to be brought back or get a new target",
+    ),
+    "function": (
+        "beside",
+        "what it was given stays, and the same rows come again under other keys: bring its target "
+        "back to this epoch before the next start",
+    ),
+    "console": ("beside", "what was shown stays shown"),
+    "memory": ("beside", "what it held is gone with its process"),
+}
+_UNKNOWN: Final[tuple[Action, str]] = (
+    "asked",
+    "the next start asks it to take these epochs back, and stops if it cannot",
+)
 
 
 def shown_timeline(manifest: CheckpointManifest) -> str:
@@ -78,3 +105,165 @@ def roll_back(
     )
     given_up = sorted({before, *abandoned_timelines(chosen)})
     return store.save(again.with_extra(shown_as=shown_timeline(chosen), abandoned=given_up))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkRollback:
+    """What a rollback means for one sink."""
+
+    name: str
+    kind: str
+    target: str
+    epoch: int
+    """The newest one that it shows, or may show."""
+    action: Action
+    why: str
+
+
+def sink_rollbacks(
+    chosen: CheckpointManifest,
+    newest: CheckpointManifest | None,
+    given_up_before: Iterable[CheckpointManifest] = (),
+) -> list[SinkRollback]:
+    """What becomes of each sink when a pipeline goes back from ``newest`` to ``chosen``. Pure.
+
+    ``given_up_before`` are checkpoints of an earlier rollback that no start has followed yet.
+    """
+    manifests = [chosen, *given_up_before, newest or chosen]
+    kinds = {name: sink for manifest in manifests for name, sink in _sinks_in(manifest).items()}
+    names = dict.fromkeys(name for manifest in manifests for name in manifest.sink_names)
+    return [_sink_rollback(name, kinds.get(name, {}), chosen, manifests) for name in names]
+
+
+def _sinks_in(manifest: CheckpointManifest) -> dict[str, dict[str, Any]]:
+    sinks = (manifest.structure or {}).get("sinks")
+    items = sinks.items() if isinstance(sinks, dict) else ()
+    return {str(name): dict(sink) for name, sink in items if isinstance(sink, dict)}
+
+
+def _sink_rollback(
+    name: str,
+    sink: Mapping[str, Any],
+    chosen: CheckpointManifest,
+    manifests: Iterable[CheckpointManifest],
+) -> SinkRollback:
+    shown = max(_shown(name, manifest) for manifest in manifests)
+    kind = str(sink.get("kind") or "unknown")
+    action, why = _WAYS.get(kind, _UNKNOWN)
+    if shown <= chosen.epoch:
+        action, why = "nothing", "it shows nothing later"
+    return SinkRollback(
+        name=name,
+        kind=kind,
+        target=str(sink.get("target") or ""),
+        epoch=shown,
+        action=action,
+        why=why,
+    )
+
+
+def _shown(name: str, manifest: CheckpointManifest) -> int:
+    status = manifest.sink_commit_statuses.get(name)
+    if status is not None and not status.is_committed:
+        return manifest.epoch  # its commit may have been cut short before it was recorded
+    return manifest.sink_epochs.get(name, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RollbackPlan:
+    """What would happen, for people and for programs."""
+
+    chosen: CheckpointManifest
+    newest_id: int
+    """The newest checkpoint that counts, whole or not."""
+    newest: CheckpointManifest | None
+    """The newest one that can be read; it says what sinks have shown."""
+    given_up: list[int]
+    """Checkpoints that no start would use any more."""
+    sinks: list[SinkRollback]
+    owner: Owner
+    is_alive: bool | None
+    """Whether the owner's process runs; None where that cannot be found out."""
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether there is nothing to go back from."""
+        return not self.given_up
+
+
+def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
+    """What :func:`seamark.pipeline.recovery.rollback.roll_back` would do.
+
+    Raises what that would raise: :class:`CheckpointNotFoundError`, :class:`DamageError` when the
+    checkpoint is not whole, :class:`RefusedError` when an earlier rollback has given it up.
+    """
+    chosen = require_rollback_target(store, checkpoint_id)
+    owner = store.owner()
+    later = [
+        i for i in store.list_ids() if i > checkpoint_id and standing(owner, i) is Standing.CURRENT
+    ]
+    newest: CheckpointManifest | None = None
+    counting: list[int] = []
+    for later_id in reversed(later):
+        try:
+            manifest = store.load_by_id(later_id)
+        except DamageError:
+            counting.append(later_id)
+            continue
+        if manifest is not None:  # a fenced writer's late one does not count
+            counting.append(later_id)
+            newest = newest or manifest
+    claimed = owner.generation > 0 and not owner.released
+    held = store.backend.is_held(claim_mark(owner.generation)) if claimed else False
+    return RollbackPlan(
+        chosen=chosen,
+        newest_id=counting[0] if counting else checkpoint_id,
+        newest=newest or chosen,
+        given_up=sorted(counting),
+        sinks=sink_rollbacks(chosen, newest, _given_up_before(store, owner, chosen, newest)),
+        owner=owner,
+        is_alive=held,
+    )
+
+
+def _given_up_before(
+    store: CheckpointStore,
+    owner: Owner,
+    chosen: CheckpointManifest,
+    newest: CheckpointManifest | None,
+) -> list[CheckpointManifest]:
+    """What an earlier rollback gave up, when no start has brought the sinks back since.
+
+    Then the newest checkpoint is the one that the rollback has saved.
+    """
+    if newest is None or newest.abandoned is None:
+        return []
+    abandoned = []
+    for checkpoint_id in store.list_ids():
+        given_up = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+        if given_up and checkpoint_id > chosen.checkpoint_id:
+            with suppress(DamageError):
+                abandoned.append(store.load_by_id(checkpoint_id))
+    return [manifest for manifest in abandoned if manifest is not None]
+
+
+def require_rollback_target(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest:
+    """The manifest of a checkpoint that can be rolled back to; raises when there is none."""
+    chosen = store.load_by_id(check_id(checkpoint_id))
+    if chosen is None:
+        raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
+    if standing(store.owner(), checkpoint_id) is Standing.SUPERSEDED:
+        raise RefusedError(
+            f"checkpoint {checkpoint_id} was given up by an earlier rollback",
+            where=store.url,
+            hint="Its sinks have gone back to before it, so nothing can go on from there. Choose "
+            "one that is in use.",
+        )
+    verified = store.validate_checkpoint(checkpoint_id)
+    if not verified.valid:
+        raise DamageError(
+            f"checkpoint {checkpoint_id} is not whole, so nothing was rolled back to it",
+            where="; ".join(verified.damage),
+            hint="Choose another one.",
+        )
+    return chosen

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from seamark._common.logs import logger_named
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
-from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochStats
-from seamark.pipeline.telemetry.start_report import TEXT_COLUMN, StartReport
+from seamark.pipeline.telemetry.reports import PHASES, TEXT_COLUMN, EpochStats, StartReport
 
 if TYPE_CHECKING:
     from rich.console import Console

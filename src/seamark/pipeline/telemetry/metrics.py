@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from seamark._common.logs import logger_named
 from seamark.errors import RefusedError
-from seamark.pipeline.telemetry.epoch_stats import PHASES, EpochStats
 from seamark.pipeline.telemetry.metrics_server import LOOPBACK, MetricsServer
+from seamark.pipeline.telemetry.reports import PHASES, EpochStats
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

@@ -9,11 +9,10 @@ from typing import Any
 
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.telemetry.display import Display
-from seamark.pipeline.telemetry.epoch_stats import EpochStats, Timings
 from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from seamark.pipeline.telemetry.metrics_server import split_address
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
-from seamark.pipeline.telemetry.start_report import StartReport
+from seamark.pipeline.telemetry.reports import EpochStats, StartReport, Timings
 
 
 class RunTelemetry:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 
-from seamark._common.writer import default_writer
+from seamark._common.text import default_writer
 from seamark.errors import CheckpointNotFoundError, DamageError, FencedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from seamark.blobs.checksummed_json import is_sealed, seal, unseal
+from seamark._common.json_documents import is_sealed, seal, unseal
 from seamark.blobs.conditional_writes import Taken, create_once, replace_once
 from seamark.blobs.contract import Buffer, TagMismatch
 from seamark.blobs.streams import PIECE, small_or_stream

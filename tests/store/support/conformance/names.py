@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from seamark.blobs.checksummed_json import seal, unseal
+from seamark._common.json_documents import seal, unseal
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError
 from seamark.manifest import OperatorCheckpoint

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from seamark.pipeline.telemetry.start_report import StartReport
+from seamark.pipeline.telemetry.reports import StartReport
 from tests.pipeline.support.epochs import RECOVERY, recovery
 
 
