@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from seamark import Pipeline
 from seamark.errors import RefusedError
-from seamark.pipeline.query_starter import QueryStarter
+from seamark.pipeline.run_builder import QueryStarter
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.spark.plans.expected_operators import EXCHANGE_REUSE
 from seamark.store import open_store

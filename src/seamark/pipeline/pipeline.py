@@ -20,7 +20,7 @@ from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity, structure_of
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
-from seamark.pipeline.run_builder import RunBuilder
+from seamark.pipeline.run_builder import start_run
 from seamark.sinks.contract import Sink
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.failures import explained, is_of_spark
@@ -222,8 +222,8 @@ class Pipeline:
         declared = self._declared()
         source_ids = self._topic_ids(declared.identity)
         declared = replace(declared, identity=replace(declared.identity, source_ids=source_ids))
-        builder = RunBuilder(self._session(), declared, self._open_store(), self._run_options)
-        return builder.start(dict(trigger or {"processingTime": "0 seconds"}))
+        chosen = dict(trigger or {"processingTime": "0 seconds"})
+        return start_run(self._session(), declared, self._open_store(), self._run_options, chosen)
 
     def run(self, *, available_now: bool = True, timeout: float | None = None) -> Run:
         """Run until everything that is there has been read, or for ever; raises what fails.

@@ -17,7 +17,6 @@ from seamark._common.signals import first_signal
 from seamark.errors import SeamarkError
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.running_epoch import PlanDiffers
-from seamark.pipeline.query_starter import QueryStarter
 from seamark.pipeline.telemetry.reports import Percentiles, StartReport
 from seamark.spark.failures import explained, is_of_spark
 
@@ -36,18 +35,18 @@ class Run:
     def __init__(
         self,
         coordinator: Coordinator,
-        starter: QueryStarter,
+        start_query: Callable[[Coordinator], StreamingQuery],
         report: StartReport,
         on_end: Callable[[], None],
     ) -> None:
         self._coordinator = coordinator
-        self._starter = starter
+        self._start_query = start_query
         self.report = report
         """What the start found in the store and did about it."""
         self._on_end = on_end
         self._stop_timeout = coordinator.declared.settings.stop_timeout
         self._changing = threading.Lock()
-        self._query = starter.start(coordinator)
+        self._query = start_query(coordinator)
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._cut_off = False
@@ -158,7 +157,7 @@ class Run:
         """Whether the query runs again; not when the run is to stop."""
         with self._changing:
             if not self._coordinator.stopping.is_set():
-                self._query = self._starter.start(self._coordinator)
+                self._query = self._start_query(self._coordinator)
                 return True
         return False
 

@@ -1,4 +1,4 @@
-"""Putting a run together: store, recovery, coordinator and Spark's query.
+"""Putting a run together: store, recovery, coordinator and Spark's query with its settings.
 
 Tests: ``tests/pipeline/test_starts.py``.
 """
@@ -6,55 +6,121 @@ Tests: ``tests/pipeline/test_starts.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.capture import Capture
-from seamark.capture.readers import DriverReader, ExecutorReader, Reader
+from seamark.capture.readers import DriverReader, ExecutorReader
 from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
-from seamark.pipeline.query_starter import QueryStarter
 from seamark.pipeline.recovery.recovery import Recovery
 from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
 from seamark.pipeline.telemetry.progress_record import progress_url
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
-from seamark.spark.versions import is_local
+from seamark.sources.recognition import refuse_endings
+from seamark.spark.batch_log import parse_commit
+from seamark.spark.failures import refused
+from seamark.spark.query import RunningQuery
+from seamark.spark.session_settings import session_settings
+from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
-class RunBuilder:
-    """Builds one run of a declared pipeline. Closes the store when the run has ended."""
+class QueryStarter:
+    """Starts the one query of a pipeline, as often as a run needs it.
+
+    :class:`RefusedError` for a query that cannot run here.
+    """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        declared: DeclaredPipeline,
-        store: CheckpointStore,
-        options: RunOptions,
+        self, spark: SparkSession, declared: DeclaredPipeline, trigger: Mapping[str, Any]
     ) -> None:
         self._spark = spark
         self._declared = declared
-        self._store = store
-        self._options = options
+        self._trigger = trigger
+        self._refuse_a_second_run()
+        refuse_endings(spark, declared.compiled.df, trigger)
+        self._operators, self._plan_settings = declared.compiled.operators_to_run(
+            declared.output_mode
+        )
 
-    def start(self, trigger: Mapping[str, Any]) -> Run:
-        """Recover, then start the query."""
-        resources = ExitStack()
-        try:
-            return self._start(trigger, resources)
-        except BaseException:
-            resources.close()
-            raise
+    def _refuse_a_second_run(self) -> None:
+        # Spark refuses it too, but only after the claim: then neither of the two would run on
+        name = self._declared.identity.name
+        if any(query.name == name for query in self._spark.streams.active):
+            raise RefusedError(
+                f"a query named {name!r} is running in this Spark session already",
+                hint="Stop it first; a pipeline has one run at a time.",
+            )
 
-    def _start(self, trigger: Mapping[str, Any], resources: ExitStack) -> Run:
-        declared, store, options = self._declared, self._store, self._options
+    def start(self, coordinator: Coordinator) -> StreamingQuery:
+        """Start the query on the coordinator's working copy, and attach it there."""
+        from pyspark.errors import AnalysisException
+
+        compiled, copy = self._declared.compiled, coordinator.copy
+        writer = (
+            compiled.df.writeStream.outputMode(self._declared.output_mode)
+            .queryName(self._declared.identity.name)
+            .option("checkpointLocation", copy.root)
+            .trigger(**self._trigger)
+            .foreachBatch(coordinator.run_batch)
+        )
+        coordinator.attach(None)
+        with self._query_settings():
+            try:
+                query = writer.start()
+            except AnalysisException as error:
+                raise refused(error) from error
+        coordinator.attach(
+            RunningQuery(
+                self._spark,
+                query,
+                format_2=self._is_format_2(copy),
+                operators=self._operators,
+                watermarks={
+                    mark.node_id: f"{mark.column} of {', '.join(mark.sources)}"
+                    for mark in compiled.watermarks
+                },
+            )
+        )
+        return query
+
+    def _is_format_2(self, copy: WorkingCopy) -> bool:
+        """Whether state files have ids; an existing checkpoint keeps the format that it has."""
+        commits = copy.batches("commits")
+        text = copy.read_text(f"commits/{commits[-1]}") if commits else None
+        if text is not None and self._declared.compiled.is_stateful:
+            return parse_commit(text)[1] is not None
+        return str(self._spark.conf.get(_FORMAT, "1")) == "2"
+
+    def _query_settings(self) -> AbstractContextManager[None]:
+        """Spark's settings for the query. A file manager that the user has set is kept."""
+        fast = self._declared.settings.fast_file_manager and is_local(self._spark)
+        defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
+        return session_settings(self._spark, self._plan_settings, defaults)
+
+
+def start_run(
+    spark: SparkSession,
+    declared: DeclaredPipeline,
+    store: CheckpointStore,
+    options: RunOptions,
+    trigger: Mapping[str, Any],
+) -> Run:
+    """Recover, then start the query. The store is closed when the run has ended or never begins."""
+    resources = ExitStack()
+    try:
         name = declared.identity.name
         resources.callback(store.close)
         telemetry = RunTelemetry(
@@ -63,25 +129,26 @@ class RunBuilder:
         resources.callback(telemetry.close)
         sinks = PipelineSinks(declared, telemetry.metrics)
         resources.callback(sinks.close)
-        starter = QueryStarter(self._spark, declared, trigger)
-        root = working_root(store, name, options.working_copy, is_local=is_local(self._spark))
+        starter = QueryStarter(spark, declared, trigger)
+        root = working_root(store, name, options.working_copy, is_local=is_local(spark))
         for output in declared.compiled.outputs:
             resources.callback(output.sink.close)
             output.sink.open(name, output.name, output.df.schema)
         start = Recovery(declared, store, sinks, root=root, adopt=options.adopt).run()
         telemetry.recovered(start.report, start.history.newest)
+        on_executors = declared.settings.capture == "executors" or (
+            declared.settings.capture == "auto" and not is_local(spark)
+        )
+        reader = ExecutorReader(spark, start.copy) if on_executors else DriverReader(start.copy)
         coordinator = Coordinator(
             declared,
             store,
-            Capture(start.copy, start.digests, self._reader(start.copy)),
+            Capture(start.copy, start.digests, reader),
             sinks,
             history=start.history,
             telemetry=telemetry,
         )
-        return Run(coordinator, starter, start.report, on_end=resources.close)
-
-    def _reader(self, copy: WorkingCopy) -> Reader:
-        setting = self._declared.settings.capture
-        if setting == "executors" or (setting == "auto" and not is_local(self._spark)):
-            return ExecutorReader(self._spark, copy)
-        return DriverReader(copy)
+        return Run(coordinator, starter.start, start.report, on_end=resources.close)
+    except BaseException:
+        resources.close()
+        raise

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from seamark.sinks.console import ConsoleSink
     from seamark.sinks.contract import (
         Committable,
         Description,
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from seamark.sinks.files import FileSink
     from seamark.sinks.foreach import ForeachBatchSink
     from seamark.sinks.keyvalue.sink import KeyValueSink
-    from seamark.sinks.memory import MemorySink
     from seamark.sinks.publish import read_receipts
+    from seamark.sinks.small_sinks import ConsoleSink, MemorySink
     from seamark.spark.batch_log import Plan
 
 __all__ = [
@@ -50,14 +49,14 @@ __all__ = [
 
 _HOME = {
     "Committable": "seamark.sinks.contract",
-    "ConsoleSink": "seamark.sinks.console",
+    "ConsoleSink": "seamark.sinks.small_sinks",
     "Description": "seamark.sinks.contract",
     "Epoch": "seamark.sinks.contract",
     "FileSink": "seamark.sinks.files",
     "ForeachBatchSink": "seamark.sinks.foreach",
     "Guarantee": "seamark.sinks.contract",
     "KeyValueSink": "seamark.sinks.keyvalue.sink",
-    "MemorySink": "seamark.sinks.memory",
+    "MemorySink": "seamark.sinks.small_sinks",
     "Plan": "seamark.spark.batch_log",
     "Receipt": "seamark.sinks.contract",
     "Sink": "seamark.sinks.contract",

@@ -30,13 +30,14 @@ from seamark.sinks.publish import (
     unpublish_after,
 )
 from seamark.sinks.schema_checks import check_schema, check_token, local_folder
-from seamark.sinks.spark_files import Coalesce, write_files
 from seamark.sinks.staged_epochs import (
+    Coalesce,
     making_durable,
     remove_staged,
     staged_attempts,
     staging_folder,
     staging_into,
+    write_files,
 )
 
 if TYPE_CHECKING:

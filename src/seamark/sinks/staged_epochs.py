@@ -1,4 +1,4 @@
-"""Where an attempt stages an epoch until it is published or applied.
+"""Where an attempt stages an epoch until it is published or applied, and how Spark writes it there.
 
 ::
 
@@ -10,9 +10,10 @@ Tests: ``tests/sinks/test_view_staging.py``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from seamark._common.files import require_inside, sync_folder
 from seamark._common.os_errors import translate_os_errors
@@ -21,6 +22,40 @@ from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import folder_name
 from seamark.sinks.folders import is_there, names_in, remove_tree, sync_if_there
 from seamark.sinks.schema_checks import check_token
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Coalesce = Literal["auto"] | int | None
+_WITHOUT_RETRIES: Final = re.compile(r"local(\[[^,\]]*\])?")
+
+
+def write_files(
+    df: DataFrame,
+    folder: str,
+    file_format: str,
+    *,
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    coalesce: Coalesce = "auto",
+) -> None:
+    """Write the rows into a folder that is not there yet, by one job that reads each of them."""
+    spark = df.sparkSession.sparkContext
+    master = spark.master or ""
+    if coalesce == "auto":
+        df = df.coalesce(spark.defaultParallelism) if master.startswith("local") else df
+    elif coalesce is not None:
+        df = df.coalesce(coalesce)
+    settings = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+    if _WITHOUT_RETRIES.fullmatch(master):
+        # version 2 saves a rename per file, but where tasks are tried again it can leave files
+        # of a try that failed half-way
+        settings["mapreduce.fileoutputcommitter.algorithm.version"] = "2"
+    writer = df.write.format(file_format).options(**settings).options(**(options or {}))
+    if partition_by:
+        writer = writer.partitionBy(*partition_by)
+    writer.save(f"file://{folder}")
+
 
 _STAGING: Final = "_seamark/staging"
 

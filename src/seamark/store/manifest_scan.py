@@ -21,10 +21,16 @@ from seamark.store.consistent_read import (
     listing,
     raise_if_overtaken,
 )
-from seamark.store.coverage import OddGeneration
 from seamark.store.layout import Layout
 from seamark.store.manifests import StoredManifest, Tombstone
-from seamark.store.owner import Owner, Standing, arrived_too_late, live_pins, standing
+from seamark.store.owner import (
+    OddGeneration,
+    Owner,
+    Standing,
+    arrived_too_late,
+    live_pins,
+    standing,
+)
 from seamark.store.ownership import Ownership
 from seamark.store.parts import StoreParts
 from seamark.store.sidecars import has_sidecar, unvouched

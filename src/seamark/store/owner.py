@@ -96,6 +96,10 @@ class Lookup(NamedTuple):
         return at > 0 and checkpoint_id <= self.superseded[at - 1][1]
 
 
+class OddGeneration(DamageError):
+    """A manifest names a generation that never was; ``owner.json`` is not in doubt."""
+
+
 class Standing(Enum):
     """Whether an id counts, by what the owner says of it."""
 
@@ -164,6 +168,27 @@ def arrived_too_late(owner: Owner, manifest: CheckpointManifest) -> bool:
     if not manifest.is_ours:
         return False
     return manifest.generation < required_generation(owner, manifest.checkpoint_id)
+
+
+def uncovered(
+    owner: Owner, generation: int, checkpoint_id: int, *, claimed_since: bool
+) -> DamageError:
+    """The error for a manifest of a later generation than ``owner.json`` knows.
+
+    ``owner.json`` says what was rolled back, so an old one that was put back must not be believed:
+    all reading stops. One manifest with a senseless generation looks the same at first, but with
+    proof that nobody can have claimed the store since, only that manifest is damaged.
+    """
+    if not claimed_since:
+        return OddGeneration(
+            f"corrupt manifest: it says generation {generation}, and the store has never had more "
+            f"than {owner.generation}"
+        )
+    return DamageError(
+        f"owner.json is gone or too old: checkpoint {checkpoint_id} was written by generation "
+        f"{generation}, owner.json knows {owner.generation}",
+        hint=REBUILD,
+    )
 
 
 def with_fence(owner: Owner, checkpoint_id: int, generation: int) -> Owner:

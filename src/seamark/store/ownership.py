@@ -43,14 +43,14 @@ from seamark.errors import (
     SeamarkError,
     StoreUnavailableError,
 )
-from seamark.store.coverage import uncovered
 from seamark.store.layout import OWNER_KEY
-from seamark.store.manifests import Manifests, Tombstone, tombstone_bytes
+from seamark.store.manifests import Manifests, StoredManifest, Tombstone, tombstone_bytes
 from seamark.store.owner import (
     Owner,
     claimed_by,
     decode_owner,
     encode_owner,
+    uncovered,
     with_fence,
     with_superseded,
 )
@@ -113,8 +113,29 @@ class Ownership:
             return owner
         now = self.read()  # somebody may have claimed and saved in between
         if generation > now.generation:
-            raise uncovered(now, self._manifests, generation, checkpoint_id)
+            # later generations only decide ids from the last fence on
+            fenced = bool(now.fences) and checkpoint_id < now.fences[-1][0]
+            certain = fenced or self._wrote_newest(now, checkpoint_id)
+            raise uncovered(now, generation, checkpoint_id, claimed_since=not certain)
         return now
+
+    def _wrote_newest(self, owner: Owner, checkpoint_id: int) -> bool:
+        """Whether the owner decided the newest id, after this one. A later claim would be newer."""
+        newest, stored = self._newest_stored()
+        if newest <= checkpoint_id or not owner.generation or stored is None:
+            return False
+        if isinstance(stored, Tombstone):
+            return stored.generation == owner.generation
+        decided = stored.manifest
+        return (decided.generation, decided.writer) == (owner.generation, owner.writer)
+
+    def _newest_stored(self) -> tuple[int, StoredManifest | Tombstone | None]:
+        """The newest id, and what it holds; None when that is damaged."""
+        newest = max(self._manifests.ids(), default=0)
+        try:
+            return newest, self._manifests.read(newest) if newest else None
+        except DamageError:
+            return newest, None
 
     def require_writable(self) -> Owner:
         """The owner, when this handle may write; :class:`FencedError` when another one owns it."""
@@ -232,17 +253,11 @@ class Ownership:
 
     def _check_covered(self, owner: Owner) -> None:
         """See that ``owner.json`` is not older than the newest manifest, and that is durable."""
-        newest = max(self._manifests.ids(), default=0)
-        try:
-            stored = self._manifests.read(newest) if newest else None
-        except DamageError:
-            return
+        newest, stored = self._newest_stored()
         if stored is not None:
             self._manifests.make_durable(newest)
-        if isinstance(stored, Tombstone):
-            self.covering(owner, stored.generation, newest)
-        elif stored is not None:
-            self.covering(owner, stored.manifest.generation, newest)
+            decided = stored if isinstance(stored, Tombstone) else stored.manifest
+            self.covering(owner, decided.generation, newest)
 
     def _fenced_in(self, now: Owner, token: str, tombstone_id: int, voided: set[int]) -> Owner:
         if now.writer != token:

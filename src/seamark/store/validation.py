@@ -13,9 +13,8 @@ from typing import Final, Literal, NamedTuple
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
-from seamark.store.coverage import OddGeneration
 from seamark.store.manifests import Manifests, Tombstone
-from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.owner import OddGeneration, Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 from seamark.store.partitioned import PartitionedStates
 from seamark.store.sidecars import Sidecars, has_sidecar

@@ -37,8 +37,7 @@ from seamark.sinks.keyvalue.view import (
 from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter, is_redis
 from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.schema_checks import check_token, local_folder
-from seamark.sinks.spark_files import write_files
-from seamark.sinks.staged_epochs import staging_into
+from seamark.sinks.staged_epochs import staging_into, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

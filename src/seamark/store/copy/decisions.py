@@ -9,12 +9,14 @@ import hashlib
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from seamark._common.json_documents import is_sealed, seal, unseal
 from seamark.errors import RefusedError
 from seamark.manifest import NAMED_FIELDS, CheckpointManifest
+from seamark.store.manifests import StoredManifest
 from seamark.store.owner import (
     Owner,
     Pin,
@@ -35,6 +37,17 @@ def identity(manifest: CheckpointManifest) -> bytes:
     decided = [getattr(manifest, name) for name in _DECIDED]
     decided += [manifest.extra.get(name) for name in _DECIDED_EXTRA]
     return hashlib.sha256(msgspec.json.encode(decided, order="deterministic")).digest()
+
+
+def translated(stored: StoredManifest, named: object) -> bytes:
+    """The manifest's bytes, but for the name of its sidecar. All else stays as it is stored."""
+    if stored.manifest.state_object == named or not is_sealed(stored.data):
+        return stored.data
+    members: dict[str, Any] = msgspec.json.decode(unseal(stored.data), type=dict[str, msgspec.Raw])
+    members.pop("state_object", None)
+    if named is not None:
+        members["state_object"] = named
+    return seal(msgspec.json.encode(members))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +71,9 @@ class CopyItem:
     """Whether there is something to verify its state by, if it has any."""
 
     @classmethod
-    def of(cls, manifest: CheckpointManifest, stored: int, content: bytes) -> CopyItem:
-        """From a manifest, the bytes that it takes, and its digest.
-
-        :class:`DamageError` when it builds on one that is not older.
-        """
+    def of(cls, stored: StoredManifest) -> CopyItem:
+        """From a stored manifest; :class:`DamageError` when it builds on one that is not older."""
+        manifest = stored.manifest
         statuses = manifest.sink_commit_statuses.items()
         return cls(
             checkpoint_id=manifest.checkpoint_id,
@@ -70,8 +81,8 @@ class CopyItem:
             parent_id=manifest.builds_on,
             generation=manifest.generation,
             timeline=manifest.timeline or "",
-            size=stored + (manifest.state_bytes or 0),
-            content=content,
+            size=len(stored.data) + (manifest.state_bytes or 0),
+            content=hashlib.sha256(translated(stored, None)).digest(),
             committed=frozenset(sink for sink, status in statuses if status.is_committed),
             supersedes=manifest.supersedes,
             has_checksum=state_evidence(manifest) is not Evidence.SIZE,

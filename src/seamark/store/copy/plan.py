@@ -5,7 +5,6 @@ Tests: ``tests/store/test_copying.py``.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +30,6 @@ from seamark.store.copy.decisions import (
     refuse_other_history,
     with_chains,
 )
-from seamark.store.copy.transfer import translated
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifest_scan import covering_owner
 from seamark.store.manifests import StoredManifest
@@ -231,7 +229,7 @@ def _readable(
             try:
                 if odd is not None:
                     raise odd
-                items[checkpoint_id] = _item(stored)
+                items[checkpoint_id] = CopyItem.of(stored)
             except DamageError as error:
                 if standing(owner, checkpoint_id) is Standing.CURRENT:
                     unusable.append(CopyResult(checkpoint_id, "damaged", why=error.what))
@@ -290,17 +288,12 @@ def _target_contents(target: CheckpointStore, owner: Owner) -> dict[int, TargetC
         if isinstance(stored, StoredManifest):
             too_late = arrived_too_late(owner, stored.manifest)
             try:
-                there[checkpoint_id] = TargetCheckpoint(_item(stored), too_late)
+                there[checkpoint_id] = TargetCheckpoint(CopyItem.of(stored), too_late)
             except DamageError:
                 there[checkpoint_id] = TargetCheckpoint(None)
         elif isinstance(stored, DamageError):
             there[checkpoint_id] = TargetCheckpoint(None)
     return there
-
-
-def _item(stored: StoredManifest) -> CopyItem:
-    content = hashlib.sha256(translated(stored, None)).digest()
-    return CopyItem.of(stored.manifest, len(stored.data), content)
 
 
 def _refuse_damaged(
