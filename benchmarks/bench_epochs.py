@@ -22,7 +22,7 @@ import seamark
 from harness import Row, options, scratch, show
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
-from seamark.spark.versions import FILE_MANAGER, fast_file_manager
+from seamark.spark.session import FILE_MANAGER, fast_file_manager
 from tests.pipeline.support.driver import session
 
 ROWS: Final = 2000

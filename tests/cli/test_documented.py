@@ -14,7 +14,7 @@ from seamark.cli.app import COMMANDS, run
 from seamark.cli.spark import COMMANDS as SPARK_COMMANDS
 from seamark.native.inspect.findings import Code
 from seamark.progress import open_progress, rocksdb_url
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.support.stores import fill
 from tests.native.support.queries import run as run_query

@@ -9,7 +9,7 @@ import pytest
 
 from seamark.cli.spark import repartition as module
 from seamark.native.state.repartition import OLDEST
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 from tests.cli.support.running import Cli
 from tests.native.support.queries import run
 from tests.native.test_repartition import entry, make

@@ -12,7 +12,7 @@ import pytest
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.native.inspect.inspection import inspect
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 from tests.native.support.queries import KINDS, run
 from tests.pipeline.support.workloads import settings_of, write_input
 

@@ -20,7 +20,7 @@ from seamark.native.state.repartition import (
     repartition,
     require_runner,
 )
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.queries import after, outputs, run
 from tests.pipeline.support.workloads import put_file, write_input

@@ -15,7 +15,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.native.inspect.inspection import inspect
 from seamark.native.restore import restore_directory
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 from tests.native.support.queries import (
     KINDS,
     PATIENCE,

@@ -17,7 +17,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.app import run as seamark
 from seamark.native.rewind.barrier import new_barrier
 from seamark.native.rewind.rewind import plan_rewind, possible_batches, rewind
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 from tests.native.support.queries import (
     KINDS,
     PATIENCE,

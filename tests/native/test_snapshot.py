@@ -12,7 +12,7 @@ import pytest
 
 from seamark import open_store
 from seamark.capture.placement import Sizes
-from seamark.capture.source_positions import possible_lines
+from seamark.capture.plans import possible_lines
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory

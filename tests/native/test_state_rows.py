@@ -23,8 +23,8 @@ from seamark.errors import (
 )
 from seamark.native.state.choice import StateRequest, choose, keepers
 from seamark.native.state.rows import _error_for, brought_here
-from seamark.native.state.spark_errors import SparkFailure, said_by
 from seamark.native.state.values import plain
+from seamark.spark.failures import SparkFailure, said_by
 from tests.checkpoint_dir.support.directories import make_copy
 
 

@@ -16,7 +16,7 @@ from seamark import Pipeline
 from seamark.errors import RefusedError
 from seamark.pipeline.run_builder import QueryStarter
 from seamark.sinks import FileSink, ForeachBatchSink
-from seamark.spark.plans.expected_operators import EXCHANGE_REUSE
+from seamark.spark.plans.executed_plan import EXCHANGE_REUSE
 from seamark.store import open_store
 from tests.pipeline.support import workloads
 from tests.pipeline.support.workloads import deduplicated, orders, rows_in, windowed

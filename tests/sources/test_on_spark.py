@@ -18,7 +18,7 @@ from seamark.sinks import FileSink
 from seamark.sources import SequencedSource, TableSource, recognition
 from seamark.sources.offsets import BEGINNING
 from seamark.sources.sequence_reader import SequenceReader
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.sources.support.examples import drained
 

@@ -12,8 +12,7 @@ import pytest
 
 from seamark.spark.plans.computation import operators_of, python_functions
 from seamark.spark.plans.definitions import LONGEST
-from seamark.spark.plans.executed_plan import PlanOperator
-from seamark.spark.plans.expected_operators import operators_to_run, optimized
+from seamark.spark.plans.executed_plan import PlanOperator, operators_to_run, optimized
 from seamark.spark.plans.plan import analyzed, stateful_operators
 from tests.pipeline.support.workloads import pandas_state, settings_of, transformed_state
 

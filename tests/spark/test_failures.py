@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
-from seamark.spark.connectors import missing_connector
-from seamark.spark.failures import exception_classes, explained
+from seamark.spark.failures import exception_classes, explained, missing_connector
 
 
 class Failure(Exception):

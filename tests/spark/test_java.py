@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import RefusedError
-from seamark.spark import bundled_java, java
+from seamark.spark import java
 
 FAKE_JAVA = """\
 #!/bin/sh
@@ -170,13 +170,13 @@ def runtime(tmp_path: Path) -> Path:
 def test_only_the_vector_module_is_dropped_and_every_other_argument_arrives_as_it_was(
     given: list[str], passed: list[str], runtime: Path, tmp_path: Path
 ) -> None:
-    home = bundled_java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
+    home = java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
     out = subprocess.run([home / "bin/java", *given], capture_output=True, text=True, check=True)
     assert out.stdout == "".join(f"[{arg}]" for arg in passed)
 
 
 def test_the_rest_of_the_runtime_is_linked(runtime: Path, tmp_path: Path) -> None:
-    home = bundled_java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
+    home = java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
     assert (home / "release").read_text() == "JAVA_VERSION=21\n"
     assert (home / "bin" / "keytool").readlink() == runtime / "bin" / "keytool"
     assert (home / "lib").is_dir()
@@ -187,8 +187,8 @@ def test_two_runtimes_of_one_version_get_a_home_each(runtime: Path, tmp_path: Pa
     other = tmp_path / "other"
     script(other / "bin" / "java", ECHO_ARGUMENTS)
     (other / "lib").mkdir()
-    first = bundled_java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
-    assert bundled_java.wrapped_home(other, "21.0.8", tmp_path / "cache") != first
+    first = java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
+    assert java.wrapped_home(other, "21.0.8", tmp_path / "cache") != first
 
 
 def test_processes_that_race_for_the_home_all_get_a_whole_one(
@@ -197,7 +197,7 @@ def test_processes_that_race_for_the_home_all_get_a_whole_one(
     cache = tmp_path / "cache"
 
     def get(_: int) -> str:
-        home = bundled_java.wrapped_home(runtime, "21.0.8", cache)
+        home = java.wrapped_home(runtime, "21.0.8", cache)
         return subprocess.run(
             [home / "bin" / "java", "x"], capture_output=True, text=True, check=True
         ).stdout
@@ -211,9 +211,9 @@ def test_processes_that_race_for_the_home_all_get_a_whole_one(
 def test_a_home_that_a_cache_cleaner_damaged_is_made_again(
     missing: str, runtime: Path, tmp_path: Path
 ) -> None:
-    home = bundled_java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
+    home = java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
     (home / missing).unlink()
-    assert bundled_java.wrapped_home(runtime, "21.0.8", tmp_path / "cache") == home
+    assert java.wrapped_home(runtime, "21.0.8", tmp_path / "cache") == home
     assert (home / missing).exists()
     assert list((tmp_path / "cache").iterdir()) == [home]
 
@@ -223,14 +223,14 @@ def test_a_cache_that_cannot_be_written_is_refused_with_advice(
 ) -> None:
     (tmp_path / "cache").write_text("a file is in the way")
     with pytest.raises(RefusedError, match="XDG_CACHE_HOME"):
-        bundled_java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
+        java.wrapped_home(runtime, "21.0.8", tmp_path / "cache")
 
 
 def test_a_relative_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for given in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", given)
-        assert bundled_java.cache_folder() == tmp_path / ".cache" / "seamark"
+        assert java.cache_folder() == tmp_path / ".cache" / "seamark"
 
 
 COUNT_A_RANGE = """

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seamark.capture.plans import planned_after
+from seamark.capture.plans import newest_entries, planned_after, read_up_to
 from seamark.capture.readers import Contents
-from seamark.capture.source_positions import newest_entries, read_up_to
 from seamark.checkpoint_dir.closures import StoreClosure, needs_of
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to
 from seamark.checkpoint_dir.files import ROOT_MARK, CheckpointFiles, rooted_at

@@ -27,7 +27,7 @@ from seamark.spark.failures import explained, is_of_spark
 from seamark.spark.kafka_look import address_of, topic_ids
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.plan import PlanSources
-from seamark.spark.versions import session_of
+from seamark.spark.session import session_of
 from seamark.store import CheckpointStore, open_store
 
 if TYPE_CHECKING:

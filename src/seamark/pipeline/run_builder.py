@@ -26,8 +26,7 @@ from seamark.sources.recognition import refuse_endings
 from seamark.spark.batch_log import parse_commit
 from seamark.spark.failures import refused
 from seamark.spark.query import RunningQuery
-from seamark.spark.session_settings import session_settings
-from seamark.spark.versions import FILE_MANAGER, fast_file_manager, is_local
+from seamark.spark.session import FILE_MANAGER, fast_file_manager, is_local, session_settings
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
 from seamark.spark.plans.plan import leaves
-from seamark.spark.versions import spark_version
+from seamark.spark.session import spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,19 +1,15 @@
-"""What Spark says when a query fails, in words that a user can act on."""
+"""What Spark says when something fails or is refused, in words that a user can act on."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeGuard
+from typing import Final, NamedTuple, TypeGuard
 
 from seamark._redaction import redacted
 from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
-from seamark.spark.connectors import missing_connector
 from seamark.spark.error_transport import arrived
-
-_LONGEST: Final = 600
-
 
 _RAISED: Final = re.compile(
     r"^(?:\s*Caused by: |: |.*?: )?((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))\b",
@@ -188,5 +184,114 @@ def refused(error: Exception) -> SeamarkError:
 def _short(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     plain = [line for line in lines if not line.startswith(("at ", "...", "=== "))]
-    joined = " ".join(plain)
-    return joined if len(joined) <= _LONGEST else joined[: _LONGEST - 1] + "…"
+    return _cut(" ".join(plain), 600)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+# connectors that Spark does not bring along
+
+_NOT_FOUND: Final = re.compile(
+    r"DATA_SOURCE_NOT_FOUND|Failed to find (?:the )?data source:? *(?P<format>[\w.$-]*)"
+)
+_NO_CLASS: Final = re.compile(
+    r"(?:NoClassDefFoundError|ClassNotFoundException)(?:: Could not initialize class)?"
+    r"[: ]+(?:Class )?(?P<name>[\w./$]+)"
+)
+_NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)')
+
+_SPARK: Final = "org.apache.spark:{name}_2.13:{version}"
+
+_PACKAGES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(r"kafka|commons[./]pool2"), _SPARK.replace("{name}", "spark-sql-kafka-0-10")),
+    (re.compile(r"avro"), _SPARK.replace("{name}", "spark-avro")),
+    (re.compile(r"protobuf"), _SPARK.replace("{name}", "spark-protobuf")),
+    (re.compile(r"kinesis"), "the connector of your Kinesis stream"),
+    (re.compile(r"delta"), "io.delta:delta-spark_2.13 (the version for this Spark)"),
+    (re.compile(r"iceberg"), "org.apache.iceberg:iceberg-spark-runtime (the one for this Spark)"),
+    (re.compile(r"s3a?n?$|s3a"), "org.apache.spark:spark-hadoop-cloud_2.13:{version}"),
+    (re.compile(r"abfss?|wasbs?|azure|gs$|gcs"), _SPARK.replace("{name}", "spark-hadoop-cloud")),
+)
+
+
+def missing_connector(text: str) -> RefusedError | None:
+    """The error for a connector that is not there, or None when a message is about another thing.
+
+    Only classes of connectors that are known are taken for that; any other missing class is left
+    to be reported in Spark's own words.
+    """
+    missing = _missing(text)
+    if missing is None:
+        return None
+    package = next((name for known, name in _PACKAGES if known.search(missing.lower())), None)
+    if package is None and not _NOT_FOUND.search(text):
+        return None
+    version = _spark_version()
+    requirement = (package or "the package of the connector").replace("{version}", version)
+    return RefusedError(
+        f"Spark has no connector for {missing}",
+        where=f"Spark {version} comes without it.",
+        hint=f"Add {requirement}: with SparkSession.builder.config('spark.jars.packages', …) "
+        "before the session starts, with spark-submit --packages, or as jars with all their "
+        "dependencies in spark.jars. If there is none for exactly this version, take the newest "
+        "older one.",
+    )
+
+
+def _missing(text: str) -> str | None:
+    """The format, class or scheme that was looked for."""
+    if (match := _NOT_FOUND.search(text)) is not None:
+        named = re.search(r"data source:? *([\w.$-]+)", text)
+        return (named[1] if named else match["format"] or "a format").rstrip(".")
+    if (match := _NO_CLASS.search(text)) is not None:
+        return match["name"].replace("/", ".")
+    if (match := _NO_SCHEME.search(text)) is not None:
+        return match["scheme"]
+    return None
+
+
+def _spark_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        return "4"
+
+
+# an error as one line, without its Java
+
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([^\n]*)")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MULTILINE)
+_CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
+_ADVICE: Final = re.compile(r" If the stream job is restarted with .*clear the existing .*")
+"""Spark's own remedy for state that cannot be read is to throw it away."""
+
+
+class SparkFailure(NamedTuple):
+    """An error of Spark's."""
+
+    condition: str
+    """Its stable name, like ``CANNOT_LOAD_STATE_STORE.UNCATEGORIZED``; empty when it has none."""
+    line: str
+
+    def __str__(self) -> str:
+        return f"[{self.condition}] {self.line}" if self.condition else self.line
+
+
+def said_by(error: Exception) -> SparkFailure:
+    """The name and the first line of an error of Spark's, with its last cause if it says little."""
+    text = redacted(str(error))
+    match = _CONDITION.search(text)
+    if match is None:
+        first = next((line for line in _CALL.sub("", text).splitlines() if line.strip()), "")
+        return SparkFailure("", _cut(first or type(error).__name__, 400))
+    condition, line = match[1], _ADVICE.sub("", _STATE.sub("", match[2])).strip()
+    causes = _CAUSE.findall(text)
+    if condition.endswith(".UNCATEGORIZED") and causes:
+        name, said = causes[-1]
+        line = f"{line} {name}: {said}"
+    return SparkFailure(condition, _cut(line, 400))

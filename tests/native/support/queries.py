@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from seamark.spark.versions import FILE_MANAGER, fast_file_manager
+from seamark.spark.session import FILE_MANAGER, fast_file_manager
 from tests.pipeline.support.workloads import (
     deduplicated,
     doubled,

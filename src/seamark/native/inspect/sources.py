@@ -11,7 +11,7 @@ import msgspec
 
 from seamark._common.json_documents import UNREADABLE
 from seamark._redaction import Redactor
-from seamark.capture.source_positions import position_in, possible_lines
+from seamark.capture.plans import position_in, possible_lines
 from seamark.checkpoint_dir.file_logs.compactions import entry_name, parse_names
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log, log_problems
 from seamark.native.inspect.cached_listing import CachedListing, numbers_in

@@ -19,9 +19,8 @@ from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import ReadFile, closure
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.state.choice import FORMAT_VERSION, PROVIDER, format_version
-from seamark.native.state.spark_errors import said_by
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit, parse_offsets
-from seamark.spark.failures import is_of_spark
+from seamark.spark.failures import is_of_spark, said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +130,7 @@ def repartition(spark: SparkSession, directory: Directory, plan: Repartition, un
 
 
 def _version(spark: SparkSession) -> tuple[int, int]:
-    from seamark.spark.versions import spark_version
+    from seamark.spark.session import spark_version
 
     return spark_version(spark)
 

@@ -17,8 +17,7 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.native.state.choice import FORMAT_VERSION, StateSelection
-from seamark.native.state.spark_errors import SparkFailure, said_by
-from seamark.spark.failures import is_of_spark
+from seamark.spark.failures import SparkFailure, is_of_spark, said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,9 +21,9 @@ from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.sinks.contract import Sink
 from seamark.spark.plans.computation import Operator, operators_of, python_functions
-from seamark.spark.plans.executed_plan import PlanOperator
-from seamark.spark.plans.expected_operators import (
+from seamark.spark.plans.executed_plan import (
     EXCLUDED_RULES,
+    PlanOperator,
     operators_to_run,
     optimized,
     settings_for,
@@ -33,10 +33,10 @@ from seamark.spark.plans.plan import (
     WatermarkInfo,
     analyzed,
     stateful_operators,
+    table_versions,
 )
-from seamark.spark.plans.reference_tables import table_versions
 from seamark.spark.plans.shared_plan import SharedPlan, shared_plans
-from seamark.spark.session_settings import session_settings
+from seamark.spark.session import session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

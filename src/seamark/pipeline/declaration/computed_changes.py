@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from seamark.spark.plans.windows import window_text
+from seamark.spark.plans.definitions import window_text
 
 Operator = Mapping[str, Any]
 Computes = Mapping[str, Sequence[Operator]]

@@ -20,7 +20,7 @@ from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark.capture.capture import Capture, Captured
 from seamark.capture.placement import PlacedState, place
-from seamark.capture.plans import install_plan
+from seamark.capture.plans import install_plan, require_planned_files
 from seamark.errors import (
     FencedError,
     LineageError,
@@ -49,7 +49,6 @@ from seamark.pipeline.epoch.running_epoch import EpochHistory, Interrupted, Runn
 from seamark.pipeline.epoch.save_with_retry import fencing_behind, save_with_retry
 from seamark.pipeline.telemetry.reports import EpochStats
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
-from seamark.spark.planned_files import require_planned_files
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.store import CheckpointStore
 

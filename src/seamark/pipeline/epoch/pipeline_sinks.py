@@ -29,7 +29,7 @@ from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.running_epoch import RunningEpoch
 from seamark.sinks.contract import Committable
 from seamark.spark.failures import is_of_spark
-from seamark.spark.versions import is_local, may_mix_state_in_a_task
+from seamark.spark.session import is_local, may_mix_state_in_a_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

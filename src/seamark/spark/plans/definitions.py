@@ -5,6 +5,10 @@ at a setting of the session, and has random ids and the options of sources in it
 expression has none of that, and has not changed from Spark 4.0 to 4.3. It names columns without
 saying what they are, so each name that was computed gets its definition: ``sum(w) [w: (v + 1)]``.
 
+In an analysed plan ``window(t, '20 seconds')`` is arithmetic on microseconds. The length, the slide
+and the offset are constants of it, at places that have not changed from Spark 4.0 to 4.3. They are
+read back, so that a window is described as the user wrote it.
+
 Tests: ``tests/spark/test_computation.py``.
 """
 
@@ -13,11 +17,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from seamark._redaction import redacted
-from seamark.spark.plans.windows import session_gap, time_window, window_text
 
 LONGEST: Final = 200
 """Longer texts are cut, and end in a digest of the whole."""
@@ -197,3 +200,57 @@ def _time_column(window: Any) -> Any:
             break
         node = children.head()
     return column.child() if column is not None else window
+
+
+# time windows
+
+_SLIDE: Final = re.compile(r"- (?P<offset>-?\d+)L\) % (?P<slide>\d+)L\)")
+_LENGTH: Final = re.compile(r"\+ (?P<length>\d+)L\)+$")
+_GAP: Final = re.compile(r"'end', .* \+ CAST\('(?P<gap>[^']+)' AS INTERVAL\)( AS \w+)?\)+$")
+
+_UNITS: Final = (
+    (604_800_000_000, "weeks"),
+    (86_400_000_000, "days"),
+    (3_600_000_000, "hours"),
+    (60_000_000, "minutes"),
+    (1_000_000, "seconds"),
+    (1_000, "milliseconds"),
+    (1, "microseconds"),
+)
+
+
+def time_window(sql: str) -> dict[str, str] | None:
+    """Length, slide and offset of a time window, or None when the text is not that of one."""
+    if not sql.startswith("named_struct('start', "):
+        return None
+    slide, length = _SLIDE.search(sql), _LENGTH.search(sql)
+    if slide is None or length is None:
+        return None
+    window = {"length": span(int(length["length"])), "slide": span(int(slide["slide"]))}
+    if offset := int(slide["offset"]):
+        window["offset"] = span(offset)
+    return window
+
+
+def session_gap(sql: str) -> str | None:
+    """The gap of a session window, or None when it is no constant."""
+    if not sql.startswith("named_struct('start', "):
+        return None
+    match = _GAP.search(sql)
+    return None if match is None else match["gap"]
+
+
+def window_text(parts: Mapping[str, str]) -> str:
+    """A time window in one line: ``window(t, length 20 seconds, slide 5 seconds)``."""
+    rest = [f"{name} {value}" for name, value in parts.items() if name not in ("window", "of")]
+    name = "session_window" if parts.get("window") == "session" else "window"
+    return f"{name}({', '.join([parts.get('of', ''), *rest])})"
+
+
+def span(microseconds: int) -> str:
+    """A length of time in the largest unit that divides it: ``90 seconds``, ``1 minute``."""
+    if not microseconds:
+        return "0 seconds"
+    size, unit = next(pair for pair in _UNITS if microseconds % pair[0] == 0)
+    count = microseconds // size
+    return f"{count} {unit[:-1] if abs(count) == 1 else unit}"

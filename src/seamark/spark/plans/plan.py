@@ -1,16 +1,20 @@
-"""What a plan tells before it runs: its sources, its watermarks, its stateful operators.
+"""What a plan tells before it runs: its sources, watermarks, stateful operators and tables.
 
 Tests: ``tests/spark/test_computation.py``.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
+
 from seamark._redaction import redacted
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.manifest import ConnectorCheckpoint
 from seamark.spark.plans.definitions import each
 from seamark.spark.plans.lossy_options import lossy_options
 
@@ -237,3 +241,36 @@ def delay_ms(node: Any) -> int:
     # Spark counts a month as 31 days here too
     days = int(period.toTotalMonths()) * 31 + int(period.getDays())
     return days * 86_400_000 + int(delay.extractAsDuration().toMillis())
+
+
+def table_versions(plan: Any) -> dict[str, ConnectorCheckpoint]:
+    """What each file-based table below a plan consists of, by the last part of its path.
+
+    Spark lists a table's files when it is read and keeps that list for the whole run, so the
+    version holds for every epoch of it. Tables of other kinds have no version.
+    """
+    versions: dict[str, ConnectorCheckpoint] = {}
+    for roots, files in _file_relations(plan):
+        base = roots[0].rstrip("/").rsplit("/", 1)[-1] if roots else "table"
+        name = base
+        while name in versions and versions[name].metadata["path"] != redacted(", ".join(roots)):
+            name += "+"
+        digest = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
+        versions[name] = ConnectorCheckpoint(
+            offsets={"files": str(len(files)), "listing_sha256": digest},
+            metadata={"path": redacted(", ".join(roots))},
+        )
+    return versions
+
+
+def _file_relations(plan: Any) -> Iterator[tuple[list[str], list[str]]]:
+    """(root paths, files) of each static table that is made of files."""
+    for leaf in each(plan.collectLeaves()):
+        if leaf.isStreaming() or leaf.getClass().getSimpleName() != "LogicalRelation":
+            continue
+        try:
+            location = leaf.relation().location()
+            roots = [str(root.toString()) for root in each(location.rootPaths())]
+            yield roots, [str(file) for file in location.inputFiles()]
+        except Py4JError:
+            continue  # a relation of another kind, a database table for one

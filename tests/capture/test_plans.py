@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from seamark.capture.plans import local_files, missing_files
 from seamark.spark.batch_log import Plan
-from seamark.spark.planned_files import local_files, missing_files
 
 
 def plan(*lines: str) -> Plan:

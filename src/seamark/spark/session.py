@@ -1,10 +1,13 @@
-"""What differs between the Spark versions that are supported, and what is refused.
+"""The user's Spark session: its version, what that changes or refuses, and settings for a while.
 
 Tests: ``tests/pipeline/test_asking_and_refusing.py``.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from seamark.errors import RefusedError
@@ -62,3 +65,31 @@ def may_mix_state_in_a_task(spark: SparkSession) -> bool:
     next, and fails when that is another operator (seen in 4.3).
     """
     return "HDFSBacked" in str(spark.conf.get(STATE_PROVIDER))
+
+
+_lock: Final = threading.Lock()
+
+
+@contextmanager
+def session_settings(
+    spark: SparkSession, changes: Mapping[str, str], defaults: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Change settings within the block. A query keeps the ones that it is started with.
+
+    ``defaults`` apply only where the user has set nothing. One thread at a time changes a session:
+    another one would take these values for the user's own.
+    """
+    with _lock:
+        unset = {k: v for k, v in (defaults or {}).items() if spark.conf.get(k, None) is None}
+        changes = {**unset, **changes}
+        before = {name: spark.conf.get(name, None) for name in changes}
+        for name, value in changes.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
