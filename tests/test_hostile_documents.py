@@ -12,9 +12,8 @@ import pytest
 from seamark._common.json_documents import seal
 from seamark.capture.capture import FILE_LIST
 from seamark.capture.chain import file_list_in
-from seamark.checkpoint_dir.file_logs.paths import moved
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
-from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log
+from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log, moved
 from seamark.checkpoint_dir.formats.checksums import spark_crc_matches
 from seamark.checkpoint_dir.formats.hdfs_state import lineage_of
 from seamark.errors import DamageError, InvalidInputError

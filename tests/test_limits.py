@@ -45,9 +45,8 @@ from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import ReadState
-from seamark.native.inspect.copies import copy_findings
+from seamark.native.inspect.replaced_files import StrangeTime, copy_findings
 from seamark.native.inspect.state import State, Store
-from seamark.native.inspect.times import StrangeTime
 from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack

@@ -15,7 +15,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.app import run
 from seamark.errors import DamageError
 from seamark.native.restore import restore_directory
-from seamark.native.rewind.histories import shared_history
+from seamark.native.rewind.targets import shared_history
 from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.store import CheckpointStore
 from seamark.store.copy.plan import plan_copy

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import open_store
-from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.directory import Tree, open_directory
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
-from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.cli.app import run
 from seamark.errors import CheckpointNotFoundError, SeamarkError
 from seamark.native.restore import restore_directory

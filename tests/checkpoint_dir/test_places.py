@@ -13,15 +13,14 @@ import pytest
 
 from seamark import open_store
 from seamark.capture.restore import difference
-from seamark.checkpoint_dir.places.directory import Tree
+from seamark.checkpoint_dir.places.directory import Tree, open_directory
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
 from seamark.native.restore import restore_directory
-from seamark.native.rewind.moving import move_all
+from seamark.native.rewind.files import move_all
 from seamark.native.snapshot.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.rewinds import contents

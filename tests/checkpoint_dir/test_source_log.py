@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seamark.checkpoint_dir.file_logs.compactions import is_accepted, parse_names, text_of
-from seamark.checkpoint_dir.file_logs.paths import escaped
 from seamark.checkpoint_dir.file_logs.source_log import (
     entries_up_to,
+    escaped,
     is_file_log,
     log_problems,
     moved,

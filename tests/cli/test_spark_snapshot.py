@@ -71,7 +71,7 @@ def test_what_cannot_be_done_has_its_exit_code(
 def test_a_directory_on_s3_is_taken_with_options_that_are_never_shown(
     tmp_path: Path, s3: ObjectServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from seamark.checkpoint_dir.places.opening import open_directory
+    from seamark.checkpoint_dir.places.directory import open_directory
 
     url = s3.new_url("jobs/ck")
     there = open_directory(url, s3.storage_options)

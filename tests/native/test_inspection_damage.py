@@ -14,7 +14,7 @@ import pytest
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.native.inspect.findings import Code, Severity
-from seamark.native.inspect.outlook import SparkAction
+from seamark.native.inspect.inspection import SparkAction
 from seamark.native.rewind.barrier import new_barrier
 from tests.checkpoint_dir.support.directories import source_entry
 from tests.native.support.inspected import (

@@ -13,7 +13,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code, Severity
-from seamark.native.inspect.outlook import SparkAction
+from seamark.native.inspect.inspection import SparkAction
 from seamark.native.restore import restore_directory
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
 from seamark.native.state.choice import format_version

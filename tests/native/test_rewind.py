@@ -18,7 +18,6 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.native.rewind.barrier import found_barrier
 from seamark.native.rewind.files import OPERATORS, SINK_LOG, STATE
-from seamark.native.rewind.histories import shared_history
 from seamark.native.rewind.rewind import (
     batches_to_try,
     plan_rewind,
@@ -26,7 +25,7 @@ from seamark.native.rewind.rewind import (
     require_still,
     rewind,
 )
-from seamark.native.rewind.targets import RewindRequest, planned_rewind
+from seamark.native.rewind.targets import RewindRequest, planned_rewind, shared_history
 from seamark.native.snapshot.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry
 from tests.native.support.rewinds import (

@@ -22,8 +22,7 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.native.state.choice import StateRequest, choose, keepers
-from seamark.native.state.rows import _error_for, brought_here
-from seamark.native.state.values import plain
+from seamark.native.state.rows import _error_for, brought_here, plain
 from seamark.spark.failures import SparkFailure, said_by
 from tests.checkpoint_dir.support.directories import make_copy
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seamark import open_store
 from seamark._redaction import Redactor, redacted_document
-from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import DamageError, SeamarkError, StoreUnavailableError
 from seamark.progress import open_progress
 from seamark.sinks import KeyValueSink

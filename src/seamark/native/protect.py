@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from seamark._common.logs import logger_named
-from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import InvalidInputError
 from seamark.native.watch.status import WatchStatus
 from seamark.native.watch.watcher import KEEP, STOP_SECONDS, Watcher, WatchHooks, WatchPace

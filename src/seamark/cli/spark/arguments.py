@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
-from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.places.opening import open_directory
+from seamark.checkpoint_dir.places.directory import Directory, Tree, open_directory
 from seamark.cli.commands import settings
 from seamark.cli.store_argument import local_path
 from seamark.errors import CheckpointNotFoundError, RefusedError

@@ -38,7 +38,7 @@ from seamark.cli.output import (
 )
 from seamark.cli.spark.arguments import opened_directory
 from seamark.native.inspect.inspection import Inspection, inspect
-from seamark.native.inspect.sizes import OperatorSummary
+from seamark.native.inspect.operators import OperatorSummary
 
 _DAMAGED = 3
 _LARGEST = 5

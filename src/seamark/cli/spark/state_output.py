@@ -26,8 +26,7 @@ from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
 from seamark.native.state.choice import StateSelection
-from seamark.native.state.rows import brought_here, state_frame
-from seamark.native.state.values import plain_row
+from seamark.native.state.rows import brought_here, plain_row, state_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

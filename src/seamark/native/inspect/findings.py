@@ -1,53 +1,6 @@
 """What can be wrong with a checkpoint directory, each by a code that stays what it is.
 
-============================ ========= ===========================================================
-code                         severity  what it says
-============================ ========= ===========================================================
-metadata-missing             damage    the file with the query's id is not there
-metadata-unreadable          damage    it is there and cannot be read
-offsets-unreadable           damage    an entry of the offset log is empty, torn or something else
-offsets-gap                  damage    an entry between others is not there
-offsets-previous-missing     damage,   the entry before the newest one is not there; a warning
-                             warning   where asynchronous progress tracking may leave it out
-offsets-backwards            warning   a source stands before where an earlier batch had it
-commit-unreadable            damage    an entry of the commit log is empty, torn or something else
-commits-gap                  warning   an entry between others is not there
-commit-without-offsets       damage    a batch was committed that the offset log does not know
-source-log-missing           damage    the offsets name an entry that the source's log lacks
-source-log-gap               damage    an entry that a restart reads is not there
-source-log-damaged           damage    an entry of a source's log cannot be read
-source-log-disagrees         warning   an entry says something else than a later compaction
-source-log-interval          damage    a restart looks for entries under other names
-operator-metadata-missing    damage,   Spark's description of a stateful operator is not there; a
-                             warning   warning where Spark writes it again
-operator-metadata-unreadable damage    it is there and cannot be read
-schema-elsewhere             warning   a schema is named by a path into another directory
-schema-missing               damage    a schema file that is named is not there
-batch-not-consumed           damage    a committed batch has not written the state of every store
-state-missing                damage,   a state file that the newest batch needs is not there; a
-                             warning   warning for one that only a rollback would need
-state-empty                  damage    a state file has no bytes
-state-unreadable             damage    a state file is torn, or its own checksums differ
-sst-missing                  damage    a RocksDB snapshot names a file that is not there
-sst-size                     damage    such a file has another size than the snapshot says
-zip-unreadable               damage    a RocksDB snapshot cannot be unpacked
-state-duplicated             damage    a state file equals one of another partition
-state-repeated               warning   a state file equals one of another version, and its time or
-                                       a checksum tells that Spark did not write it
-state-out-of-order           warning   state files were not written when their batches ran
-key-in-two-partitions        damage    two partitions have state for one and the same key
-state-newer-than-log         damage,   state of batches that were never planned: an abandoned
-                             warning,  history that Spark would take for its own; a warning for
-                             info      changes, only info in checkpoint format 2
-snapshot-disagrees           damage    a snapshot is not what its own deltas make
-snapshot-stale               warning   a snapshot is older than the batch that it is of
-hadoop-checksum              warning   a file differs from the hidden checksum next to it, which
-                                       only Spark's FileSystem-based file manager looks at
-spark-checksum               damage    a file differs from the checksum that Spark put next to it
-repartition-unfinished       damage    a change of the number of partitions was not finished
-rollback-unfinished          damage    a rollback by Seamark was started and not finished
-temporary-files              info      files of writes that were never finished
-============================ ========= ===========================================================
+The codes are explained in ``docs/native.md``.
 
 Tests: ``tests/native/test_inspection_damage.py``.
 """
@@ -72,7 +25,7 @@ class Severity(StrEnum):
 
 
 class Code(StrEnum):
-    """What a finding is; see the table above."""
+    """What a finding is; see the table in ``docs/native.md``."""
 
     METADATA_MISSING = "metadata-missing"
     METADATA_UNREADABLE = "metadata-unreadable"

@@ -15,7 +15,7 @@ from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.findings import Code, Finding, damage, warning
-from seamark.native.inspect.rocksdb_state import can_read, rows_in, with_changes
+from seamark.native.inspect.rocksdb_snapshots import can_read, rows_in, with_changes
 from seamark.native.inspect.state import State, Store
 
 _MOST: Final = 256 << 20

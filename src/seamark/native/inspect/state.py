@@ -24,7 +24,7 @@ from seamark.native.inspect.findings import (
     warning,
 )
 from seamark.native.inspect.logs import Logs
-from seamark.native.inspect.zips import zip_findings
+from seamark.native.inspect.rocksdb_snapshots import zip_findings
 
 CANNOT_LOAD: Final = "CANNOT_LOAD_STATE_STORE"
 

@@ -48,6 +48,8 @@ from seamark.native.rewind.barrier import (
 from seamark.native.rewind.files import (
     SINK_LOG,
     Move,
+    keep_copy,
+    move_all,
     newer_entries,
     newer_state,
     spare_entries,
@@ -55,7 +57,6 @@ from seamark.native.rewind.files import (
     with_checksum,
     writing_order,
 )
-from seamark.native.rewind.moving import keep_copy, move_all
 
 _YOUNG: Final = 10.0
 

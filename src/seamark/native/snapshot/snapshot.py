@@ -28,9 +28,8 @@ from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.native.overlap_check import require_apart
-from seamark.native.snapshot.increments import HeldFiles, held_by, nothing_held
 from seamark.native.snapshot.manifests import native_manifest
-from seamark.native.snapshot.reader import read_new
+from seamark.native.snapshot.new_files import HeldFiles, held_by, nothing_held, read_new
 from seamark.store import CheckpointStore
 
 log = logger_named("seamark.spark")

@@ -5,10 +5,13 @@ Tests: ``tests/native/test_state_rows.py``.
 
 from __future__ import annotations
 
+import base64
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.closures import needs_of
@@ -21,6 +24,7 @@ from seamark.spark.failures import SparkFailure, is_of_spark, said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _NO_SUCH_FILE: Final = re.compile(r"does not exist|NOT_EXISTS|FileNotFound|[Nn]o such file")
 
@@ -113,3 +117,55 @@ def brought_here(tree: Tree, folder: str) -> Tree:
             data = rooted_at(data.decode(errors="replace"), copy.uri).encode()
         copy.write(path, data)
     return Tree.of(copy)
+
+
+# values of Spark's types as JSON has them
+
+
+def plain(value: Any, kind: DataType) -> Any:
+    """A value of a collected row, without loss of what it was.
+
+    Structs and maps with string keys are objects, other maps lists of ``key`` and ``value``. A
+    decimal is a string of its digits, bytes are base64, a time with a zone is ISO 8601 in UTC, and
+    numbers that JSON lacks are ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+    """
+    from pyspark.sql import types
+
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(kind, types.StructType):
+        return {
+            field.name: plain(inner, field.dataType)
+            for field, inner in zip(kind.fields, value, strict=True)
+        }
+    if isinstance(kind, types.ArrayType):
+        return [plain(inner, kind.elementType) for inner in value]
+    if isinstance(kind, types.MapType):
+        pairs = [(plain(k, kind.keyType), plain(v, kind.valueType)) for k, v in value.items()]
+        if isinstance(kind.keyType, types.StringType):
+            return dict(pairs)
+        return [{"key": k, "value": v} for k, v in pairs]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _not_finite(value)
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        # Spark gives a time with a zone as the wall clock of this machine
+        zoned = isinstance(kind, types.TimestampType)
+        return value.astimezone(UTC).isoformat() if zoned else value.isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value)
+
+
+def _not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def plain_row(row: Sequence[Any], kind: DataType) -> dict[str, Any]:
+    """A collected row by the names of its columns."""
+    values = plain(row, kind)
+    assert isinstance(values, dict)
+    return values

@@ -23,9 +23,8 @@ from weakref import WeakSet
 
 from seamark._common.logs import logger_named
 from seamark._redaction import Redactor
-from seamark.checkpoint_dir.places.directory import Directory
+from seamark.checkpoint_dir.places.directory import Directory, open_directory
 from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.places.opening import open_directory
 from seamark.errors import (
     CheckpointNotFoundError,
     FencedError,
