@@ -14,8 +14,7 @@ import pytest
 
 from seamark.errors import RefusedError
 from seamark.progress import SourceCheckpoint, SourceCheckpointStore, open_progress
-from seamark.progress import session_lock as turns
-from seamark.progress import store as store_module
+from seamark.progress import ledger as turns
 from seamark.progress.ledger import Turn
 from seamark.progress.session import Session
 from tests.support.databases import RedisServer
@@ -145,14 +144,16 @@ def test_a_thread_that_waits_when_the_handle_is_closed_is_refused(
     waiting: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    given_up = Turn.give_up
+
     def give_up(turn: Turn, session: Session) -> None:
-        turns.give_up_turn(turn, session)
+        given_up(turn, session)
         threading.Event().wait(0.2)  # whoever waited goes on before the handle is closed
 
     one.do(store.begin)
     waits = other.start(lambda: add(store, 1))
     assert waiting.wait(SECONDS)
-    monkeypatch.setattr(store_module, "give_up_turn", give_up)
+    monkeypatch.setattr(Turn, "give_up", give_up)
     store.close()
     with pytest.raises(RefusedError, match="closed"):
         waits.result(SECONDS)

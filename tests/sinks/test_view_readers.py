@@ -31,7 +31,7 @@ NEEDED = (
     "pyspark.sql.types",
     "redis",
     "rocksdict",
-    "seamark.progress.redis.persistence",
+    "seamark.progress.redis.client",
     "seamark.progress.rocksdb.ledger",
     "seamark.sinks.keyvalue.sink",
     "seamark.testing.conformance.sink_examples",

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from seamark.errors import InvalidInputError, RefusedError, SeamarkError
-from seamark.progress.redis.persistence import judge_persistence
+from seamark.progress.redis.client import judge_persistence
 from seamark.sinks import KeyValueSink
 from seamark.sinks.keyvalue.columns import Shape
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK

@@ -114,13 +114,13 @@ def _sources(ledger: Ledger) -> HealthCheck:
 
 
 def _persistence(ledger: Ledger) -> list[HealthCheck]:
+    from seamark.progress.redis.client import persistence_warnings
     from seamark.progress.redis.ledger import RedisLedger
-    from seamark.progress.redis.persistence import persistence_warnings
 
     if not isinstance(ledger, RedisLedger):
         return []
     try:
-        warnings = persistence_warnings(ledger)
+        warnings = persistence_warnings(ledger.client)
     except SeamarkError as error:
         return [failed("persistence", error)]
     advice = "What a pipeline has recorded there may be lost; its checkpoints are not touched."

@@ -19,13 +19,19 @@ from typing import TYPE_CHECKING
 from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from seamark.progress.checkpoints import MAX_POSITION_BYTES, SourceCheckpoint
-    from seamark.progress.config_hashing import config_hash, explain_change
-    from seamark.progress.deduplication import SequenceDedup
-    from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts
+    from seamark.progress.checkpoints import MAX_POSITION_BYTES, SequenceDedup, SourceCheckpoint
+    from seamark.progress.configuration import config_hash, explain_change
     from seamark.progress.ledger import Ledger
     from seamark.progress.opening import open_progress, rocksdb_url
-    from seamark.progress.policy import decide_start
+    from seamark.progress.policy import (
+        Action,
+        Decision,
+        Policy,
+        Reason,
+        SourceFacts,
+        StartFacts,
+        decide_start,
+    )
     from seamark.progress.reset import StartingSource, begin_from, start_over
     from seamark.progress.session import Session
     from seamark.progress.store import SourceCheckpointStore
@@ -54,26 +60,18 @@ __all__ = [
 ]
 
 _HOME = {
-    "MAX_POSITION_BYTES": "seamark.progress.checkpoints",
-    "Action": "seamark.progress.facts",
-    "Decision": "seamark.progress.facts",
-    "Ledger": "seamark.progress.ledger",
-    "Policy": "seamark.progress.facts",
-    "Reason": "seamark.progress.facts",
-    "SequenceDedup": "seamark.progress.deduplication",
-    "Session": "seamark.progress.session",
-    "SourceCheckpoint": "seamark.progress.checkpoints",
-    "SourceCheckpointStore": "seamark.progress.store",
-    "SourceFacts": "seamark.progress.facts",
-    "StartFacts": "seamark.progress.facts",
-    "StartingSource": "seamark.progress.reset",
-    "begin_from": "seamark.progress.reset",
-    "config_hash": "seamark.progress.config_hashing",
-    "decide_start": "seamark.progress.policy",
-    "explain_change": "seamark.progress.config_hashing",
-    "open_progress": "seamark.progress.opening",
-    "rocksdb_url": "seamark.progress.opening",
-    "start_over": "seamark.progress.reset",
+    name: f"seamark.progress.{module}"
+    for module, names in {
+        "checkpoints": "MAX_POSITION_BYTES SequenceDedup SourceCheckpoint",
+        "configuration": "config_hash explain_change",
+        "ledger": "Ledger",
+        "opening": "open_progress rocksdb_url",
+        "policy": "Action Decision Policy Reason SourceFacts StartFacts decide_start",
+        "reset": "StartingSource begin_from start_over",
+        "session": "Session",
+        "store": "SourceCheckpointStore",
+    }.items()
+    for name in names.split()
 }
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept misspelt names

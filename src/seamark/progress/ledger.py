@@ -9,13 +9,22 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
+from seamark._common.logs import logger_named
+from seamark.errors import RefusedError
 from seamark.progress.checkpoints import SourceCheckpoint
 
 if TYPE_CHECKING:
     from seamark.progress.session import Session
+
+log = logger_named("seamark.progress")
+
+_LOOK: Final = 0.5
+_PATIENCE: Final = 20
+"""Looks before it is said what is waited for."""
 
 Writes = dict[bytes, bytes | None]
 """New values by key; None deletes the key."""
@@ -98,6 +107,44 @@ class Turn:
     def session(self, session: Session | None) -> None:
         self._session = None if session is None else weakref.ref(session)
 
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Wait until no session is open; nobody else starts one inside this block.
+
+        A session whose thread has died without ending it is rolled back. :class:`RefusedError` when
+        this thread would wait for itself.
+        """
+        looks = 0
+        with self.changed:
+            while (session := self.session) is not None:
+                if session.thread is threading.current_thread():
+                    raise RefusedError(
+                        "this thread has a session through another handle of the same store",
+                        where=session.store.url,
+                        hint="Commit or roll it back first, or use one handle.",
+                    )
+                if not session.thread.is_alive():
+                    log.warning("a thread has died in a session of %s", session.store.url)
+                    session.end()
+                    self.session = None
+                    break
+                looks += 1
+                if looks == _PATIENCE:
+                    holder, url = session.thread.name, session.store.url
+                    log.warning(
+                        "still waiting for the session that thread %s has in %s", holder, url
+                    )
+                del session  # it ends with its handle, which may be dropped in the meantime
+                self.changed.wait(_LOOK)
+            yield
+
+    def give_up(self, session: Session) -> None:
+        """Let the next one in."""
+        with self.changed:
+            if self.session is session:
+                self.session = None
+                self.changed.notify_all()
+
 
 class Ledger(ABC):
     """A backend. One instance may serve several handles and threads of a process."""
@@ -147,3 +194,42 @@ class Ledger(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class SingleWriterLedger(Ledger):
+    """A backend that only this process writes: sessions take turns, so none is overtaken."""
+
+    def sequences(self) -> dict[str, int]:
+        """The sequence of every source."""
+        return {source: stored.sequence for source, stored in self.checkpoints().items()}
+
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Committed values, in the order of the keys."""
+        return [self.get(space, key) for key in keys]
+
+    @abstractmethod
+    def apply(self, changes: Changes) -> None:
+        """Make all changes durable and visible, or none."""
+
+    def transaction(self) -> Transaction:
+        return _SingleWriterTransaction(self)
+
+
+class _SingleWriterTransaction(Transaction):
+    def __init__(self, ledger: SingleWriterLedger) -> None:
+        self._ledger = ledger
+
+    def sequences(self) -> Mapping[str, int]:
+        return self._ledger.sequences()
+
+    def result_sequence(self, query_id: str) -> int | None:
+        return self._ledger.result_sequence(query_id)
+
+    def get(self, space: str, key: bytes) -> bytes | None:
+        return self._ledger.get(space, key)
+
+    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._ledger.get_many(space, keys)
+
+    def commit(self, changes: Changes) -> None:
+        self._ledger.apply(changes)

@@ -6,13 +6,13 @@ Tests: ``tests/progress/test_conformance.py``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 from weakref import WeakValueDictionary
 
 from seamark.progress.checkpoints import SourceCheckpoint
-from seamark.progress.ledger import Changes, Ledger, Transaction
+from seamark.progress.ledger import Changes, SingleWriterLedger
 
 K = TypeVar("K")
 
@@ -26,7 +26,7 @@ class _State:
     data: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
 
 
-class MemoryLedger(Ledger):
+class MemoryLedger(SingleWriterLedger):
     """Lost when the process ends. Handles that open the same name share it while one is open."""
 
     is_persistent: ClassVar[bool] = False
@@ -76,9 +76,6 @@ class MemoryLedger(Ledger):
             pairs = sorted(self._state.data.get(space, {}).items())
         return iter(pairs)
 
-    def transaction(self) -> Transaction:
-        return _MemoryTransaction(self)
-
     def apply(self, changes: Changes) -> None:
         """Apply all of it. Nothing in here can fail half-way."""
         with self._lock:
@@ -102,25 +99,6 @@ class MemoryLedger(Ledger):
 
     def close(self) -> None:
         pass
-
-
-class _MemoryTransaction(Transaction):
-    def __init__(self, ledger: MemoryLedger) -> None:
-        self._ledger = ledger
-
-    def sequences(self) -> Mapping[str, int]:
-        return {
-            source: checkpoint.sequence for source, checkpoint in self._ledger.checkpoints().items()
-        }
-
-    def result_sequence(self, query_id: str) -> int | None:
-        return self._ledger.result_sequence(query_id)
-
-    def get(self, space: str, key: bytes) -> bytes | None:
-        return self._ledger.get(space, key)
-
-    def commit(self, changes: Changes) -> None:
-        self._ledger.apply(changes)
 
 
 def _write(target: dict[K, bytes], key: K, value: bytes | None) -> None:

@@ -9,8 +9,16 @@ from typing import Final, Protocol
 from seamark._common.logs import logger_named
 from seamark.errors import PositionUnavailable, RefusedError
 from seamark.progress.checkpoints import check_sequence
-from seamark.progress.facts import Action, Decision, Policy, Reason, SourceFacts, StartFacts
-from seamark.progress.policy import as_policy, decide_start
+from seamark.progress.policy import (
+    Action,
+    Decision,
+    Policy,
+    Reason,
+    SourceFacts,
+    StartFacts,
+    as_policy,
+    decide_start,
+)
 from seamark.progress.store import SourceCheckpointStore
 
 log = logger_named("seamark.progress")

@@ -14,7 +14,6 @@ from seamark.errors import RefusedError
 from seamark.progress.checkpoints import SourceCheckpoint, check_sequence
 from seamark.progress.ledger import Changes, Ledger, Transaction
 from seamark.progress.session import Session, as_bytes, check_space
-from seamark.progress.session_lock import give_up_turn, take_turn
 
 
 class SourceCheckpointStore:
@@ -48,7 +47,7 @@ class SourceCheckpointStore:
         if current is not None:
             current.depth += 1
             return current
-        with take_turn(self._ledger.turn):
+        with self._ledger.turn.taken():
             self._require_writable()  # it may have been closed in the meantime
             session = Session(self, self._ledger.transaction())
             self._ledger.turn.session = self._session = session
@@ -114,7 +113,7 @@ class SourceCheckpointStore:
     def _end(self, session: Session) -> None:
         session.end()
         self._session = None
-        give_up_turn(self._ledger.turn, session)
+        self._ledger.turn.give_up(session)
 
     # checkpoints
 
@@ -218,7 +217,7 @@ class SourceCheckpointStore:
         if self._current() is not None:
             self._commit_alone(changes)
             return
-        with take_turn(self._ledger.turn):
+        with self._ledger.turn.taken():
             self._require_writable()
             self._commit_alone(changes)
 

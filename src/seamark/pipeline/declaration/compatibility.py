@@ -17,9 +17,8 @@ from seamark.pipeline.declaration.computed_changes import (
 )
 from seamark.pipeline.declaration.settings import Policy
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
-from seamark.progress.config_hashing import explain_change
-from seamark.progress.facts import Action
-from seamark.progress.policy import as_policy, outcome_of_change
+from seamark.progress.configuration import explain_change
+from seamark.progress.policy import Action, as_policy, outcome_of_change
 from seamark.spark.plans.lossy_options import loss_text, may_lose_of
 from seamark.store import CheckpointStore
 

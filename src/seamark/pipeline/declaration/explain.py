@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.computed_changes import operator_text
 from seamark.pipeline.declaration.structure import DeclaredPipeline
-from seamark.progress.config_hashing import config_hash
+from seamark.progress.configuration import config_hash
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.spark.plans.plan import SourceInfo
 

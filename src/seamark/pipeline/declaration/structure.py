@@ -17,7 +17,7 @@ from typing import Any
 from seamark.manifest import ConnectorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.settings import PipelineSettings
-from seamark.progress.config_hashing import config_hash
+from seamark.progress.configuration import config_hash
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import FILE_FORMATS
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo

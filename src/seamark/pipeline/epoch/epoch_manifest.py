@@ -13,7 +13,7 @@ from seamark.capture.capture import Captured
 from seamark.capture.placement import PlacedState
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
-from seamark.progress.config_hashing import canonical_json
+from seamark.progress.configuration import canonical_json
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo

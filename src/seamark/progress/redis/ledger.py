@@ -18,27 +18,33 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark._common.logs import logger_named
 from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
 from seamark.progress.checkpoints import SourceCheckpoint
-from seamark.progress.ledger import Changes, Ledger, SessionOvertaken, Transaction
-from seamark.progress.redis.client import Errors, connect, number, shown_url, split_url
-from seamark.progress.redis.commands import queue
+from seamark.progress.ledger import Changes, Ledger, Transaction
+from seamark.progress.redis.client import (
+    Errors,
+    connect,
+    number,
+    persistence_warnings,
+    shown_url,
+    split_url,
+)
+from seamark.progress.redis.transaction import SESSION, RedisTransaction
 
 if TYPE_CHECKING:
     from redis import Redis
+
+log = logger_named("seamark.progress")
 
 SEQUENCE: Final = b"sequence:"
 RESULT: Final = b"result_sequence:"
 _HASH: Final = b"config_hash"
 _GENERATION: Final = b"generation"
 _OWNER: Final = b"owner"
-_SESSION: Final = b"session"
-_TRIES: Final = 3
-_FIELDS: Final = 10_000
-_CHANGED: Final = "Watched variable changed."
 _DELAYS: Final = (0.0, 0.1, 0.5, 2.0, 5.0)
 
 
@@ -208,10 +214,10 @@ class RedisLedger(Ledger):
                 meta = self._touched()
             except StoreUnavailableError:
                 continue
-            if meta.get(_SESSION) == token:
+            if meta.get(SESSION) == token:
                 return True
             is_alone = self._owner is not None and meta.get(_OWNER) == self._owner
-            if meta.get(_SESSION) != before and not is_alone:
+            if meta.get(SESSION) != before and not is_alone:
                 raise self._unknown("another writer has written since")
             self.require_claim(meta)
             return False
@@ -251,111 +257,8 @@ class RedisLedger(Ledger):
         self.client.close()
 
 
-class RedisTransaction(Transaction):
-    """What ``meta`` said at one moment, and a commit that fails if it has changed since."""
-
-    def __init__(self, ledger: RedisLedger) -> None:
-        self._ledger = ledger
-        self._pipe: Any = None
-        self._meta: Mapping[bytes, bytes] = {}
-
-    def _begun(self) -> Any:
-        if self._pipe is None:
-            ledger = self._ledger
-            pipe = ledger.client.pipeline()
-            try:
-                with ledger.errors.translated("beginning a session", ledger.meta):
-                    pipe.watch(ledger.meta)
-                    self._meta = pipe.hgetall(ledger.meta)
-                ledger.require_claim(self._meta)
-            except BaseException:
-                _let_go(pipe)
-                raise
-            self._pipe = pipe
-        return self._pipe
-
-    def sequences(self) -> Mapping[str, int]:
-        self._begun()
-        return self._ledger.sequences(self._meta)
-
-    def result_sequence(self, query_id: str) -> int | None:
-        self._begun()
-        return self._ledger.result_sequence_in(self._meta, query_id)
-
-    def get(self, space: str, key: bytes) -> bytes | None:
-        pipe, where = self._begun(), self._ledger.space(space)
-        with self._ledger.errors.translated("reading a value", where):
-            value: bytes | None = pipe.hget(where, key)
-            return value
-
-    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        pipe, where = self._begun(), self._ledger.space(space)
-        values: list[bytes | None] = []
-        with self._ledger.errors.translated("reading values", where):
-            for start in range(0, len(keys), _FIELDS):
-                values += pipe.hmget(where, keys[start : start + _FIELDS])
-        return values
-
-    def is_current(self) -> bool:
-        pipe, ledger = self._begun(), self._ledger
-        with ledger.errors.translated("looking for other writers", ledger.meta):
-            session: bytes | None = pipe.hget(ledger.meta, _SESSION)
-        return session == self._meta.get(_SESSION)
-
-    def commit(self, changes: Changes) -> None:
-        if changes.is_empty():
-            return
-        ledger, token = self._ledger, uuid.uuid4().hex.encode()
-        ledger.require_hashes(changes)
-        for _ in range(_TRIES):
-            sent = self._sent(changes, token)
-            if sent is None:
-                sent = ledger.settle(token, self._meta.get(_SESSION))
-            if sent:
-                return
-            self.abandon()
-            if ledger.generation is None:
-                raise SessionOvertaken(f"another session of {ledger.url} came in between")
-            # nobody else may write, so what was staged still holds: it was this program itself,
-            # by a commit outside the session, or the connection
-        raise StoreUnavailableError(
-            "a session could not be committed, and nothing of it was",
-            where=ledger.url,
-            hint="The connection broke each time. Try again.",
-        )
-
-    def _sent(self, changes: Changes, token: bytes) -> bool | None:
-        """Whether the commit went through; None when no answer came."""
-        from redis.exceptions import ConnectionError as Broken
-        from redis.exceptions import ResponseError, WatchError
-        from redis.exceptions import TimeoutError as Late
-
-        ledger, pipe = self._ledger, self._begun()
-        try:
-            pipe.multi()
-            queue(pipe, ledger, changes, self._meta)
-            pipe.hset(ledger.meta, _SESSION, token)
-            answers = pipe.execute(raise_on_error=False)
-        except (WatchError, Broken, Late, OSError) as error:
-            # the client says WatchError also when the connection broke, in other words
-            return False if str(error) == _CHANGED else None
-        except ResponseError as error:
-            raise ledger.errors.meant(error, "committing a session") from None
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise ledger.partly_applied(answer)
-        return True
-
-    def abandon(self) -> None:
-        if self._pipe is not None:
-            _let_go(self._pipe)
-            self._pipe = None
-
-
-def _let_go(pipe: Any) -> None:
-    from redis.exceptions import RedisError
-
-    try:
-        pipe.reset()
-    except (RedisError, OSError):
-        pipe.connection = None  # it cannot be used any more
+def warn_of_losses(ledger: Ledger) -> None:
+    """Log what a restart of the server may lose."""
+    if isinstance(ledger, RedisLedger):
+        for warning in persistence_warnings(ledger.client):
+            log.warning("%s: %s", ledger.url, warning)

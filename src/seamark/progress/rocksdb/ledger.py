@@ -17,16 +17,13 @@ import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
 
 from seamark.errors import DamageError
 from seamark.progress.checkpoints import SourceCheckpoint
-from seamark.progress.ledger import Changes, Ledger, Transaction, Writes
+from seamark.progress.ledger import Changes, SingleWriterLedger, Writes
 from seamark.progress.rocksdb.database import Primary, ReadableDatabase, Secondary
-
-if TYPE_CHECKING:
-    from rocksdict import WriteBatch
 
 _SOURCES: Final = b"source_"
 _SEQUENCE: Final = b"source_sequence:"
@@ -43,7 +40,7 @@ def space_prefix(space: str) -> bytes:
     return b"data:" + space.encode() + b"\x00"
 
 
-class RocksDBLedger(Ledger):
+class RocksDBLedger(SingleWriterLedger):
     """A folder that one process writes while any number of others read it."""
 
     _open: ClassVar[dict[str, tuple[Primary, int]]] = {}
@@ -167,21 +164,21 @@ class RocksDBLedger(Ledger):
 
     # writing
 
-    def transaction(self) -> Transaction:
-        return _RocksDBTransaction(self)
-
     def apply(self, changes: Changes) -> None:
         """Write all of it in one batch, synced, or in one file when it is large."""
         primary = self._database
         if changes.is_empty() or not isinstance(primary, Primary):
             return
-        batch = primary.new_batch()
-        gone = self._cleared(changes)
-        _fill(batch, changes, gone)
+        batch, writes = primary.new_batch(), _all_writes(changes, self._cleared(changes))
+        for key, value in writes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
         if batch.size_in_bytes() < _LARGE:
             primary.write(batch)
         else:
-            primary.take_over(_flat(changes, gone))
+            primary.take_over(writes)
 
     def _cleared(self, changes: Changes) -> list[bytes]:
         """The keys that go, one by one.
@@ -199,48 +196,9 @@ class RocksDBLedger(Ledger):
         self._close()
 
 
-class _RocksDBTransaction(Transaction):
-    """Nobody else can write: the folder is this process's, and sessions take turns."""
-
-    def __init__(self, ledger: RocksDBLedger) -> None:
-        self._ledger = ledger
-
-    def sequences(self) -> Mapping[str, int]:
-        return self._ledger.sequences()
-
-    def result_sequence(self, query_id: str) -> int | None:
-        return self._ledger.result_sequence(query_id)
-
-    def get(self, space: str, key: bytes) -> bytes | None:
-        return self._ledger.get(space, key)
-
-    def get_many(self, space: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._ledger.get_many(space, keys)
-
-    def commit(self, changes: Changes) -> None:
-        self._ledger.apply(changes)
-
-
-def _fill(batch: WriteBatch, changes: Changes, gone: list[bytes]) -> None:
-    """Put changes into a batch, in which the later of two wins."""
-    for key in gone:
-        batch.delete(key)
-    for key, value in _numbers_and_positions(changes).items():
-        if value is None:
-            batch.delete(key)
-        else:
-            batch.put(key, value)
-    for space, writes in changes.data.items():
-        prefix, put = space_prefix(space), batch.put
-        for key, value in writes.items():
-            if value is None:
-                batch.delete(prefix + key)
-            else:
-                put(prefix + key, value)
-
-
-def _numbers_and_positions(changes: Changes) -> Writes:
-    writes: Writes = {}
+def _all_writes(changes: Changes, gone: list[bytes]) -> Writes:
+    """What becomes of each key; of a key that goes and is written again, the write counts."""
+    writes: Writes = dict.fromkeys(gone)
     for source, sequence in changes.sequences.items():
         writes[_SEQUENCE + source.encode()] = _NUMBER.pack(sequence)
     for source, position in changes.positions.items():
@@ -251,13 +209,7 @@ def _numbers_and_positions(changes: Changes) -> Writes:
         writes[_HASH] = None
     if changes.config_hash is not None:
         writes[_HASH] = _NUMBER.pack(changes.config_hash)
-    return writes
-
-
-def _flat(changes: Changes, gone: list[bytes]) -> Writes:
-    flat: Writes = dict.fromkeys(gone)
-    flat.update(_numbers_and_positions(changes))
-    for space, writes in changes.data.items():
+    for space, values in changes.data.items():
         prefix = space_prefix(space)
-        flat.update((prefix + key, value) for key, value in writes.items())
-    return flat
+        writes.update((prefix + key, value) for key, value in values.items())
+    return writes

@@ -155,7 +155,7 @@ class ViewWriter:
             )
             self._opened = SourceCheckpointStore(ledger)
             if self.is_redis:
-                from seamark.progress.redis.persistence import warn_of_losses
+                from seamark.progress.redis.ledger import warn_of_losses
 
                 warn_of_losses(ledger)
         return self._opened

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seamark.errors import InvalidInputError
-from seamark.progress.config_hashing import (
+from seamark.progress.configuration import (
     canonical_json,
     config_hash,
     explain_change,
@@ -117,7 +117,7 @@ def test_fnv1a_gives_its_authors_published_values(data: bytes, expected: int) ->
 
 def test_the_hash_is_the_same_in_another_process() -> None:
     code = (
-        "import json, sys; from seamark.progress.config_hashing import config_hash;"
+        "import json, sys; from seamark.progress.configuration import config_hash;"
         "print(config_hash(json.load(sys.stdin)))"
     )
     done = subprocess.run(
