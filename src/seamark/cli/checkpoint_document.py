@@ -155,6 +155,8 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
     owner = store.owner()
     chain, broken = chain_of(store, manifest)
     operators = operators_of(store, chain)
+    # by a pipeline of ours or a snapshot; another system knows nothing of Spark's batches
+    is_of_spark = manifest.attempt is not None or manifest.native is not None
     return {
         "store": store.url,
         "id": manifest.checkpoint_id,
@@ -171,17 +173,22 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "full": not manifest.is_incremental,
         "parents": [m.checkpoint_id for m in chain[1:]],
         "broken_chain": broken,
-        "supersedes": merged(manifest.supersedes),
+        "supersedes": _merged(manifest.supersedes),
         "new_bytes": sum(o.new_bytes for o in operators.values()),
         "stored_bytes": sum(o.stored_bytes for o in operators.values()),
-        "size_bytes": stored_size(store, manifest, operators),
+        "size_bytes": stored_bytes(store, manifest)
+        + sum(o.beside_bytes for o in operators.values()),
         "state_checksum": manifest.state_checksum,
         "state_partitions": manifest.state_partitions or None,
-        "batch": manifest.batch if is_of_spark(manifest) else None,
+        "batch": manifest.batch if is_of_spark else None,
         "wal_position": manifest.wal_position,
         "sources": positions(manifest.source_offsets),
         "tables": positions(manifest.table_offsets),
-        "watermarks": watermarks(manifest),
+        "watermarks": {
+            "epoch": manifest.watermark,
+            "next": manifest.next_watermark,
+            "sources": dict(manifest.source_watermarks),
+        },
         "operators": {name: about.document() for name, about in sorted(operators.items())},
         "sinks": sinks(manifest),
         "took_seconds": took_seconds(manifest),
@@ -195,20 +202,7 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
     }
 
 
-def is_of_spark(manifest: CheckpointManifest) -> bool:
-    """Whether a pipeline of ours or a snapshot wrote it, so that it knows of Spark's batches."""
-    return manifest.attempt is not None or manifest.native is not None
-
-
-def stored_size(
-    store: CheckpointStore, manifest: CheckpointManifest, operators: dict[str, OperatorFiles]
-) -> int:
-    """What a checkpoint takes in the store, its manifest included, as the store tells it."""
-    beside = sum(about.beside_bytes for about in operators.values())
-    return stored_bytes(store, manifest) + beside
-
-
-def merged(ranges: Iterable[tuple[int, int]]) -> list[list[int]]:
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Ranges of ids in their order, those that overlap or touch as one."""
     joined: list[list[int]] = []
     for first, last in sorted(ranges):
@@ -224,15 +218,6 @@ def _standing(owner: Owner, manifest: CheckpointManifest) -> str:
         return "superseded"
     unfinished = [s for s in manifest.sink_commit_statuses.values() if not s.is_committed]
     return "committing" if unfinished else "current"
-
-
-def watermarks(manifest: CheckpointManifest) -> Document:
-    """What the epoch ran with, what the next one will, and how far each source is."""
-    return {
-        "epoch": manifest.watermark,
-        "next": manifest.next_watermark,
-        "sources": dict(manifest.source_watermarks),
-    }
 
 
 def sinks(manifest: CheckpointManifest) -> Document:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 
 from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command, named_values, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.store_argument import local_path, opened_store, require_path, resolve_id
+from seamark.cli.store_argument import local_path, opened_store, resolve_id
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
@@ -50,7 +47,7 @@ def command(
     If the copy is interrupted, run the same command again to finish it. A pipeline that is started
     on TARGET continues from there.
     """
-    with _opened_source(source) as here, _opened_target(target, to_options) as there:
+    with opened_store(source) as here, _open_target(target, to_options) as there:
         checkpoint_id = resolve_id(here, checkpoint) if checkpoint is not None else None
         if take_over:
             take_over_target(here, there, checkpoint_id)
@@ -65,28 +62,14 @@ def command(
         raise click.exceptions.Exit(DamageError.exit_code)
 
 
-@contextmanager
-def _opened_source(url: str) -> Iterator[CheckpointStore]:
-    if local_path(url) is None or not settings().storage_options:
-        with opened_store(url) as store:
-            yield store
-        return
-    # the options are the target's: a directory has none
-    require_path(url, "store")
-    with open_store(url) as store:
-        yield store
-
-
-@contextmanager
-def _opened_target(url: str, options: dict[str, str]) -> Iterator[CheckpointStore]:
+def _open_target(url: str, options: dict[str, str]) -> CheckpointStore:
     if local_path(url) is not None and options:
         raise InvalidInputError(
             "--to-storage-option means nothing for a directory",
             hint="It is for s3://, gs:// and az:// targets.",
         )
     given = options or settings().storage_options
-    with open_store(url, storage_options=given if local_path(url) is None else None) as store:
-        yield store
+    return open_store(url, storage_options=given if local_path(url) is None else None)
 
 
 def _require(checkpoint_id: int, results: list[CopyResult], source: CheckpointStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -11,7 +11,7 @@ import click
 from seamark._common.text import elapsed_text, size_text, time_text
 from seamark.cli.checkpoint_document import describe
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import print_facts, print_paragraph, print_rows
+from seamark.cli.layout import print_facts, print_paragraph, print_rows, print_section
 from seamark.cli.output import Document, print_answer, without_secrets
 from seamark.cli.store_argument import load, opened_store, resolve_id
 
@@ -140,7 +140,7 @@ def show(document: Document) -> None:
         print_paragraph("They are of two timelines: one was rolled back or reset in between.")
     for title, key in (("Sources", "sources"), ("Reference tables", "tables")):
         if document[key]:
-            print_paragraph(f"{title}", gap=True)
+            print_paragraph(title, gap=True)
             print_rows(
                 ("NAME", "PARTITION", "A", "B", "ADVANCE"),
                 [
@@ -152,35 +152,30 @@ def show(document: Document) -> None:
             )
     mark = document["watermark"]
     if mark["b"] is not None or mark["a"] is not None:
-        print_paragraph("Watermark", gap=True)
-        print_facts(
-            [(key, time_text(mark[key]) if mark[key] is not None else "none") for key in ("a", "b")]
-        )
+        times = [time_text(mark[key]) if mark[key] is not None else "none" for key in ("a", "b")]
+        print_section("Watermark", zip(("a", "b"), times, strict=True))
         if mark["advance_ms"] is not None:
-            print_facts([("advance", _signed_span(mark["advance_ms"] / 1000))])
+            print_facts([("advance", _signed_text(mark["advance_ms"] / 1000, elapsed_text))])
     if document["operators"]:
         print_paragraph("State", gap=True)
         print_rows(
             ("OPERATOR", "A", "B", "GROWTH"),
             [
-                [name, size_text(at["a"]), size_text(at["b"]), _signed_size(at["growth"])]
+                [name, *map(size_text, (at["a"], at["b"])), _signed_text(at["growth"], size_text)]
                 for name, at in document["operators"].items()
             ],
             right="A B GROWTH",
         )
-    _show_changes("Sinks", {k: _sink_words(v) for k, v in document["sinks"].items()})
-    _show_changes("Configuration", document["configuration"])
+    sinks = {name: _sink_texts(change) for name, change in document["sinks"].items()}
+    for title, changes in (("Sinks", sinks), ("Configuration", document["configuration"])):
+        print_section(
+            title, ((k, f"{_clip(v['a'])}  →  {_clip(v['b'])}") for k, v in changes.items())
+        )
     if document["pipeline_hash_changed"] and not document["configuration"]:
         print_paragraph("The configuration's hash differs.", gap=True)
 
 
-def _show_changes(title: str, changes: Mapping[str, Document]) -> None:
-    if changes:
-        print_paragraph(f"{title}", gap=True)
-        print_facts((k, f"{_clip(v['a'])}  →  {_clip(v['b'])}") for k, v in changes.items())
-
-
-def _sink_words(change: Document) -> Document:
+def _sink_texts(change: Document) -> Document:
     return {
         side: f"{at['status'] or 'no status'} at epoch {at['committed_epoch']}" if at else None
         for side, at in change.items()
@@ -197,12 +192,8 @@ def _signed(number: int) -> str:
     return f"{number:+d}" if number else "0"
 
 
-def _signed_span(seconds: float) -> str:
-    return ("−" if seconds < 0 else "+" if seconds else "") + elapsed_text(abs(seconds))
-
-
-def _signed_size(size: int) -> str:
-    return ("−" if size < 0 else "+" if size else "") + size_text(abs(size))
+def _signed_text(number: float, text: Callable[[Any], str]) -> str:
+    return ("−" if number < 0 else "+" if number else "") + text(abs(number))
 
 
 def _clip(value: object) -> str:

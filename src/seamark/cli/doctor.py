@@ -11,7 +11,7 @@ import click
 from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.gc import plan as plan_gc
-from seamark.cli.layout import print_facts, print_paragraph, print_rows
+from seamark.cli.layout import plural, print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.store_argument import opened_store, require_path
 from seamark.errors import SeamarkError
@@ -58,11 +58,7 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
     else:
         with opened_store(store) as opened:
             url, checks = opened.url, _check_store(opened, write=not read_only)
-    code = exit_code_of(checks)
-    document = _document(url, checks, code) | {"read_only": read_only}
-    print_answer(document, _show)
-    if code:
-        raise click.exceptions.Exit(code)
+    print_answer(_document(url, checks) | {"read_only": read_only}, _show)
 
 
 def _check_store(store: CheckpointStore, *, write: bool) -> list[HealthCheck]:
@@ -109,8 +105,7 @@ def _check_progress(url: str) -> tuple[str, list[HealthCheck]]:
 
 
 def _sources(ledger: Ledger) -> HealthCheck:
-    number = len(ledger.checkpoints())
-    return ok("read", f"it answers; {number} source{'' if number == 1 else 's'} recorded")
+    return ok("read", f"it answers; {plural(len(ledger.checkpoints()), 'source')} recorded")
 
 
 def _persistence(ledger: Ledger) -> list[HealthCheck]:
@@ -131,7 +126,7 @@ def _persistence(ledger: Ledger) -> list[HealthCheck]:
 # showing
 
 
-def _document(url: str, checks: list[HealthCheck], code: int) -> Document:
+def _document(url: str, checks: list[HealthCheck]) -> Document:
     return {
         "store": url,
         "checks": [
@@ -145,7 +140,7 @@ def _document(url: str, checks: list[HealthCheck], code: int) -> Document:
         ],
         "warnings": sum(check.verdict == "warning" for check in checks),
         "failed": sum(check.verdict == "failed" for check in checks),
-        "exit_code": code,
+        "exit_code": exit_code_of(checks),
     }
 
 
@@ -159,8 +154,7 @@ def _show(document: Document) -> None:
     if document["failed"]:
         print_paragraph(f"{document['failed']} failed, {document['warnings']} warnings.")
     elif document["warnings"]:
-        number = document["warnings"]
-        print_paragraph(f"It works; {number} warning{'' if number == 1 else 's'}.")
+        print_paragraph(f"It works; {plural(document['warnings'], 'warning')}.")
     elif document["read_only"]:
         print_paragraph("Nothing wrong was found. Whether writes can be relied on was not tried.")
     else:

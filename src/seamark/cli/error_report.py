@@ -50,7 +50,7 @@ def report_error(error: Exception, asked: Settings) -> int:
             trace = redact("".join(traceback.format_exception(error)))
             sys.stderr.write(escape_controls(trace, lines=True))
         if asked.as_json:
-            sys.stderr.write(json.dumps({"error": _document(redacted)}) + "\n")
+            _write_json(type(redacted), redacted.what, redacted.where, redacted.hint)
         else:
             print_error(redacted)
     return reported.exit_code
@@ -61,14 +61,7 @@ def report_usage_error(error: click.ClickException, asked: Settings) -> int:
     redact = storage_option_redactor(asked.storage_options)
     with suppress(OSError):
         if asked.as_json:
-            document = {
-                "kind": type(error).__name__,
-                "what": redact(error.format_message()),
-                "where": None,
-                "hint": None,
-                "exit_code": error.exit_code,
-            }
-            sys.stderr.write(json.dumps({"error": document}) + "\n")
+            _write_json(type(error), redact(error.format_message()))
         else:
             message = io.StringIO()
             error.show(message)
@@ -83,14 +76,20 @@ def _output_lost(error: OSError) -> SeamarkError:
     )
 
 
-def _document(error: SeamarkError) -> dict[str, object]:
-    return {
-        "kind": type(error).__name__,
-        "what": error.what,
-        "where": error.where,
-        "hint": error.hint,
-        "exit_code": error.exit_code,
+def _write_json(
+    kind: type[SeamarkError | click.ClickException],
+    what: str,
+    where: str | None = None,
+    hint: str | None = None,
+) -> None:
+    document = {
+        "kind": kind.__name__,
+        "what": what,
+        "where": where,
+        "hint": hint,
+        "exit_code": kind.exit_code,
     }
+    sys.stderr.write(json.dumps({"error": document}) + "\n")
 
 
 def _other(error: Exception) -> SeamarkError:

@@ -9,15 +9,9 @@ import click
 from seamark._common.text import age_text, duration_text, size_text
 from seamark.blobs.contract import Entry
 from seamark.cli.commands import PLACE, Command, duration
-from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, print_answer, print_hint
-from seamark.cli.removal import (
-    claim_to_remove,
-    how_to_do_it,
-    options_needed,
-    removal_options,
-    require_store,
-)
+from seamark.cli.layout import or_dash, print_rows
+from seamark.cli.output import Document, print_answer
+from seamark.cli.removal import removal_options, require_store, run_removal, show_removal
 from seamark.cli.store_argument import opened_store
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED
@@ -36,7 +30,7 @@ from seamark.store.plans import PLANS_PREFIX
     help="Keep anything younger: it may be a save in progress.",
 )
 @removal_options
-def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool) -> None:
+def command(store: str, min_age: float, **options: bool) -> None:
     """Remove what unfinished writes left behind.
 
     That is state without a manifest, temporary files, plans of epochs that no start needs any more,
@@ -48,12 +42,8 @@ def command(store: str, min_age: float, yes: bool, take_over: bool, force: bool)
     with opened_store(store) as opened:
         require_store(opened, or_empty=True)
         document = plan(opened, min_age)
-        if not yes:
-            document["needs"] = options_needed(opened, take_over=take_over, force=force)
-        if yes and (document["remove"] or take_over):
-            claim_to_remove(opened, "gc", take_over=take_over, force=force)
-            _do(opened, document, min_age)
-    print_answer(document, lambda clean: show(clean, yes=yes))
+        run_removal(opened, "gc", document, lambda: _do(opened, document, min_age), **options)
+    print_answer(document, _show)
 
 
 def plan(store: CheckpointStore, min_age: float) -> Document:
@@ -97,18 +87,16 @@ def _do(store: CheckpointStore, document: Document, min_age: float) -> None:
     removed = store.cleanup_orphans(min_age)
     document["removed"] = int(removed)
     document["warnings"] += [why for why in removed.left_alone if why not in document["warnings"]]
-    document["done"] = True
 
 
-def show(document: Document, *, yes: bool) -> None:
-    """Lay the document out for a person."""
+def _show(document: Document) -> None:
     rows = document["remove"]
     if rows:
         print_rows(
             ("SIZE", "WHEN", "REASON", "WHAT"),
             [
                 [
-                    size_text(row["bytes"]) if row["bytes"] is not None else "–",
+                    or_dash(row["bytes"], size_text),
                     age_text(row["modified_ms"], time.time()),
                     row["reason"],
                     row["key"],
@@ -117,15 +105,5 @@ def show(document: Document, *, yes: bool) -> None:
             ],
             right="SIZE",
         )
-    for warning in document["warnings"]:
-        print_paragraph(f"warning: {warning}")
-    freed = size_text(document["freed_bytes"])
-    if not rows:
-        age = duration_text(document["min_age_seconds"])
-        print_paragraph(f"Nothing to remove that is older than {age}.")
-    elif document["done"]:
-        print_paragraph(f"Removed {document['removed']}, about {freed}.")
-    else:
-        print_paragraph(f"Would remove {len(rows)}, about {freed}.")
-        if not yes:
-            print_hint(how_to_do_it(document["needs"]))
+    age = duration_text(document["min_age_seconds"])
+    show_removal(document, f"Nothing to remove that is older than {age}.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import click
 from rich.cells import cell_len, chop_cells
@@ -74,6 +74,19 @@ def print_facts(facts: Iterable[tuple[str, Cell]], *, indent: int = 2) -> None:
     print_text(lines)
 
 
+def print_section(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
+    """Print facts under a title, below an empty line; nothing when there are none."""
+    if listed := list(facts):
+        print_paragraph(title, gap=True)
+        print_facts(listed)
+
+
+def print_warnings(warnings: Iterable[str], *, gap: bool = False) -> None:
+    """Print a paragraph for each warning."""
+    for warning in warnings:
+        print_paragraph(f"warning: {warning}", gap=gap)
+
+
 def print_paragraph(text: str, *, gap: bool = False) -> None:
     """Print a text, wrapped; with ``gap`` below an empty line. Line ends in it are made visible."""
     print_text([*([""] if gap else []), *(_paragraph(text, screen_width()) or [""])])
@@ -114,6 +127,16 @@ def _fitted(table: Sequence[Sequence[Cell]], width: int) -> list[int]:
         second = max([w for n, w in enumerate(widths) if n != widest], default=0)
         widths[widest] = max(room - others, min(second, widths[widest] - 1), _NARROWEST)
     return widths
+
+
+def or_dash(value: Any, text: Callable[[Any], str] = str) -> str:
+    """The text of a value, or a dash when it is not known."""
+    return "–" if value is None else text(value)
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _plain(cell: Cell) -> str:

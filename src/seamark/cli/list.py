@@ -17,7 +17,7 @@ from seamark.cli.checkpoint_summary import (
     summarize_checkpoints,
 )
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import fits, print_paragraph, print_rows
+from seamark.cli.layout import fits, or_dash, plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
 from seamark.cli.store_argument import local_path, opened_store
 from seamark.cli.verify import check_checkpoints
@@ -85,7 +85,7 @@ def show(document: Document, url: str) -> None:
         notes=[row["note"] or "" for row in rows],
     )
     newest = document["newest_valid"]
-    count = f"{len(rows)} checkpoint{'s' if len(rows) != 1 else ''}"
+    count = plural(len(rows), "checkpoint")
     newest_text = f"newest valid {newest}" if newest is not None else "none is valid"
     at = next((positions_text(row["offsets"]) for row in rows if row["id"] == newest), "")
     newest_text += f" at {at}" if at else ""
@@ -131,15 +131,14 @@ def _cells(row: Document) -> list[str | Text]:
     labels = [status]
     labels += ["full"] if row["full"] and status in USABLE else []
     labels += ["pinned"] if row["pins"] else []
-    took, new, full = row["took_seconds"], row["new_bytes"], row["full_bytes"]
     return [
         str(row["id"]),
-        str(row["epoch"] if row["epoch"] is not None else "–"),
-        age_text(row["timestamp_ms"]) if row["timestamp_ms"] is not None else "–",
+        or_dash(row["epoch"]),
+        or_dash(row["timestamp_ms"], age_text),
         styled(", ".join(labels)),
-        seconds_text(took) if took is not None else "–",
-        size_text(new) if new is not None else "–",
-        size_text(full) if full is not None else "–",
+        or_dash(row["took_seconds"], seconds_text),
+        or_dash(row["new_bytes"], size_text),
+        or_dash(row["full_bytes"], size_text),
         " ".join(row["sinks"]) or "–",
     ]
 

@@ -141,12 +141,17 @@ Document = dict[str, Any]
 
 
 def print_answer(document: Document, show: Callable[[Document], None]) -> None:
-    """Print what a command found out, as JSON when that was asked for. Secrets are hidden."""
+    """Print what a command found out, as JSON when that was asked for. Secrets are hidden.
+
+    An ``exit_code`` of the document is that of the command.
+    """
     clean = without_secrets(document)
     if settings().as_json:
         print_json(clean)
     else:
         show(clean)
+    if code := document.get("exit_code"):
+        raise click.exceptions.Exit(code)
 
 
 def printable(text: str) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from seamark._common.text import age_text, size_text
 from seamark.cli.checkpoint_summary import CheckpointSummary, summarize_checkpoints
 from seamark.cli.commands import PLACE, Command, duration
-from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.removal import (
-    claim_to_remove,
-    how_to_do_it,
-    options_needed,
-    removal_options,
-)
+from seamark.cli.layout import or_dash, print_paragraph, print_rows
+from seamark.cli.output import Document, print_answer, styled
+from seamark.cli.removal import removal_options, run_removal, show_removal
 from seamark.cli.store_argument import opened_store
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED
@@ -33,14 +30,7 @@ from seamark.store.retention import Verdict
     help="Keep all that are younger than this, like 7d.",
 )
 @removal_options
-def command(
-    store: str,
-    keep: int | None,
-    keep_within: float | None,
-    yes: bool,
-    take_over: bool,
-    force: bool,
-) -> None:
+def command(store: str, keep: int | None, keep_within: float | None, **options: bool) -> None:
     """Remove checkpoints that a rule does not keep.
 
     Shows what it would keep and remove and why; --yes does it. Pinned checkpoints, and all that a
@@ -52,12 +42,9 @@ def command(
         known = summarize_checkpoints(opened)
         verdicts = opened.plan_prune(keep, within=keep_within)
         document = _document(opened, verdicts, known)
-        if not yes:
-            document["needs"] = options_needed(opened, take_over=take_over, force=force)
-        if yes and (document["remove"] or take_over):
-            claim_to_remove(opened, "prune", take_over=take_over, force=force)
-            _do(opened, document, keep, keep_within)
-    print_answer(document, lambda clean: show(clean, yes=yes))
+        do = partial(_do, opened, document, keep, keep_within)
+        run_removal(opened, "prune", document, do, **options)
+    print_answer(document, _show)
 
 
 def _do(store: CheckpointStore, document: Document, keep: int | None, within: float | None) -> None:
@@ -66,7 +53,6 @@ def _do(store: CheckpointStore, document: Document, keep: int | None, within: fl
     document["removed"] = removed + left
     document["removed_states"] = removed.states
     document["warnings"] += removed.left_alone
-    document["done"] = True
 
 
 def _document(
@@ -98,8 +84,7 @@ def _row(verdict: Verdict, about: CheckpointSummary | None) -> Document:
     }
 
 
-def show(document: Document, *, yes: bool) -> None:
-    """Lay the document out for a person."""
+def _show(document: Document) -> None:
     for key in ("keep", "remove"):
         rows = document[key]
         if rows:
@@ -109,9 +94,9 @@ def show(document: Document, *, yes: bool) -> None:
                     [
                         styled(key),
                         str(row["id"]),
-                        str(row["epoch"] if row["epoch"] is not None else "–"),
-                        age_text(row["timestamp_ms"]) if row["timestamp_ms"] else "–",
-                        size_text(row["bytes"]) if row["bytes"] is not None else "–",
+                        or_dash(row["epoch"]),
+                        or_dash(row["timestamp_ms"] or None, age_text),
+                        or_dash(row["bytes"], size_text),
                         row["reason"],
                     ]
                     for row in rows
@@ -119,15 +104,6 @@ def show(document: Document, *, yes: bool) -> None:
                 right="ID EPOCH SIZE",
             )
             print_paragraph("")
-    for warning in document["warnings"]:
-        print_paragraph(f"warning: {warning}")
-    kept, count = len(document["keep"]), len(document["remove"])
-    freed = size_text(document["freed_bytes"])
-    if not count:
-        print_paragraph(f"Nothing to remove; {kept} kept.")
-    elif document["done"]:
-        print_paragraph(f"Removed {document['removed']}, about {freed}; {kept} kept.")
-    else:
-        print_paragraph(f"Would remove {count}, about {freed}, and keep {kept}.")
-        if not yes:
-            print_hint(how_to_do_it(document["needs"]))
+    kept = len(document["keep"])
+    nothing = f"Nothing to remove; {kept} kept."
+    show_removal(document, nothing, f"; {kept} kept", f", and keep {kept}")

@@ -8,7 +8,7 @@ from seamark._common.text import seconds_text, size_text
 from seamark.cli.checkpoint_document import chain_of, operators_of, sinks
 from seamark.cli.checkpoint_summary import positions, positions_text
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.layout import print_paragraph, print_rows, print_warnings
 from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.store_argument import load, opened_store
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
@@ -43,8 +43,6 @@ def command(store: str, explain: bool) -> None:
                 f"again, or see 'seamark doctor {store}'.",
             ) from error
     print_answer(document, lambda clean: show(clean, store))
-    if code := document["exit_code"]:
-        raise click.exceptions.Exit(code)
 
 
 def explain_walk(store: CheckpointStore) -> Document:
@@ -118,8 +116,7 @@ def show(document: Document, url: str) -> None:
         rows.append([str(chosen["id"]), styled("chosen"), _why(chosen)])
     if rows:
         print_rows(("ID", "", "REASON"), rows, right="ID")
-    for warning in document["warnings"]:
-        print_paragraph(f"warning: {warning}")
+    print_warnings(document["warnings"])
     if document["outcome"] == "fresh start":
         what = "empty" if not document["skipped"] else "without a checkpoint that still counts"
         print_paragraph(f"The store is {what}: a pipeline would start at epoch 1.")

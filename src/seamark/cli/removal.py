@@ -12,8 +12,10 @@ import click
 
 from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
-from seamark._common.text import default_writer
+from seamark._common.text import default_writer, size_text
 from seamark.blobs.leftovers import PROBE_PREFIX, TEMPORARY
+from seamark.cli.layout import print_paragraph, print_warnings
+from seamark.cli.output import Document, print_hint
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -83,9 +85,7 @@ def refuse_foreign(store: CheckpointStore, *, force: bool) -> None:
         )
 
 
-def options_needed(
-    store: CheckpointStore, *, take_over: bool = False, force: bool = False
-) -> list[str]:
+def options_needed(store: CheckpointStore, *, take_over: bool, force: bool) -> list[str]:
     """The options that must be added to the command line to do it, as far as is known now."""
     needed = ["--yes"]
     try:
@@ -100,8 +100,20 @@ def options_needed(
     return needed
 
 
-def how_to_do_it(needed: list[str]) -> str:
-    """The last line of a command that has changed nothing."""
+def show_removal(document: Document, nothing: str, kept: str = "", would_keep: str = "") -> None:
+    """How much was removed or would be, and what that takes; ``nothing`` if there is nothing."""
+    print_warnings(document["warnings"])
+    freed = size_text(document["freed_bytes"])
+    if not document["remove"]:
+        print_paragraph(nothing)
+    elif document["done"]:
+        print_paragraph(f"Removed {document['removed']}, about {freed}{kept}.")
+    else:
+        print_paragraph(f"Would remove {len(document['remove'])}, about {freed}{would_keep}.")
+        print_hint(_how_to_do_it(document["needs"]))
+
+
+def _how_to_do_it(needed: list[str]) -> str:
     if needed == ["--yes"]:
         return "Nothing was changed. The same with --yes does it."
     why = {
@@ -112,9 +124,26 @@ def how_to_do_it(needed: list[str]) -> str:
     return f"Nothing was changed. It takes {' '.join(needed)}: {reasons}."
 
 
-def claim_to_remove(
-    store: CheckpointStore, what: str, *, take_over: bool, force: bool = False
+def run_removal(
+    store: CheckpointStore,
+    what: str,
+    document: Document,
+    remove: Callable[[], None],
+    *,
+    yes: bool,
+    take_over: bool,
+    force: bool,
 ) -> None:
+    """Remove what a plan names or, without ``yes``, note what that takes."""
+    if not yes:
+        document["needs"] = options_needed(store, take_over=take_over, force=force)
+    elif document["remove"] or take_over:
+        _claim(store, what, take_over=take_over, force=force)
+        remove()
+        document["done"] = True
+
+
+def _claim(store: CheckpointStore, what: str, *, take_over: bool, force: bool) -> None:
     """Become the only writer for as long as things are removed.
 
     This does not stop a running pipeline: it raises :class:`FencedError` instead, unless

@@ -10,7 +10,15 @@ import click
 from seamark._common.text import age_text, phase_text, seconds_text, size_text, time_text
 from seamark.cli.checkpoint_document import describe
 from seamark.cli.commands import PLACE, Command, settings
-from seamark.cli.layout import Cell, print_facts, print_paragraph, print_rows
+from seamark.cli.layout import (
+    Cell,
+    plural,
+    print_facts,
+    print_paragraph,
+    print_rows,
+    print_section,
+    print_warnings,
+)
 from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.store_argument import load, opened_store, resolve_id
 
@@ -41,37 +49,17 @@ def show(document: Document) -> None:
     print_paragraph(f"Checkpoint {document['id']} · epoch {document['epoch']}")
     print_facts(_basics(document))
     for title, key in (("Sources", "sources"), ("Reference tables", "tables")):
-        if document[key]:
-            print_paragraph(f"{title}", gap=True)
-            print_facts((name, _pairs(at)) for name, at in document[key].items())
-    marks = list(_watermarks(document["watermarks"]))
-    if marks:
-        print_paragraph("Watermarks", gap=True)
-        print_facts(marks)
+        print_section(title, ((name, _pairs(at)) for name, at in document[key].items()))
+    print_section("Watermarks", _watermarks(document["watermarks"]))
     _show_state(document)
-    if document["sinks"]:
-        print_paragraph("Sinks", gap=True)
-        print_facts(_sinks(document["sinks"]))
-    if document["timings"]:
-        print_paragraph("Phases", gap=True)
-        print_facts((name, phase_text(took)) for name, took in document["timings"].items())
-    if document["configuration"]:
-        print_paragraph("Configuration", gap=True)
-        print_facts((str(k), _value(v)) for k, v in document["configuration"].items())
-    if document["native"]:
-        print_paragraph("Taken from a Spark checkpoint directory", gap=True)
-        print_facts((k, _value(v)) for k, v in document["native"].items())
-    if document["inflight"]:
-        print_paragraph("In flight", gap=True)
-        after = ", replayed first after a restore" if document["native"] else ""
-        print_facts(
-            (name, f"{count} record{'' if count == 1 else 's'}{after}")
-            for name, count in document["inflight"].items()
-        )
-    for loss in document["may_lose"]:
-        print_paragraph(f"warning: {loss}", gap=True)
-    for warning in document["warnings"]:
-        print_paragraph(f"warning: {warning}", gap=True)
+    print_section("Sinks", _sinks(document["sinks"]))
+    print_section("Phases", ((k, phase_text(took)) for k, took in document["timings"].items()))
+    print_section("Configuration", _values(document["configuration"]))
+    print_section("Taken from a Spark checkpoint directory", _values(document["native"] or {}))
+    after = ", replayed first after a restore" if document["native"] else ""
+    in_flight = document["inflight"].items()
+    print_section("In flight", ((k, f"{plural(n, 'record')}{after}") for k, n in in_flight))
+    print_warnings([*document["may_lose"], *document["warnings"]], gap=True)
 
 
 def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
@@ -164,5 +152,6 @@ def _sinks(sinks: Document) -> Iterator[tuple[str, Cell]]:
         yield name, " ".join(parts)
 
 
-def _value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _values(values: Mapping[str, object]) -> Iterator[tuple[str, Cell]]:
+    for name, value in values.items():
+        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

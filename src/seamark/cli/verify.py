@@ -70,8 +70,6 @@ def command(
     document = _document(opened.url, checks, share)
     document["seed"] = seed if read_data_subset is not None else None
     print_answer(document, lambda clean: show(clean, store))
-    if code := document["exit_code"]:
-        raise click.exceptions.Exit(code)
 
 
 def _chosen_ids(

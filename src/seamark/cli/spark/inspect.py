@@ -26,21 +26,21 @@ import click
 from rich.text import Text
 
 from seamark._common.text import size_text, time_text
-from seamark.cli.commands import PLACE, Command, settings
-from seamark.cli.layout import Cell, print_facts, print_paragraph
+from seamark.cli.commands import PLACE, Command
+from seamark.cli.layout import Cell, plural, print_facts, print_paragraph
 from seamark.cli.output import (
     STYLES,
     Document,
+    print_answer,
     print_hint,
-    print_json,
     progress_bar,
     without_secrets,
 )
 from seamark.cli.spark.arguments import opened_directory
+from seamark.errors import DamageError
 from seamark.native.inspect.inspection import Inspection, inspect
 from seamark.native.inspect.operators import OperatorSummary
 
-_DAMAGED = 3
 _LARGEST = 5
 _SKEWED = 2.0
 _MANY = 20
@@ -55,8 +55,7 @@ _PINNED = (
 @click.command("inspect", cls=Command)
 @click.argument("path", type=PLACE)
 @click.option("--read-data", is_flag=True, help="Read all state files, not only the small ones.")
-@click.pass_context
-def command(context: click.Context, path: str, read_data: bool) -> None:
+def command(path: str, read_data: bool) -> None:
     """Show what a directory holds and what is wrong with it.
 
     Lists batches, sources and state, and says what a restart of the query would do. Nothing is
@@ -66,17 +65,12 @@ def command(context: click.Context, path: str, read_data: bool) -> None:
     with opened_directory(path) as directory:
         with progress_bar("reading", None, of_bytes=True) as advance:
             inspection = inspect(directory, read_data=read_data, advance=advance)
-        if settings().as_json:
-            print_json(inspection_document(inspection))
-        else:
-            show(inspection, read_data)
-            _next(inspection, path, read_data)
+    print_answer(_document(inspection), lambda _: _show(inspection, path, read_data))
     if inspection.is_damaged:
-        context.exit(_DAMAGED)
+        raise click.exceptions.Exit(DamageError.exit_code)
 
 
-def inspection_document(inspection: Inspection) -> Document:
-    """What ``--json`` prints."""
+def _document(inspection: Inspection) -> Document:
     return {
         "path": inspection.url,
         "query_id": inspection.query_id,
@@ -134,10 +128,13 @@ def _operator_document(operator: OperatorSummary) -> Document:
     }
 
 
-def show(inspection: Inspection, read_data: bool) -> None:
-    """Lay it out for a person."""
+def _show(inspection: Inspection, path: str, read_data: bool) -> None:
     print_paragraph(" · ".join(_head(inspection)))
     print_facts(_facts(inspection, read_data))
+    if inspection.is_damaged:
+        print_hint("Keep a copy of the directory before anything is changed in it.")
+    elif not read_data and inspection.operators:
+        print_hint(f"Is every byte right?  seamark spark inspect {shlex.quote(path)} --read-data")
 
 
 def _head(inspection: Inspection) -> Iterator[str]:
@@ -186,20 +183,15 @@ def _batches(inspection: Inspection) -> str:
         text = (
             f"0 … {inspection.offsets[-1]} (kept {inspection.offsets[0]}–{inspection.offsets[-1]})"
         )
-    text += (
-        ", none committed"
-        if inspection.committed is None
-        else f", committed to {inspection.committed}"
-    )
-    return (
-        text
-        if inspection.planned is None
-        else f"{text}, batch {inspection.planned} planned, not finished"
-    )
+    done = inspection.committed
+    text += ", none committed" if done is None else f", committed to {done}"
+    if inspection.planned is not None:
+        text += f", batch {inspection.planned} planned, not finished"
+    return text
 
 
 def _operator(operator: OperatorSummary) -> Iterator[str]:
-    count = "1 partition" if operator.partitions == 1 else f"{operator.partitions} partitions"
+    count = plural(operator.partitions, "partition")
     stores = f" × {len(operator.stores)} stores" if len(operator.stores) > 1 else ""
     standing = "complete" if operator.is_complete else "INCOMPLETE"
     version = f"version {operator.version} {standing}" if operator.version else "no state yet"
@@ -240,10 +232,3 @@ def _findings(inspection: Inspection) -> Iterator[tuple[str, Cell]]:
             yield "", f"  {finding.advice}"
     if len(inspection.findings) > _MANY:
         yield "", f"and {len(inspection.findings) - _MANY} more; --json has all of them"
-
-
-def _next(inspection: Inspection, path: str, read_data: bool) -> None:
-    if inspection.is_damaged:
-        print_hint("Keep a copy of the directory before anything is changed in it.")
-    elif not read_data and inspection.operators:
-        print_hint(f"Is every byte right?  seamark spark inspect {shlex.quote(path)} --read-data")

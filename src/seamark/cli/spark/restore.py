@@ -13,9 +13,9 @@ import click
 
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory
-from seamark.cli.commands import PLACE, Command, settings
+from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph
-from seamark.cli.output import Document, print_hint, print_json, print_long, progress_bar
+from seamark.cli.output import Document, print_answer, print_hint, print_long, progress_bar
 from seamark.cli.spark.arguments import (
     moved_files_suffix,
     opened_directory,
@@ -107,10 +107,7 @@ def command(
             "aside": aside,
             "table": None if table_state is None else _table_document(table_state),
         }
-    if settings().as_json:
-        print_json(document)
-    else:
-        _show(document, sink)
+    print_answer(document, lambda clean: _show(clean, sink))
 
 
 def _looked_up(table: str, manifest: CheckpointManifest) -> TableAt:

@@ -39,6 +39,15 @@ from seamark.native.rewind.targets import RewindRequest, planned_rewind
 from seamark.native.snapshot.snapshot import pipeline_name, take_snapshot
 from seamark.store import CheckpointStore
 
+_KINDS: Final = {
+    "state": ("state", "is newer than the batch; Spark would load it"),
+    "operators": ("operators", "was noted by later starts"),
+    "commits": ("commits", "of later batches"),
+    "offsets": ("offsets", "of later batches"),
+    "sources": ("source logs", "is not read by the batch, or is replaced"),
+    "_spark_metadata": ("sink log", "of later batches; data files stay"),
+}
+
 
 @click.command("rollback", cls=Command)
 @click.argument("path", type=PLACE)
@@ -71,14 +80,14 @@ def command(
         safety = _safety_store(stack, path, tree, store, create=yes)
         target = RewindRequest(to_batch, new_metadata() if query_id == "new" else None, sink)
         plan = stack.enter_context(planned_rewind(tree, target, safety))
-        document = document_of(plan, directory.url, query_id, file_sink)
+        document = _document(plan, directory.url, query_id, file_sink)
         document["store"] = safety.url if safety is not None else None
         if plan.is_needed and yes:
             if document["decision"]:
                 raise sink_decision_needed("changed", directory.url)
             assert safety is not None  # made when it was not there
             _do(plan, tree, directory, safety, document)
-    print_answer(document, show)
+    print_answer(document, _show)
 
 
 def _do(
@@ -143,20 +152,7 @@ def _safety_store(
     )
 
 
-_KINDS: Final = {
-    "state": ("state", "is newer than the batch; Spark would load it"),
-    "operators": ("operators", "was noted by later starts"),
-    "commits": ("commits", "of later batches"),
-    "offsets": ("offsets", "of later batches"),
-    "sources": ("source logs", "is not read by the batch, or is replaced"),
-    "_spark_metadata": ("sink log", "of later batches; data files stay"),
-}
-
-
-def document_of(
-    plan: RewindPlan, path: str, query_id: str | None, file_sink: str | None
-) -> Document:
-    """What a plan means, as the documented JSON."""
+def _document(plan: RewindPlan, path: str, query_id: str | None, file_sink: str | None) -> Document:
     sink = plan.sink
     moved = [*plan.moves, *plan.spare, *(sink.moves if sink is not None else ())]
     decided = query_id is not None or file_sink is not None
@@ -196,14 +192,12 @@ def _by_kind(moved: Iterable[Move]) -> list[Document]:
     ]
 
 
-def show(document: Document) -> None:
-    """The same for people."""
+def _show(document: Document) -> None:
     to_batch = document["to_batch"]
     if not document["needed"]:
         print_paragraph(f"{document['path']} ends with batch {to_batch}: there is nothing to do.")
         return
-    newest = document["from_batch"]
-    print_facts(_facts(document, newest), indent=0)
+    print_facts(_facts(document), indent=0)
     if document["moves"]:
         print_rows(
             ["MOVED AWAY" if document["done"] else "TO MOVE", "FILES", "SIZE", "BECAUSE IT"],
@@ -228,8 +222,8 @@ def show(document: Document) -> None:
     print_hint("To do it, stop the query and add --yes.")
 
 
-def _facts(document: Document, newest: int | None) -> list[tuple[str, str]]:
-    to_batch = document["to_batch"]
+def _facts(document: Document) -> list[tuple[str, str]]:
+    newest, to_batch = document["from_batch"], document["to_batch"]
     begun = ", begun before and not finished" if document["interrupted"] else ""
     origin = document["checkpoint"]
     facts = [

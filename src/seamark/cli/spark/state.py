@@ -17,7 +17,7 @@ from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Document, print_hint, print_json
+from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store, resolve_id
@@ -89,7 +89,7 @@ def command(
     with _directory(path, store, checkpoint) as directory:
         tree = Tree.of(directory)
         if listed:
-            _show_list(_listing(tree))
+            print_answer(_listing(tree), _show_list)
             return
         reading = choose(tree, asked)
         require_new(output_options)
@@ -158,9 +158,6 @@ def _listing(tree: Tree) -> Document:
 
 
 def _show_list(document: Document) -> None:
-    if settings().as_json:
-        print_json(document)
-        return
     if not document["operators"]:
         print_paragraph("This query keeps no state.")
         return

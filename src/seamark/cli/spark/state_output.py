@@ -22,7 +22,7 @@ from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import a_session
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
-from seamark.cli.layout import print_paragraph, print_rows
+from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
 from seamark.native.state.choice import StateSelection
@@ -64,18 +64,14 @@ def write_rows(
         spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
         try:
             with state_frame(spark, files, reading) as frame:
-                _put(frame, reading, destination)
+                if destination.form == "parquet":
+                    _write_parquet(frame, destination)
+                elif destination.form == "csv":
+                    _write_csv(frame, destination)
+                else:
+                    _write_document(_document(frame, reading, destination.limit), destination)
         finally:
             spark.sparkContext.setLogLevel("ERROR")
-
-
-def _put(frame: DataFrame, reading: StateSelection, destination: RowOutput) -> None:
-    if destination.form == "parquet":
-        _write_parquet(frame, destination)
-    elif destination.form == "csv":
-        _write_csv(frame, destination)
-    else:
-        _write_document(_document(frame, reading, destination.limit), destination)
 
 
 @contextmanager
@@ -244,5 +240,5 @@ def _new_file(path: str) -> Iterator[TextIO]:
 
 
 def _tell_written(path: str, count: int | None) -> None:
-    rows = "" if count is None else f"{count} {'row' if count == 1 else 'rows'}, "
+    rows = "" if count is None else f"{plural(count, 'row')}, "
     print_paragraph(f"{path}: {rows}{size_text(os.path.getsize(path))}")
