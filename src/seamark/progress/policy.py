@@ -140,12 +140,12 @@ def decide_start(facts: StartFacts, policy: Policy | str = Policy.STRICT) -> Dec
     chosen = as_policy(policy)
     if not facts.persistent:
         message = f"The store does not outlive the process, so nothing is resumed. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, Reason.VOLATILE, message)
+        return _decision(facts, Action.FRESH_START, Reason.VOLATILE, message)
     problems = [*_problems(facts)]
     if problems and facts.was_reset:
         return _refuse(problems, "That is after a reset, so another one would not help.")
     if facts.was_reset:
-        return _begin(facts, Action.FRESH_START, Reason.AFTER_RESET, _BEGIN)
+        return _decision(facts, Action.FRESH_START, Reason.AFTER_RESET, _BEGIN)
     if not problems:
         return _go_on(facts)
     reason = problems[0][0]
@@ -186,19 +186,21 @@ def as_policy(policy: Policy | str) -> Policy:
 
 def _start_over(problems: list[_Problem], facts: StartFacts) -> Decision:
     if facts.unfinished or facts.stored_hash is not None or _has_checkpoints(facts):
-        return _begin(facts, Action.RESET, problems[0][0], f"{_said(problems)} {_BEGIN}")
+        return _decision(facts, Action.RESET, problems[0][0], f"{_said(problems)} {_BEGIN}")
     message = f"{_said(problems)} So this and every later start starts over."
-    return _begin(facts, Action.FRESH_START, problems[0][0], message)
+    return _decision(facts, Action.FRESH_START, problems[0][0], message)
 
 
 def _go_on(facts: StartFacts) -> Decision:
     if facts.stored_hash is None:
         message = f"Nothing is stored yet. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, Reason.FIRST_START, message)
+        return _decision(facts, Action.FRESH_START, Reason.FIRST_START, message)
     if not _has_checkpoints(facts):
         message = f"Nothing has been read under this configuration yet. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, Reason.NOTHING_READ, message)
-    return _resume(facts, Reason.UNCHANGED, "Every source goes on from its checkpoint.")
+        return _decision(facts, Action.FRESH_START, Reason.NOTHING_READ, message)
+    return _decision(
+        facts, Action.RESUME, Reason.UNCHANGED, "Every source goes on from its checkpoint."
+    )
 
 
 def _in_spite_of(problems: list[_Problem], facts: StartFacts) -> Decision:
@@ -206,45 +208,24 @@ def _in_spite_of(problems: list[_Problem], facts: StartFacts) -> Decision:
     reason = problems[0][0]
     if not _has_checkpoints(facts):
         message = f"{_said(problems)} Nothing has been read under either. {_BEGIN}"
-        return _begin(facts, Action.FRESH_START, reason, message)
+        return _decision(facts, Action.FRESH_START, reason, message)
     message = (
         f"{_said(problems)} Every source resumes from its checkpoint all the same: what was made "
         "before stays as the configuration of then made it."
     )
-    return _resume(facts, reason, message)
+    return _decision(facts, Action.RESUME, reason, message)
 
 
 def _refuse(problems: list[_Problem], why: str) -> Decision:
     return Decision(Action.REFUSE, problems[0][0], f"{_said(problems)} {why}")
 
 
-def _begin(facts: StartFacts, action: Action, reason: Reason, message: str) -> Decision:
-    """Nothing that was stored counts, except what a load of this very start has stored."""
-    sources = facts.sources if facts.was_reset else {}
-    return Decision(
-        action,
-        reason,
-        message,
-        {
-            name: sources[name].position if name in sources else None
-            for name in sorted(facts.sources)
-        },
-        _sequences(sources),
-    )
-
-
-def _resume(facts: StartFacts, reason: Reason, message: str) -> Decision:
-    positions = {name: facts.sources[name].position for name in sorted(facts.sources)}
-    return Decision(Action.RESUME, reason, message, positions, _sequences(facts.sources))
-
-
-def _sequences(sources: Mapping[str, SourceFacts]) -> dict[str, int]:
-    checkpoints = {name: sources[name].checkpoint for name in sorted(sources)}
-    return {
-        name: checkpoint.sequence
-        for name, checkpoint in checkpoints.items()
-        if checkpoint is not None
-    }
+def _decision(facts: StartFacts, action: Action, reason: Reason, message: str) -> Decision:
+    """Nothing that was stored counts unless it resumes, except what a load of this start stored."""
+    counted = facts.sources if facts.was_reset or action is Action.RESUME else {}
+    positions = {n: counted[n].position if n in counted else None for n in sorted(facts.sources)}
+    sequences = {n: c.sequence for n in sorted(counted) if (c := counted[n].checkpoint) is not None}
+    return Decision(action, reason, message, positions, sequences)
 
 
 # what prevents resuming

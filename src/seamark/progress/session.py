@@ -227,9 +227,13 @@ class Session:
     def require_open(self) -> None:
         """:class:`RefusedError` when the session takes nothing more."""
         if self.depth == 0:
-            raise _ended()
+            raise RefusedError("the session has ended", hint="Begin another one.")
         if self.is_doomed:
-            raise _doomed()
+            raise RefusedError(
+                "a part of this session was rolled back, so all of it is",
+                hint="Nothing was written. Let the error that caused the rollback through, or do "
+                "what may fail in a session of its own.",
+            )
 
 
 def check_space(space: str) -> str:
@@ -253,18 +257,6 @@ def _all_bytes(what: str, values: Iterable[object]) -> None:
     # one set of types instead of a look at each value
     if strange := set(map(type, values)) - {bytes}:
         raise InvalidInputError(f"{what} must be bytes, not {strange.pop().__name__}")
-
-
-def _ended() -> RefusedError:
-    return RefusedError("the session has ended", hint="Begin another one.")
-
-
-def _doomed() -> RefusedError:
-    return RefusedError(
-        "a part of this session was rolled back, so all of it is",
-        hint="Nothing was written. Let the error that caused the rollback through, or do what may "
-        "fail in a session of its own.",
-    )
 
 
 def stage_sources(session: Session, epoch: int, positions: Mapping[str, bytes]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seamark.cli.demo.folder import CHECKPOINTS, LATEST
+from seamark.cli.demo.pipeline import CHECKPOINTS, LATEST
 from seamark.cli.demo.trades import (
     DELAY_MS,
     MS_BETWEEN_TRADES,

@@ -1,26 +1,32 @@
-"""The command: run, kill, run again, prove.
-
-Tests: ``tests/cli/test_demo.py``.
-"""
+"""The command: run, kill, run again, prove."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import click
 
 from seamark.cli.commands import Command, settings
-
-if TYPE_CHECKING:
-    from seamark.cli.demo.screen import Screen
-    from seamark.cli.demo.view_reader import ViewReader, Watched
-    from seamark.pipeline.telemetry.reports import EpochStats, StartReport
+from seamark.cli.demo.pipeline import BARS, LARGE, LATEST, LOG, SINKS, make_room
+from seamark.cli.demo.proof import prove, rows_of_epoch
+from seamark.cli.demo.screen import Screen
+from seamark.cli.demo.view_reader import ViewReader, Watched
+from seamark.cli.output import stderr, stdout
+from seamark.errors import SeamarkError
+from seamark.pipeline.telemetry.reports import EpochStats, StartReport
+from seamark.spark.java import use_java
 
 FATAL_EPOCH: Final = 8
 LAST_EPOCH: Final = 15
+_TAIL_LINES: Final = 12
 
 
 @click.command("demo", cls=Command)
@@ -41,10 +47,6 @@ def command(folder: Path, verify_only: bool) -> None:
     again; then every row of all sinks is compared with what must be there. The exit code is 1 when
     a row is lost, doubled or wrong, or when a reader of the view saw half an epoch.
     """
-    from seamark.cli.demo.proof import prove
-    from seamark.cli.demo.screen import Screen
-    from seamark.cli.output import stderr, stdout
-
     as_json = settings().as_json
     screen = Screen(stderr() if as_json else stdout())
     _require_spark()
@@ -62,8 +64,6 @@ def command(folder: Path, verify_only: bool) -> None:
 
 
 def _require_spark() -> None:
-    from seamark.errors import SeamarkError
-
     if any(find_spec(package) is None for package in ("pyspark", "pyarrow", "rocksdict")):
         raise SeamarkError(
             "the demo runs on a real Spark and RocksDB, which are not installed",
@@ -73,10 +73,6 @@ def _require_spark() -> None:
 
 
 def _run_and_kill_and_run(folder: Path, screen: Screen) -> tuple[StartReport, Watched]:
-    from seamark.cli.demo.folder import make_room
-    from seamark.cli.demo.view_reader import ViewReader
-    from seamark.spark.java import use_java
-
     use_java()
     make_room(folder)
     folder = folder.absolute()
@@ -90,9 +86,6 @@ def _run_and_kill_and_run(folder: Path, screen: Screen) -> tuple[StartReport, Wa
 
 
 def _run_until_killed(folder: Path, screen: Screen, view: ViewReader) -> None:
-    from seamark.cli.demo.folder import SINKS
-    from seamark.cli.demo.process import PipelineProcess
-
     with PipelineProcess(folder, fatal_epoch=FATAL_EPOCH) as process:
         with screen.waiting("Starting Spark …"):
             process.recovery()
@@ -104,9 +97,6 @@ def _run_until_killed(folder: Path, screen: Screen, view: ViewReader) -> None:
 
 
 def _run_again(folder: Path, screen: Screen, view: ViewReader) -> StartReport:
-    from seamark.cli.demo.folder import SINKS
-    from seamark.cli.demo.process import PipelineProcess
-
     with PipelineProcess(folder) as process:
         with screen.waiting("Starting Spark again …"):
             report = process.recovery()
@@ -121,8 +111,87 @@ def _run_again(folder: Path, screen: Screen, view: ViewReader) -> StartReport:
 
 
 def _show(figures: EpochStats, folder: Path, screen: Screen, view: ViewReader) -> None:
-    from seamark.cli.demo.folder import BARS, LARGE, LATEST
-    from seamark.cli.demo.proof import rows_of_epoch
-
     rows = {sink: rows_of_epoch(folder / sink, figures.epoch) for sink in (BARS, LARGE)}
     screen.epoch(figures, rows | {LATEST: len(view.look().rows)})
+
+
+class PipelineProcess:
+    """A running pipeline, with its JVM in one process group; leaving the ``with`` ends both."""
+
+    def __init__(self, folder: Path, *, fatal_epoch: int | None = None) -> None:
+        self._log = folder / LOG
+        arguments = [str(folder)] if fatal_epoch is None else [str(folder), str(fatal_epoch)]
+        with self._log.open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "seamark.cli.demo.pipeline", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._events = self._read_events()
+        self.killed_in: int | None = None
+        """The epoch in which it said that it would be killed."""
+
+    def __enter__(self) -> PipelineProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child.poll() is None:
+            os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+
+    def recovery(self) -> StartReport:
+        """Wait for Spark, and for what the start found in the store."""
+        for event in self._events:
+            if event["event"] == "recovery":
+                fields = event["report"]
+                skipped = [
+                    (skipped_one["checkpoint_id"], skipped_one["reason"])
+                    for skipped_one in fields["skipped"]
+                ]
+                return StartReport(**{**fields, "skipped": skipped})
+        raise self._failure()
+
+    def epochs(self) -> Iterator[EpochStats]:
+        """The epochs as they are done, until the process and its JVM have ended."""
+        for event in self._events:
+            kind = event.pop("event")
+            if kind == "killing":
+                self.killed_in = event["epoch"]
+            elif kind == "epoch":
+                yield EpochStats(rows_per_sink=event.pop("rows"), **event)
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM: it finishes the epoch and ends."""
+        self._child.terminate()
+
+    def require_killed(self, epoch: int) -> None:
+        """Raise unless it was killed with SIGKILL at the right place in ``epoch``."""
+        if self._child.wait() != -signal.SIGKILL or self.killed_in != epoch:
+            raise self._failure()
+
+    def require_ended_well(self) -> None:
+        """Raise unless its exit code is 0."""
+        if self._child.wait() != 0:
+            raise self._failure()
+
+    def _read_events(self) -> Iterator[dict[str, Any]]:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            # the JVM shares stdout, so that its end is seen too; what it prints is not for us
+            if line.startswith('{"event"'):
+                yield json.loads(line)
+
+    def _failure(self) -> SeamarkError:
+        code = self._child.wait()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        tail = self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        return SeamarkError(
+            f"the demo's pipeline ended {how}, which was not to happen",
+            where="\n".join(["Its log ends with:", *tail] if tail else []),
+            hint=f"The whole log: {self._log}",
+        )

@@ -1,11 +1,11 @@
-"""The demo's pipeline, in a process that is killed and started again.
+"""The demo's pipeline and its folder, in a process that is killed and started again.
 
     python -m seamark.cli.demo.pipeline FOLDER [EPOCH]
 
 reports its start and each epoch as a line of JSON on stdout. Killed with SIGKILL between the
 save and the commit of EPOCH if one is given; SIGTERM lets it finish the epoch and end well.
 
-Tests: ``tests/cli/test_demo.py``.
+Tests: ``tests/cli/demo/test_command.py``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, LATEST, SPARK
 from seamark.cli.demo.trades import (
     BAR_MS,
     DELAY_MS,
@@ -28,16 +28,53 @@ from seamark.cli.demo.trades import (
     SYMBOLS,
     TRADES_PER_EPOCH,
 )
+from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import OnStep, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from seamark import Pipeline
+
+CHECKPOINTS: Final = "checkpoints"
+BARS: Final = "bars"
+LARGE: Final = "large"
+LATEST: Final = "latest"
+SINKS: Final = (BARS, LARGE, LATEST)
+SPARK: Final = "spark"
+LOG: Final = f"{SPARK}/spark.log"
+MARKER: Final = "about-this-folder.txt"
+
+_ABOUT: Final = """\
+Made by 'seamark demo'. The next demo removes it; so may you.
+
+checkpoints/          the store: a checkpoint for every epoch
+checkpoints/working/  the files of Spark's own checkpoint
+bars/ large/          files: what two of the sinks show
+latest/               RocksDB: the view that the third one keeps
+spark/                Spark's log and temporary files
+"""
 EPOCH_FIELDS: Final = (
     "epoch", "checkpoint_id", "rows", "seconds", "phases", "new_bytes", "full_bytes", "watermark",
     "sinks",
 )  # fmt: skip
+
+
+def make_room(folder: Path) -> None:
+    """Leave the folder with nothing but the marker; removes an earlier demo, and only that."""
+    names = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    own = {CHECKPOINTS, *SINKS, SPARK, MARKER}
+    strangers = sorted(names - own) or (sorted(names) if names and MARKER not in names else [])
+    if strangers:
+        raise RefusedError(
+            f"{folder} holds something else than an earlier demo",
+            where=f"There is {strangers[0]!r} in it.",
+            hint="Nothing was removed. Choose another folder with --dir.",
+        )
+    for name in names - {MARKER}:
+        shutil.rmtree(folder / name)
+    (folder / SPARK).mkdir(parents=True)
+    (folder / MARKER).write_text(_ABOUT)
 
 
 def start_spark(folder: Path) -> SparkSession:

@@ -2,8 +2,6 @@
 
 What must be there comes from Spark's own offset log and the formula of the trades, never from
 Seamark's manifests or the sinks. What is there is read as any reader of files and view would.
-
-Tests: ``tests/cli/test_demo_proof.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from seamark.cli.demo.folder import BARS, CHECKPOINTS, LARGE, LATEST
+from seamark.cli.demo.pipeline import BARS, CHECKPOINTS, LARGE, LATEST
 from seamark.cli.demo.trades import Bar, Trade, closed_bars, large_trades, latest_trades
 from seamark.cli.demo.view_reader import Watched, open_view, rows_in_view
 from seamark.errors import CheckpointNotFoundError, DamageError

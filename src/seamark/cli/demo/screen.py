@@ -1,6 +1,6 @@
 """What the demo shows: epochs, the kill, the recovery, the proof, and what to type next.
 
-Tests: ``tests/cli/test_demo_view.py``.
+Tests: ``tests/cli/demo/test_view_reader.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
-from seamark.cli.demo.folder import CHECKPOINTS, LARGE
+from seamark.cli.demo.pipeline import CHECKPOINTS, LARGE
 from seamark.cli.demo.proof import Proof
 from seamark.cli.demo.view_reader import Look, ViewReader, Watched
 from seamark.pipeline.telemetry.reports import EpochStats, StartReport

@@ -3,7 +3,7 @@
 So what the sinks must show can be computed without Spark, without Seamark and without reading them.
 The pipeline says the same in Spark's words; a test holds the two against each other.
 
-Tests: ``tests/cli/test_demo.py``.
+Tests: ``tests/cli/demo/test_command.py``.
 """
 
 from __future__ import annotations

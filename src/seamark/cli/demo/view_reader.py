@@ -1,7 +1,4 @@
-"""The demo's live view, as another program reads it while the pipeline writes it.
-
-Tests: ``tests/cli/test_demo_view.py``.
-"""
+"""The demo's live view, as another program reads it while the pipeline writes it."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from seamark.cli.demo.folder import LATEST
+from seamark.cli.demo.pipeline import LATEST
 from seamark.cli.demo.trades import TRADES_PER_EPOCH, Trade, latest_trades
 from seamark.errors import DamageError, SeamarkError, StoreUnavailableError
 from seamark.progress.opening import open_progress, rocksdb_url

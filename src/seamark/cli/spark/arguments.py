@@ -1,6 +1,6 @@
 """What the ``spark`` commands are pointed at, and what happens to the sink when batches run again.
 
-Tests: ``tests/cli/test_spark_restore.py``.
+Tests: ``tests/cli/spark/test_restore.py``.
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@
     would_do      {action: start | next | replay | fail, batch, text}
     findings      [{code, severity: damage | warning | info, path, message, advice}]
     unread_files  state files that were not read, without --read-data
-
-Tests: ``tests/cli/test_spark_inspect.py``.
 """
 
 from __future__ import annotations

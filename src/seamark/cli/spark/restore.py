@@ -1,7 +1,4 @@
-"""``seamark spark restore``: write a directory that stock Spark continues from.
-
-Tests: ``tests/cli/test_spark_restore.py``.
-"""
+"""``seamark spark restore``: write a directory that stock Spark continues from."""
 
 from __future__ import annotations
 

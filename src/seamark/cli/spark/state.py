@@ -1,7 +1,4 @@
-"""``seamark spark state``: the rows of a query's state, or what batches changed in it.
-
-Tests: ``tests/cli/test_spark_state.py``.
-"""
+"""``seamark spark state``: the rows of a query's state, or what batches changed in it."""
 
 from __future__ import annotations
 

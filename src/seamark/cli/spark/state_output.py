@@ -1,6 +1,6 @@
 """Rows of state on the screen or in a file: a table, JSON, CSV or Parquet.
 
-Tests: ``tests/cli/test_spark_state.py``.
+Tests: ``tests/cli/spark/test_state.py``.
 """
 
 from __future__ import annotations

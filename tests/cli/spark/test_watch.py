@@ -91,7 +91,7 @@ def test_once_of_a_path_that_is_not_there_is_an_error_and_makes_no_store(
 def test_the_examples_in_the_documentation_work(
     growing: GrowingDirectory, tmp_path: Path, cli: Cli
 ) -> None:
-    page = (Path(__file__).parent.parent.parent / "docs/native.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/native.md").read_text()
     examples = re.findall(r"^\$ seamark (spark watch .*)$", page, re.M)
     assert len(examples) == 2
     for example in examples:

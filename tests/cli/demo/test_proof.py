@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seamark.cli.app import run
-from seamark.cli.demo.folder import CHECKPOINTS
+from seamark.cli.demo.pipeline import CHECKPOINTS
 from seamark.cli.demo.proof import prove, rows_of_epoch
 from seamark.cli.demo.trades import Bar, Trade, closed_bars, latest_trades, trade
 from seamark.errors import CheckpointNotFoundError, DamageError

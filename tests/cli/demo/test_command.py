@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seamark.cli.demo.folder import CHECKPOINTS, LOG, MARKER, make_room
-from seamark.cli.demo.process import PipelineProcess
+from seamark.cli.demo.command import PipelineProcess
+from seamark.cli.demo.pipeline import CHECKPOINTS, LOG, MARKER, make_room
 from seamark.cli.demo.proof import prove, rows_of_epoch
 from seamark.cli.demo.trades import (
     BAR_MS,

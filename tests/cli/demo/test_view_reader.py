@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from seamark.cli.demo.folder import LATEST
+from seamark.cli.demo.pipeline import LATEST
 from seamark.cli.demo.proof import prove
 from seamark.cli.demo.screen import Screen
 from seamark.cli.demo.trades import SYMBOLS, latest_trades, trade
