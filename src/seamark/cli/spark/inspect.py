@@ -60,9 +60,9 @@ def command(path: str, read_data: bool) -> None:
     changed, and the query may be running. The exit code is 3 when something is damaged; warnings
     alone leave it at 0.
     """
-    with opened_directory(path) as directory:
-        with progress_bar("reading", None, of_bytes=True) as advance:
-            inspection = inspect(directory, read_data=read_data, advance=advance)
+    bar = progress_bar("reading", None, of_bytes=True)
+    with opened_directory(path) as directory, bar as advance:
+        inspection = inspect(directory, read_data=read_data, advance=advance)
     print_answer(_document(inspection), lambda _: _show(inspection, path, read_data))
     if inspection.is_damaged:
         raise click.exceptions.Exit(DamageError.exit_code)
