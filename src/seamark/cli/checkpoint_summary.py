@@ -70,8 +70,8 @@ def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     summaries = {entry.checkpoint_id: _summary(entry) for entry in scanned}
     # parents before children, so that damage reaches all that build on it
     for summary in sorted(summaries.values(), key=lambda s: s.id):
-        summary.damage = summary.damage or broken_link(summary, summaries)
-        summary.error = summary.error or unread_link(summary, summaries)
+        if summary.parent_id is not None:
+            _inherit(summary, summaries.get(summary.parent_id))
     if any(summary.damage for summary in summaries.values()):
         owner = store.owner()  # pruned since it was read, with what it builds on?
         left = {
@@ -83,28 +83,15 @@ def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     return summaries
 
 
-def broken_link(
-    summary: CheckpointSummary, summaries: Mapping[int, CheckpointSummary]
-) -> str | None:
-    """Why a checkpoint cannot be restored although it is whole itself, or None when it can."""
-    if summary.parent_id is None:
-        return None
-    parent = summaries.get(summary.parent_id)
+def _inherit(summary: CheckpointSummary, parent: CheckpointSummary | None) -> None:
+    """Note why a checkpoint cannot be restored, or not judged, although it is whole itself."""
     if parent is None:
-        return f"its parent {summary.parent_id} is gone"
-    if parent.damage is not None:
-        return f"it builds on {parent.id}, which is damaged"
-    return None
-
-
-def unread_link(
-    summary: CheckpointSummary, summaries: Mapping[int, CheckpointSummary]
-) -> str | None:
-    """Why nothing can be said about a checkpoint that could be read itself."""
-    parent = summaries.get(summary.parent_id) if summary.parent_id is not None else None
-    if parent is None or parent.error is None:
-        return None
-    return f"it builds on {parent.id}, which could not be read"
+        summary.damage = summary.damage or f"its parent {summary.parent_id} is gone"
+    elif parent.damage is not None:
+        summary.damage = summary.damage or f"it builds on {parent.id}, which is damaged"
+    if parent is not None and parent.error is not None:
+        unread = f"it builds on {parent.id}, which could not be read"
+        summary.error = summary.error or unread
 
 
 def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
@@ -161,8 +148,6 @@ def listing_document(store: CheckpointStore, summaries: dict[int, CheckpointSumm
         "newest_valid": max(usable, default=None),
         "stored_bytes": sum(summary.new_bytes or 0 for summary in summaries.values()),
         "unreadable": sum(summary.error is not None for summary in summaries.values()),
-        "verified": False,
-        "without_checksum": [],
     }
 
 
@@ -173,6 +158,9 @@ def _row(
     whole = (
         summary.damage is None and summary.error is None and all(size is not None for size in sizes)
     )
+    notes = [text for text in (summary.damage, summary.error) if text]
+    notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
+    notes += [f"pinned: {', '.join(pins)}"] if pins else []
     return {
         "id": summary.id,
         "epoch": summary.epoch,
@@ -187,16 +175,8 @@ def _row(
         "sinks": summary.sinks,
         "offsets": summary.offsets,
         "timeline": summary.timeline,
-        "note": note_of(summary, pins),
+        "note": "; ".join(notes) or None,
     }
-
-
-def note_of(summary: CheckpointSummary, pins: list[str]) -> str | None:
-    """What is worth saying about a checkpoint in addition to its status."""
-    notes = [text for text in (summary.damage, summary.error) if text]
-    notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
-    notes += [f"pinned: {', '.join(pins)}"] if pins else []
-    return "; ".join(notes) or None
 
 
 _LONGEST: Final = 24

@@ -101,7 +101,10 @@ def _document(
                 "outcome": result.outcome,
                 "bytes": result.size,
                 "reason": result.why or None,
-                "verified": _is_verified(plan, result),
+                # None if it was not copied
+                "verified": plan.items[result.checkpoint_id].has_checksum
+                if result.outcome == "copied"
+                else None,
             }
             for result in results
         ],
@@ -110,13 +113,6 @@ def _document(
         "pins": sorted(plan.pins),
         "begun_epochs": plan.begun,
     }
-
-
-def _is_verified(plan: CopyPlan, copied: CopyResult) -> bool | None:
-    """Whether its bytes were compared with a checksum; None if it was not copied."""
-    if copied.outcome != "copied":
-        return None
-    return plan.items[copied.checkpoint_id].has_checksum
 
 
 def _proven(rows: list[Document]) -> str:

@@ -32,7 +32,7 @@ def command(store: str, a: str, b: str) -> None:
     with opened_store(store) as opened:
         before, after = (describe(opened, load(opened, resolve_id(opened, i))) for i in (a, b))
     document = difference(before, after)
-    print_answer(document, show)
+    print_answer(document, _show)
 
 
 def difference(before: Document, after: Document) -> Document:
@@ -128,8 +128,7 @@ def _flat(value: object, path: str = "", depth: int = 0) -> dict[str, Any]:
     return {path: value}
 
 
-def show(document: Document) -> None:
-    """Lay the document out for a person."""
+def _show(document: Document) -> None:
     seconds = document["milliseconds"] / 1000
     later = f"{elapsed_text(abs(seconds))} {'later' if seconds >= 0 else 'earlier'}"
     print_paragraph(

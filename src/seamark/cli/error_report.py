@@ -34,13 +34,10 @@ def report_error(error: Exception, asked: Settings) -> int:
 
     The exit code is the same when stderr cannot be written to.
     """
-    is_lost = isinstance(error, OSError) and is_printing_error(error)
-    if stdout_error() is not None or is_lost:
+    if stdout_error() is not None or (isinstance(error, OSError) and is_printing_error(error)):
         discard_stdout()
-    if isinstance(error, OSError) and is_lost:
-        error = _output_lost(error)
     redact = storage_option_redactor(asked.storage_options)
-    reported = error if isinstance(error, SeamarkError) else _other(error)
+    reported = _translated(error)
     parts = [
         redact(part) if part else None for part in (reported.what, reported.where, reported.hint)
     ]
@@ -69,13 +66,6 @@ def report_usage_error(error: click.ClickException, asked: Settings) -> int:
     return error.exit_code
 
 
-def _output_lost(error: OSError) -> SeamarkError:
-    return SeamarkError(
-        f"the output could not be written: {error.strerror}",
-        hint="The store is fine. The command may already have changed it.",
-    )
-
-
 def _write_json(
     kind: type[SeamarkError | click.ClickException],
     what: str,
@@ -92,13 +82,16 @@ def _write_json(
     sys.stderr.write(json.dumps({"error": document}) + "\n")
 
 
-def _other(error: Exception) -> SeamarkError:
-    """An error that no module has translated: a full or read-only disk, or a fault of our own."""
-    return (isinstance(error, OSError) and system_refusal(error)) or _unexpected(error)
-
-
-def _unexpected(error: Exception) -> SeamarkError:
-    return SeamarkError(
+def _translated(error: Exception) -> SeamarkError:
+    """An error as it is reported: also a full or read-only disk, or a fault of our own."""
+    if isinstance(error, SeamarkError):
+        return error
+    if isinstance(error, OSError) and is_printing_error(error):
+        return SeamarkError(
+            f"the output could not be written: {error.strerror}",
+            hint="The store is fine. The command may already have changed it.",
+        )
+    return (isinstance(error, OSError) and system_refusal(error)) or SeamarkError(
         f"this should not have happened: {type(error).__name__}: {error}",
         hint="It is a fault of Seamark itself. The same command with -vv shows where; please "
         "report that.",

@@ -44,7 +44,7 @@ def command(store: str, verify: bool) -> None:
         unproven = _verify(opened, known) if verify else []
         document = listing_document(opened, known)
         document |= {"verified": verify, "without_checksum": unproven}
-    print_answer(document, lambda clean: show(clean, store))
+    print_answer(document, lambda clean: _show(clean, store))
     if verify and _damaged(document):
         raise click.exceptions.Exit(DamageError.exit_code)
     if document["unreadable"]:
@@ -71,8 +71,7 @@ def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list
     return [check.id for check in checks if check.evidence is Evidence.SIZE]
 
 
-def show(document: Document, url: str) -> None:
-    """Lay the document out for a person."""
+def _show(document: Document, url: str) -> None:
     rows = document["checkpoints"]
     if not rows:
         _show_empty(url)

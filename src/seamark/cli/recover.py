@@ -42,7 +42,7 @@ def command(store: str, explain: bool) -> None:
                 hint="This says nothing about the checkpoint, so no older one was taken. Try "
                 f"again, or see 'seamark doctor {store}'.",
             ) from error
-    print_answer(document, lambda clean: show(clean, store))
+    print_answer(document, lambda clean: _show(clean, store))
 
 
 def explain_walk(store: CheckpointStore) -> Document:
@@ -108,8 +108,7 @@ _PROVEN = {
 }
 
 
-def show(document: Document, url: str) -> None:
-    """Lay the document out for a person."""
+def _show(document: Document, url: str) -> None:
     chosen = document["chosen"]
     rows = [[str(s["id"]), styled("skipped"), s["reason"]] for s in document["skipped"]]
     if chosen is not None:

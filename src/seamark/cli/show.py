@@ -33,7 +33,7 @@ def command(store: str, checkpoint: str) -> None:
     """
     with opened_store(store) as opened:
         document = describe(opened, load(opened, resolve_id(opened, checkpoint)))
-    print_answer(document, show)
+    print_answer(document, _show)
     if settings().as_json:
         return
     if any(sink["status"] == "Failed" for sink in document["sinks"].values()):
@@ -44,8 +44,7 @@ def command(store: str, checkpoint: str) -> None:
         print_hint(f"Is every byte right?  seamark verify {store} {document['id']} --read-data")
 
 
-def show(document: Document) -> None:
-    """Lay the document out for a person."""
+def _show(document: Document) -> None:
     print_paragraph(f"Checkpoint {document['id']} · epoch {document['epoch']}")
     print_facts(_basics(document))
     for title, key in (("Sources", "sources"), ("Reference tables", "tables")):

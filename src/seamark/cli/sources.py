@@ -17,7 +17,6 @@ from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.store_argument import load, local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError
-from seamark.progress.checkpoints import SourceCheckpoint
 from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
 from seamark.store import CheckpointStore
@@ -44,7 +43,7 @@ def command(url: str, namespace: str | None) -> None:
             document = _of_checkpoint(store)
     else:
         with open_progress(progress, namespace=namespace, read_only=True) as progress_store:
-            document = _document(progress_store)
+            document = _of_progress(progress_store)
     print_answer(document, _show)
 
 
@@ -74,22 +73,11 @@ def _has_checkpoints(path: str) -> bool:
 def _of_checkpoint(store: CheckpointStore) -> Document:
     """Where the newest whole checkpoint stands."""
     manifest = load(store, resolve_id(store, "latest"))
-    config_hash = manifest.pipeline_hash
-    return {
-        "store": store.url,
-        "checkpoint": manifest.checkpoint_id,
-        "config_hash": None if config_hash is None else f"{config_hash:016x}",
-        "sources": [
-            {
-                "name": name,
-                "sequence": manifest.epoch,
-                "position": offsets,
-                "position_encoding": "json",
-                "position_bytes": None,
-            }
-            for name, offsets in sorted(positions(manifest.source_offsets).items())
-        ],
-    }
+    sources = [
+        _source(name, manifest.epoch, "json", offsets, None)
+        for name, offsets in sorted(positions(manifest.source_offsets).items())
+    ]
+    return _document(store.url, manifest.checkpoint_id, manifest.pipeline_hash, sources)
 
 
 def _is_rocksdb(folder: str) -> bool:
@@ -108,26 +96,35 @@ def _require_rocksdb(folder: str) -> None:
         )
 
 
-def _document(store: SourceCheckpointStore) -> Document:
-    checkpoints = store.read_all_checkpoints()
-    config_hash = store.read_config_hash()
+def _of_progress(store: SourceCheckpointStore) -> Document:
+    sources = [
+        _source(name, at.sequence, *readable(at.source_position), len(at.source_position or b""))
+        for name, at in sorted(store.read_all_checkpoints().items())
+    ]
+    return _document(store.url, None, store.read_config_hash(), sources)
+
+
+def _document(
+    url: str, checkpoint_id: int | None, config_hash: int | None, sources: list[Document]
+) -> Document:
     return {
-        "store": store.url,
-        "checkpoint": None,
+        "store": url,
+        "checkpoint": checkpoint_id,
         # as text: few programs that read JSON keep all 64 bits of a number
         "config_hash": None if config_hash is None else f"{config_hash:016x}",
-        "sources": [_source(name, checkpoints[name]) for name in sorted(checkpoints)],
+        "sources": sources,
     }
 
 
-def _source(name: str, checkpoint: SourceCheckpoint) -> dict[str, Any]:
-    encoding, position = readable(checkpoint.source_position)
+def _source(
+    name: str, sequence: int, encoding: str | None, position: Any, size: int | None
+) -> Document:
     return {
         "name": name,
-        "sequence": checkpoint.sequence,
+        "sequence": sequence,
         "position": position,
         "position_encoding": encoding,
-        "position_bytes": len(checkpoint.source_position or b""),
+        "position_bytes": size,
     }
 
 

@@ -69,7 +69,7 @@ def command(
             checks = check_checkpoints(opened, ids, read=read, progress=advance, weights=weights)
     document = _document(opened.url, checks, share)
     document["seed"] = seed if read_data_subset is not None else None
-    print_answer(document, lambda clean: show(clean, store))
+    print_answer(document, lambda clean: _show(clean, store))
 
 
 def _chosen_ids(
@@ -139,8 +139,7 @@ def _document(url: str, checks: list[CheckpointCheck], share: float) -> Document
     }
 
 
-def show(document: Document, url: str) -> None:
-    """Lay the document out for a person: what is not in order, then the sum."""
+def _show(document: Document, url: str) -> None:
     rows = document["checkpoints"]
     if not rows:
         print_paragraph("No checkpoints: nothing to verify.")

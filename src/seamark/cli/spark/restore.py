@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -31,15 +30,6 @@ _LOOK: Final = (
     " --table PATH looks into a Delta or Iceberg table for what it has seen, and says which of its "
     "versions belongs to the batch."
 )
-
-
-@dataclass(frozen=True)
-class _Sink:
-    """What the user said about the sink, and what its table says."""
-
-    query_id: str | None
-    file_sink: str | None
-    table: TableAt | None
 
 
 @click.command("restore", cls=Command)
@@ -84,8 +74,10 @@ def command(
         require_empty(target)
         batch = manifest.batch
         table_state = _looked_up(table, manifest) if table is not None else None
-        sink = _Sink("new" if new_query_id else query_id, file_sink, table_state)
-        decided = _decided(sink, batch, target.url)
+        query_id = "new" if new_query_id else query_id
+        if query_id is None and file_sink is not None:
+            query_id = "keep"
+        decided = _decided(query_id, table_state, batch, target.url)
         log = stack.enter_context(opened_sink_log(file_sink, batch)) if file_sink else None
         wishes = RestoreOptions(decided == "new", moved, without_plan)
         # first the sink: a directory that is there would be started on
@@ -102,9 +94,15 @@ def command(
             "query_id": decided,
             "file_sink": file_sink,
             "aside": aside,
-            "table": None if table_state is None else _table_document(table_state),
+            "table": table_state
+            and {
+                "kind": table_state.kind,
+                "path": table_state.url,
+                "newest_batch": table_state.newest_batch,
+                "version_before": table_state.version,
+            },
         }
-    print_answer(document, lambda clean: _show(clean, sink))
+    print_answer(document, lambda clean: _show(clean, table_state))
 
 
 def _looked_up(table: str, manifest: CheckpointManifest) -> TableAt:
@@ -117,9 +115,8 @@ def _looked_up(table: str, manifest: CheckpointManifest) -> TableAt:
     return table_at(opened_directory, table, query_id, manifest.batch)
 
 
-def _decided(sink: _Sink, batch: int, where: str) -> str:
+def _decided(query_id: str | None, table: TableAt | None, batch: int, where: str) -> str:
     """What becomes of the query's id; :class:`RefusedError` when it was not said or loses rows."""
-    table, query_id = sink.table, sink.query_id
     if table is not None and table.is_ahead_of(batch):
         if query_id == "new":
             return query_id
@@ -130,7 +127,7 @@ def _decided(sink: _Sink, batch: int, where: str) -> str:
             hint=f"Bring the table back to where it was. {then}. With --query-id new alone the "
             "rows of these batches are in the table twice.",
         )
-    if query_id is None and (sink.file_sink is not None or table is not None):
+    if query_id is None and table is not None:
         return "keep"
     if query_id is None:
         raise sink_decision_needed("restored", where, _LOOK)
@@ -148,30 +145,21 @@ def _rewound(log: SinkPlan, target: Directory) -> str | None:
     return aside.url
 
 
-def _table_document(table: TableAt) -> Document:
-    return {
-        "kind": table.kind,
-        "path": table.url,
-        "newest_batch": table.newest_batch,
-        "version_before": table.version,
-    }
-
-
-def _show(document: Document, sink: _Sink) -> None:
+def _show(document: Document, table: TableAt | None) -> None:
     again = document["replays"]
     replays = "" if again is None else f"; batch {again} is replayed first"
     print_long(
         f"{document['path']} is as after batch {document['batch']} (checkpoint {document['id']}, "
         f"{document['files']} files, {size_text(document['bytes'])}, SHA-256 verified){replays}"
     )
-    if sink.table is not None:
-        print_paragraph(_table_words(sink.table, document["batch"]))
+    if table is not None:
+        print_paragraph(_table_text(table, document["batch"]))
     if document["aside"] is not None:
         print_hint(f"Entries of the sink's log that were moved away: {document['aside']}")
     print_hint("Start the query with this checkpointLocation. Never run two queries on one.")
 
 
-def _table_words(table: TableAt, batch: int) -> str:
+def _table_text(table: TableAt, batch: int) -> str:
     if table.is_ahead_of(batch):
         twice = "Bring it back before the query starts, or their rows are in the table twice."
         return f"{way_back(table, batch)}. {twice}"

@@ -128,9 +128,8 @@ def _safety_store(
     """The store for snapshots, closed with the stack; None when there is none and none is made."""
     query = query_before(tree)
     if given is None:
-        tree.directory.sibling(
-            ".seamark"
-        ).close()  # raises where no neighbouring directory can be made
+        # raises where no neighbouring directory can be made
+        tree.directory.sibling(".seamark").close()
     default = f"{path.rstrip('/')}.seamark"
     # a query with a new id needs another store than it had before
     for url in [given] if given is not None else [default, f"{default}-{query[:8]}"]:
