@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.store.sidecars import ChecksumRule, inline_checksum, rule_for, sidecar_hasher
+from seamark.store import open_store
+from seamark.store.sidecars import checksum_prefix, inline_checksum
 
 A = OperatorCheckpoint.inline(b"hello")
 B = OperatorCheckpoint.inline(b"")
@@ -21,16 +24,13 @@ def manifest(**states: OperatorCheckpoint) -> CheckpointManifest:
 
 
 def with_sidecar(m: CheckpointManifest, data: bytes) -> str:
-    rule = rule_for(m, has_sidecar=True)
-    assert rule is not None
-    hasher = sidecar_hasher(m, rule)
-    hasher.update(data)
-    return hasher.hexdigest()
+    return hashlib.sha256(checksum_prefix(m) + data).hexdigest()
 
 
 def test_inline_state() -> None:
     assert inline_checksum(manifest(a=A, b=B)) == INLINE
-    assert rule_for(manifest(a=A, b=B), has_sidecar=False) is ChecksumRule.INLINE
+    with open_store("memory://") as store:
+        assert store.save(manifest(a=A, b=B)).state_checksum == INLINE
 
 
 def test_inline_state_does_not_depend_on_the_order_of_operators() -> None:
@@ -54,9 +54,10 @@ def test_external_state() -> None:
     assert with_sidecar(manifest(), b"SIDECAR") == SIDECAR_ALONE
 
 
-def test_no_state_has_no_rule() -> None:
-    assert rule_for(manifest(), has_sidecar=False) is None
-    assert rule_for(manifest(c=EXTERNAL), has_sidecar=False) is None
+def test_no_state_has_no_checksum() -> None:
+    with open_store("memory://") as store:
+        assert store.save(manifest()).state_checksum is None
+    assert checksum_prefix(manifest()) == checksum_prefix(manifest(c=EXTERNAL)) == b""
 
 
 def test_names_are_sorted_by_their_bytes() -> None:

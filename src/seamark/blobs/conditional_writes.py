@@ -83,6 +83,13 @@ def replace_once(blobs: Blobs, key: str, data: bytes, tag: Tag, limit: int) -> T
     )
 
 
+def put_once(blobs: Blobs, key: str, data: bytes, before: Tag | None, limit: int) -> Tag:
+    """As :func:`replace_once` of the version ``before``, or as :func:`create_once` without one."""
+    if before is None:
+        return create_once(blobs, key, data, limit)
+    return replace_once(blobs, key, data, before, limit)
+
+
 def _read_back(blobs: Blobs, key: str, limit: int) -> Blob | None:
     try:
         return blobs.read(key, limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -118,19 +118,25 @@ def _require_own_blocks(chains: Mapping[PartitionKey, Chain]) -> None:
             blocks.add(block)
 
 
-def _links(manifest: CheckpointManifestV2) -> dict[PartitionKey, list[Link]]:
-    """The objects that one manifest names, by partition, checked to be in order."""
-    links_by_key: dict[PartitionKey, list[Link]] = {}
+def links_of(manifest: CheckpointManifestV2) -> Iterator[tuple[PartitionKey, Link]]:
+    """The objects that one manifest names, wherever they were written."""
     for operator, state in manifest.operators.items():
         for entry in state.partitions:
             origin = manifest.checkpoint_id if entry.origin is msgspec.UNSET else entry.origin
-            links = links_by_key.setdefault((operator, entry.partition_id), [])
-            if links and not entry.is_delta:
-                raise DamageError(
-                    f"state checkpoint {manifest.checkpoint_id}: operator '{operator}' partition "
-                    f"{entry.partition_id} has a snapshot after other objects"
-                )
-            links.append(Link(origin, entry))
+            yield (operator, entry.partition_id), Link(origin, entry)
+
+
+def _links(manifest: CheckpointManifestV2) -> dict[PartitionKey, list[Link]]:
+    """The same by partition, checked to be in order."""
+    links_by_key: dict[PartitionKey, list[Link]] = {}
+    for (operator, partition), link in links_of(manifest):
+        links = links_by_key.setdefault((operator, partition), [])
+        if links and not link.entry.is_delta:
+            raise DamageError(
+                f"state checkpoint {manifest.checkpoint_id}: operator '{operator}' partition "
+                f"{partition} has a snapshot after other objects"
+            )
+        links.append(link)
     return links_by_key
 
 

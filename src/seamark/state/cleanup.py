@@ -18,7 +18,7 @@ from seamark.blobs.contract import Blobs, Entry, KeyExists
 from seamark.blobs.leftovers import unfinished
 from seamark.errors import DamageError, RefusedError
 from seamark.state.catalog import Catalog, parsed_id
-from seamark.state.chains import Chain, Link, PartitionKey, newest_first, resolve
+from seamark.state.chains import Link, PartitionKey, links_of, newest_first, resolve
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
 from seamark.state.reader import key_of, read_link, stream_link, unpack_link
@@ -51,17 +51,7 @@ class StateVerification:
 
 def objects_of(manifest: CheckpointManifestV2, paths: CheckpointPaths) -> set[str]:
     """The keys of all objects that a manifest names, wherever they were written."""
-    return {
-        key_of(Link(_origin(manifest, entry.origin), entry), paths)
-        for state in manifest.operators.values()
-        for entry in state.partitions
-    }
-
-
-def _origin(
-    manifest: CheckpointManifestV2, origin: CheckpointId | msgspec.UnsetType
-) -> CheckpointId:
-    return manifest.checkpoint_id if isinstance(origin, msgspec.UnsetType) else origin
+    return {key_of(link, paths) for _, link in links_of(manifest)}
 
 
 def verify(
@@ -254,9 +244,8 @@ def copy(
     line = catalog.lineage(checkpoint_id)
     by_key: dict[str, list[Link]] = {}
     for manifest in line:
-        for chain in _own_chains(manifest).values():
-            for link in chain:
-                by_key.setdefault(key_of(link, paths), []).append(link)
+        for _, link in links_of(manifest):
+            by_key.setdefault(key_of(link, paths), []).append(link)
 
     def one(item: tuple[str, list[Link]]) -> int:
         key, links = item
@@ -269,15 +258,6 @@ def copy(
             raise DamageError(f"state checkpoint {manifest.checkpoint_id} is gone", where=blobs.url)
         target.catalog.publish_bytes(manifest.checkpoint_id, data)
     return written
-
-
-def _own_chains(manifest: CheckpointManifestV2) -> dict[PartitionKey, Chain]:
-    links_by_key: dict[PartitionKey, list[Link]] = {}
-    for operator, state in manifest.operators.items():
-        for entry in state.partitions:
-            link = Link(_origin(manifest, entry.origin), entry)
-            links_by_key.setdefault((operator, entry.partition_id), []).append(link)
-    return {place: tuple(links) for place, links in links_by_key.items()}
 
 
 def _copy_object(

@@ -24,7 +24,7 @@ from seamark._common.checks import U32_MAX, check_name, check_number
 from seamark._common.json_documents import UNREADABLE
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, Buffer, KeyExists
-from seamark.blobs.streams import PIECE, pieces_of, small_or_stream
+from seamark.blobs.streams import PIECE, Hashing, pieces_of, small_or_stream
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.state.layout import (
     CheckpointId,
@@ -226,7 +226,7 @@ class StateTask:
     ) -> tuple[str, int]:
         taken = self._blobs.stat(self._folder + plain) is not None
         path = own_path if taken else plain
-        counted = _Counted(pieces_of(state), hasher)
+        counted = Hashing(pieces_of(state), hasher)
         try:
             self._blobs.create_stream(self._folder + path, counted)
         except KeyExists:
@@ -238,7 +238,7 @@ class StateTask:
                 ) from None
             self._blobs.create_stream(self._folder + own_path, pieces_of(state))
             path = own_path
-        return path, counted.size
+        return path, counted.length
 
     def _write_object(
         self, plain: str, own_path: str, pieces: Iterator[Buffer], hasher: hashlib._Hash
@@ -246,9 +246,9 @@ class StateTask:
         data = small_or_stream(pieces, self._blobs.max_put or 0)
         if not isinstance(data, bytes):
             # parts cannot be create-only, so they get a name that nobody else can have
-            counted = _Counted(data, hasher)
+            counted = Hashing(data, hasher)
             self._blobs.create_stream(self._folder + own_path, counted)
-            return own_path, counted.size
+            return own_path, counted.length
         hasher.update(data)
         # what another try has left is not relied on, even with the same bytes: it may be cleaned up
         taken = self._blobs.stat(self._folder + plain) is not None
@@ -317,18 +317,3 @@ class StateTask:
     def __exit__(self, *_: object) -> None:
         if not self._done:
             self.abandon()
-
-
-class _Counted:
-    """Passes pieces on, hashed and counted, in the thread that uploads them."""
-
-    def __init__(self, pieces: Iterable[Buffer], hasher: hashlib._Hash) -> None:
-        self._pieces = pieces
-        self._hasher = hasher
-        self.size = 0
-
-    def __iter__(self) -> Iterator[Buffer]:
-        for piece in self._pieces:
-            self._hasher.update(piece)
-            self.size += len(piece)
-            yield piece

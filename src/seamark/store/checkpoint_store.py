@@ -145,7 +145,7 @@ class CheckpointStore(StoreReader):
                     break  # nothing shows that the caller knows of the commit
                 merged, data = amended(now, update)
                 try:
-                    self._manifests.replace(merged, data, now.tag)
+                    self._manifests.decide(merged, data, now.tag)
                     return merged
                 except TagMismatch:
                     now = self._found(checkpoint_id)[0]
@@ -365,13 +365,12 @@ class CheckpointStore(StoreReader):
         checkpoint_id = manifest.checkpoint_id
         tag = self._ownership.tombstone_tag(checkpoint_id)
         try:
-            if tag is None:
-                try:
-                    self._manifests.create(manifest, data)
-                except Taken as taken:
-                    tag = self._own_tombstone(taken.blob, checkpoint_id, owner)
+            try:
+                self._manifests.decide(manifest, data, tag)
+            except Taken as taken:
+                tag = self._own_tombstone(taken.blob, checkpoint_id, owner)
+                self._manifests.decide(manifest, data, tag)
             if tag is not None:
-                self._manifests.replace(manifest, data, tag)
                 self._ownership.tombstone_used()
         except (Taken, TagMismatch):
             self._ownership.tombstone_used()  # or it is damaged; either way it is of no use now

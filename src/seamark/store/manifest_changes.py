@@ -21,7 +21,7 @@ from seamark.store.layout import Layout
 from seamark.store.manifests import MANIFEST_VERSION, StoredManifest, Tombstone
 from seamark.store.owner import Owner, arrived_too_late
 from seamark.store.ownership import Claim
-from seamark.store.sidecars import ChecksumRule, WrittenSidecar, inline_checksum, rule_for
+from seamark.store.sidecars import WrittenSidecar, inline_checksum
 
 _V = TypeVar("_V")
 
@@ -74,7 +74,7 @@ def stamped(
         state_bytes, checksum = written.length, written.checksum
         if written.key != layout.state(manifest.checkpoint_id):
             state_object = written.key
-    elif rule_for(manifest, has_sidecar=False) is ChecksumRule.INLINE:
+    elif manifest.has_inline_state:
         checksum = inline_checksum(manifest)
     if manifest.state_checksum not in (None, checksum):
         raise InvalidInputError(

@@ -15,7 +15,7 @@ import msgspec
 
 from seamark._common.json_documents import UNREADABLE, is_sealed, seal, unseal
 from seamark._common.logs import logger_named
-from seamark.blobs.conditional_writes import create_once, replace_once
+from seamark.blobs.conditional_writes import put_once
 from seamark.blobs.contract import Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.errors import DamageError, FormatTooNewError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
@@ -155,27 +155,20 @@ class Manifests:
         with self._lock:
             return self._recent.get(checkpoint_id)
 
-    def create(self, manifest: CheckpointManifest, data: bytes) -> None:
-        """Decide a checkpoint; :class:`Taken` when the id holds something else."""
-        tag = create_once(
-            self._blobs, self._layout.manifest(manifest.checkpoint_id), data, MANIFEST_LIMIT
+    def put(self, checkpoint_id: int, data: bytes, before: Tag | None) -> Tag:
+        """Put a manifest or tombstone at a free id, or in place of exactly the version ``before``.
+
+        :class:`Taken` or :class:`TagMismatch` when something else is there. Nothing that is gone
+        is brought back.
+        """
+        return put_once(
+            self._blobs, self._layout.manifest(checkpoint_id), data, before, MANIFEST_LIMIT
         )
+
+    def decide(self, manifest: CheckpointManifest, data: bytes, before: Tag | None) -> None:
+        """As :meth:`put` for a checkpoint, which is remembered."""
+        tag = self.put(manifest.checkpoint_id, data, before)
         self._remember(StoredManifest(manifest, data, tag))
-
-    def create_tombstone(self, checkpoint_id: int, data: bytes) -> Tag:
-        """Make a free id unusable for others; :class:`Taken` when it is not free."""
-        return create_once(self._blobs, self._layout.manifest(checkpoint_id), data, MANIFEST_LIMIT)
-
-    def replace_tombstone(self, checkpoint_id: int, data: bytes, tag: Tag) -> Tag:
-        """Replace exactly that tombstone; :class:`TagMismatch` when it is another one by now."""
-        key = self._layout.manifest(checkpoint_id)
-        return replace_once(self._blobs, key, data, tag, MANIFEST_LIMIT)
-
-    def replace(self, manifest: CheckpointManifest, data: bytes, tag: Tag) -> None:
-        """Replace exactly the version ``tag``; never brings back what is gone."""
-        key = self._layout.manifest(manifest.checkpoint_id)
-        new = replace_once(self._blobs, key, data, tag, MANIFEST_LIMIT)
-        self._remember(StoredManifest(manifest, data, new))
 
     def make_durable(self, checkpoint_id: int) -> None:
         """Be sure that a manifest which another process has left survives a power cut.

@@ -8,16 +8,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
 from seamark._common.logs import logger_named
 from seamark.blobs.conditional_writes import (
     Taken,
-    create_once,
     ensure_conditional_writes,
-    replace_once,
 )
 from seamark.blobs.contract import Blob, TagMismatch
 from seamark.errors import DamageError, FencedError, RefusedError
@@ -25,13 +22,11 @@ from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import StoredManifest, Tombstone
-from seamark.store.owner import Owner, decode_owner, encode_owner
-from seamark.store.ownership import claim_mark
+from seamark.store.owner import Owner, decode_owner
+from seamark.store.ownership import OWNER_LIMIT, claim_mark, write_owner
 from seamark.store.parts import StoreParts
 
 log = logger_named(__name__)
-
-_LARGEST: Final = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
     :class:`RefusedError` when the owner that is there is whole, or none is needed.
     """
     blobs = parts.blobs
-    blob = blobs.read(OWNER_KEY, _LARGEST)
+    blob = blobs.read(OWNER_KEY, OWNER_LIMIT)
     contents = list(parts.manifests.read_many(parts.manifests.ids()))
     newest = _newest_generation([stored for _, stored in contents])
     before: Owner | None = None
@@ -98,13 +93,8 @@ def rebuild_owner(parts: StoreParts) -> OwnerRebuild:
     ensure_conditional_writes(blobs)
     with blobs.exclusive():
         rebuild = plan_rebuild(parts)
-        data = encode_owner(rebuild.owner)
-        decode_owner(data)  # what cannot be read back would be no help
         try:
-            if rebuild.before is None:
-                create_once(blobs, OWNER_KEY, data, _LARGEST)
-            else:
-                replace_once(blobs, OWNER_KEY, data, rebuild.before.tag, _LARGEST)
+            write_owner(blobs, rebuild.owner, rebuild.before.tag if rebuild.before else None)
         except (Taken, TagMismatch):
             raise FencedError(
                 "owner.json was changed by somebody else in this moment",

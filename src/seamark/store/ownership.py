@@ -31,9 +31,8 @@ from seamark._common.logs import logger_named
 from seamark._common.text import age_text, default_writer
 from seamark.blobs.conditional_writes import (
     Taken,
-    create_once,
     ensure_conditional_writes,
-    replace_once,
+    put_once,
 )
 from seamark.blobs.contract import Blobs, Tag, TagMismatch
 from seamark.errors import (
@@ -57,7 +56,7 @@ from seamark.store.owner import (
 
 log = logger_named(__name__)
 
-_OWNER_LIMIT: Final = 16 << 20
+OWNER_LIMIT: Final = 16 << 20
 _CONTENTION: Final = 64
 
 
@@ -88,7 +87,7 @@ class Ownership:
         return self._read()[0]
 
     def _read(self) -> tuple[Owner, Tag | None]:
-        blob = self._blobs.read(OWNER_KEY, _OWNER_LIMIT)
+        blob = self._blobs.read(OWNER_KEY, OWNER_LIMIT)
         if blob is None:
             if self.claim_held is not None:
                 raise DamageError(
@@ -193,7 +192,7 @@ class Ownership:
             if after == before and tag is not None:
                 return before
             try:
-                self._write(after, tag)
+                write_owner(self._blobs, after, tag)
                 return after
             except (Taken, TagMismatch):
                 continue
@@ -202,14 +201,6 @@ class Ownership:
             where=self._blobs.url,
             hint="Many writers at once? Try again.",
         )
-
-    def _write(self, owner: Owner, tag: Tag | None) -> None:
-        data = encode_owner(owner)
-        decode_owner(data)  # what cannot be read back would brick the store
-        if tag is None:
-            create_once(self._blobs, OWNER_KEY, data, _OWNER_LIMIT)
-        else:
-            replace_once(self._blobs, OWNER_KEY, data, tag, _OWNER_LIMIT)
 
     def claim(self, writer: str | None, pipeline: str | None) -> Claim:
         """Become the owner; every other writer is fenced from here on."""
@@ -301,7 +292,7 @@ class Ownership:
                 # before it is there: a reader that lists it must not take it for a checkpoint
                 owner = self.amend(partial(self._announced, token=writer, tombstone_id=candidate))
             try:
-                self._tombstone_tag = self._manifests.create_tombstone(candidate, data)
+                self._tombstone_tag = self._manifests.put(candidate, data, None)
                 return candidate, voided
             except Taken:
                 # the writer before decided it in the meantime: that epoch counts
@@ -324,7 +315,7 @@ class Ownership:
             if stored.generation > owner.generation:
                 raise self._overtaken(self.read())  # not ours to stamp: we lost the store already
             try:
-                return self._manifests.replace_tombstone(checkpoint_id, data, stored.tag)
+                return self._manifests.put(checkpoint_id, data, stored.tag)
             except TagMismatch:
                 continue
 
@@ -376,6 +367,13 @@ class Ownership:
             log.warning("the claim on %s could not be given back: %s", self._blobs.url, error)
         finally:
             self._held.close()
+
+
+def write_owner(blobs: Blobs, owner: Owner, before: Tag | None) -> None:
+    """Write ``owner.json`` in place of the version ``before``, or of none."""
+    data = encode_owner(owner)
+    decode_owner(data)  # what cannot be read back would brick the store
+    put_once(blobs, OWNER_KEY, data, before, OWNER_LIMIT)
 
 
 def _is_of(claim: Claim, owner: Owner) -> bool:

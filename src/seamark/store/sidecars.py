@@ -1,5 +1,8 @@
 """Sidecars: the state of a checkpoint that does not fit into its manifest, and its checksum.
 
+A manifest's ``state_checksum`` is the SHA-256 of the sidecar, or of the names and base64 texts of
+inline operators. With both it is that of the hexadecimal inline hash and then the sidecar's bytes.
+
 Tests: ``tests/store/test_checksums.py``.
 """
 
@@ -9,7 +12,6 @@ import hashlib
 import io
 import os
 from collections.abc import Hashable, Iterable, Iterator
-from enum import StrEnum
 from typing import NamedTuple
 
 from seamark.blobs.conditional_writes import Taken, create_once
@@ -28,24 +30,6 @@ from seamark.manifest.findings import unrestorable
 from seamark.store.layout import Layout
 
 
-class ChecksumRule(StrEnum):
-    """What a ``state_checksum`` was computed over."""
-
-    EXTERNAL = "external"
-    """the bytes of the sidecar"""
-    INLINE = "inline"
-    """names and base64 texts of the inline operators"""
-    MIXED = "mixed"
-    """the hexadecimal inline hash, then the bytes of the sidecar"""
-
-
-def rule_for(manifest: CheckpointManifest, has_sidecar: bool) -> ChecksumRule | None:
-    """The rule that we write by; None when there is no state at all."""
-    if has_sidecar:
-        return ChecksumRule.MIXED if manifest.has_inline_state else ChecksumRule.EXTERNAL
-    return ChecksumRule.INLINE if manifest.has_inline_state else None
-
-
 def inline_checksum(manifest: CheckpointManifest) -> str:
     """SHA-256 over ``name NUL base64 NUL`` of each inline operator, names in byte order."""
     hasher = hashlib.sha256()
@@ -55,11 +39,9 @@ def inline_checksum(manifest: CheckpointManifest) -> str:
     return hasher.hexdigest()
 
 
-def sidecar_hasher(manifest: CheckpointManifest, rule: ChecksumRule) -> hashlib._Hash:
-    """A hasher that gives the checksum once the sidecar's bytes were fed to it."""
-    if rule is ChecksumRule.MIXED:
-        return hashlib.sha256(inline_checksum(manifest).encode())
-    return hashlib.sha256()
+def checksum_prefix(manifest: CheckpointManifest) -> bytes:
+    """What is hashed before a sidecar's bytes under this manifest."""
+    return inline_checksum(manifest).encode() if manifest.has_inline_state else b""
 
 
 class WrittenSidecar(NamedTuple):
@@ -161,17 +143,16 @@ class Sidecars:
 
         :class:`DamageError` when the manifest names anything but a sidecar of its own.
         """
-        self._require_own(manifest)
-        return manifest.state_object or self._layout.state(manifest.checkpoint_id)
-
-    def _require_own(self, manifest: CheckpointManifest) -> None:
         if problem := self._layout.foreign_state(manifest):
             raise DamageError(problem, where=self._blobs.url)
+        return manifest.state_object or self._layout.state(manifest.checkpoint_id)
+
+    def _not_vouched(self, manifest: CheckpointManifest) -> str | None:
+        """Whether a manifest says too little of its sidecar, or names somebody else's: how."""
+        return self._layout.foreign_state(manifest) or unvouched(manifest)
 
     def _require_vouched(self, manifest: CheckpointManifest) -> None:
-        """Refuse a manifest that says too little of its sidecar, or names somebody else's."""
-        self._require_own(manifest)
-        if problem := unvouched(manifest):
+        if problem := self._not_vouched(manifest):
             raise DamageError(problem, where=self._blobs.url)
 
     def load(self, checkpoint_id: int, manifest: CheckpointManifest | None) -> bytes | None:
@@ -206,15 +187,14 @@ class Sidecars:
     def verified_stream(self, manifest: CheckpointManifest) -> Iterator[Buffer]:
         """The bytes in pieces; :class:`DamageError` after the last one if they were not right."""
         self._require_vouched(manifest)
-        key, rule = self.key_of(manifest), rule_for(manifest, has_sidecar=True)
+        key = self.key_of(manifest)
         stream = self._blobs.stream(key, PIECE)
         if stream is None:
             raise DamageError(f"{_file(key)} referenced by checksum but not found")
-        assert rule is not None
-        hasher = sidecar_hasher(manifest, rule)
+        hasher = hashlib.sha256(checksum_prefix(manifest))
         yield from hashed_while_read(stream, hasher)
         if manifest.state_checksum and (checksum := hasher.hexdigest()) != manifest.state_checksum:
-            raise DamageError(_mismatch(rule, key, manifest.state_checksum, checksum))
+            raise DamageError(_mismatch(manifest, key, checksum))
 
     def problem(
         self,
@@ -228,25 +208,23 @@ class Sidecars:
         ``believe`` spares reading what this handle has verified or written before.
         """
         expected = manifest.state_checksum
-        if problem := self._layout.foreign_state(manifest) or unvouched(manifest):
+        if problem := self._not_vouched(manifest):
             return problem
-        sidecar = has_sidecar(manifest)
-        rule = rule_for(manifest, sidecar)
         if expected is None:
             return self.size_problem(manifest)
-        if rule is None or rule is ChecksumRule.INLINE:
+        if not has_sidecar(manifest):
             checksum = inline_checksum(manifest)
             if checksum == expected:
                 return None
             if manifest.is_ours:
-                return _mismatch(ChecksumRule.INLINE, "", expected, checksum)
+                return _mismatch(manifest, None, checksum)
         if believe and self._is_verified(self.key_of(manifest), expected):
             return None
         return self._sidecar_problem(manifest, expected, copy_to)
 
     def size_problem(self, manifest: CheckpointManifest) -> str | None:
         """What can be checked of a sidecar without reading it: that it has its length."""
-        if problem := self._layout.foreign_state(manifest) or unvouched(manifest):
+        if problem := self._not_vouched(manifest):
             return problem
         if not has_sidecar(manifest):
             return None
@@ -270,18 +248,16 @@ class Sidecars:
         version, pieces = stream.version, iter(stream)
         if copy_to is not None:
             pieces = _copying(pieces, copy_to)
-        rule = rule_for(manifest, has_sidecar=True)
-        assert rule is not None
-        hasher = sidecar_hasher(manifest, rule)
+        hasher = hashlib.sha256(checksum_prefix(manifest))
         # another version of the reference hashed the sidecar alone, even with inline state
-        other = hashlib.sha256() if rule is ChecksumRule.MIXED and not manifest.is_ours else None
+        other = hashlib.sha256() if manifest.has_inline_state and not manifest.is_ours else None
         plain = Hashing(pieces, other) if other else pieces
         length = digest_of(plain, hasher)
         if short := next(unrestorable(manifest, length), None):
             return f"{short}: {_file(key)} has {length} bytes"
         checksum = hasher.hexdigest()
         if checksum != expected and (other is None or other.hexdigest() != expected):
-            return _mismatch(rule, key, expected, checksum)
+            return _mismatch(manifest, key, checksum)
         if manifest.state_bytes is not None and manifest.state_bytes != length:
             return f"{_file(key)} has {length} bytes, the manifest says {manifest.state_bytes}"
         self._verified[key] = (version, expected)
@@ -338,11 +314,6 @@ def unvouched(manifest: CheckpointManifest) -> str | None:
     return None
 
 
-def checksum_prefix(manifest: CheckpointManifest) -> bytes:
-    """What is hashed before a sidecar's bytes under this manifest."""
-    return inline_checksum(manifest).encode() if manifest.has_inline_state else b""
-
-
 def _copying(pieces: Iterable[Buffer], target: io.BytesIO) -> Iterator[Buffer]:
     for piece in pieces:
         target.write(piece)
@@ -353,10 +324,8 @@ def _file(key: str) -> str:
     return key.rsplit("/", 1)[-1]
 
 
-def _mismatch(rule: ChecksumRule, key: str, expected: str, actual: str) -> str:
-    what = {
-        ChecksumRule.EXTERNAL: f"{_file(key)} checksum mismatch",
-        ChecksumRule.INLINE: "inline state checksum mismatch",
-        ChecksumRule.MIXED: "mixed state checksum mismatch",
-    }[rule]
-    return f"{what}: expected {expected}, got {actual}"
+def _mismatch(manifest: CheckpointManifest, key: str | None, actual: str) -> str:
+    what = "inline state" if key is None else _file(key)
+    if key is not None and manifest.has_inline_state:
+        what = "mixed state"
+    return f"{what} checksum mismatch: expected {manifest.state_checksum}, got {actual}"

@@ -104,6 +104,19 @@ class ExaminedCheckpoint(NamedTuple):
     manifest: CheckpointManifest | None
     result: ValidationResult
 
+    @classmethod
+    def of(
+        cls,
+        kind: CheckpointKind,
+        checkpoint_id: int,
+        *damage: str,
+        manifest: CheckpointManifest | None = None,
+        warnings: Iterable[str] = (),
+    ) -> ExaminedCheckpoint:
+        """With the result that these findings make."""
+        result = ValidationResult.of(checkpoint_id, [*damage], [*warnings])
+        return cls(kind, manifest, result)
+
 
 KnownCheckpoints = dict[tuple[int, ReadState], ExaminedCheckpoint]
 """What was examined in one pass over many checkpoints, so that a shared parent is read once."""
@@ -146,8 +159,10 @@ class Validator:
         if broken is None:
             return own
         warnings = [str(issue) for issue in own.result.issues]
-        result = ValidationResult.of(checkpoint_id, [broken], warnings)
-        return ExaminedCheckpoint(CheckpointKind.DAMAGED, own.manifest, result)
+        damaged = CheckpointKind.DAMAGED
+        return ExaminedCheckpoint.of(
+            damaged, checkpoint_id, broken, manifest=own.manifest, warnings=warnings
+        )
 
     def _examine_known(
         self,
@@ -195,38 +210,34 @@ class Validator:
         self, checkpoint_id: int, owner: Owner, read_state: ReadState
     ) -> ExaminedCheckpoint:
         """The same without its parents. ``"size"`` only sees that all of its state is there."""
+        kinds, examined = CheckpointKind, ExaminedCheckpoint.of
         try:
             stored = self._manifests.read(checkpoint_id)
+            if stored is None:
+                gone = f"manifest not found for checkpoint {checkpoint_id}"
+                return examined(kinds.NOTHING, checkpoint_id, gone)
+            if isinstance(stored, Tombstone):
+                text = f"checkpoint {checkpoint_id} was never decided: its id was given up"
+                return examined(kinds.TOMBSTONE, checkpoint_id, text)
         except DamageError as error:
-            return _damaged(checkpoint_id, None, [error.what], [])
-        if stored is None:
-            gone = [f"manifest not found for checkpoint {checkpoint_id}"]
-            return ExaminedCheckpoint(
-                CheckpointKind.NOTHING, None, ValidationResult.of(checkpoint_id, gone, [])
-            )
-        if isinstance(stored, Tombstone):
-            text = [f"checkpoint {checkpoint_id} was never decided: its id was given up"]
-            return ExaminedCheckpoint(
-                CheckpointKind.TOMBSTONE, None, ValidationResult.of(checkpoint_id, text, [])
-            )
+            return examined(kinds.DAMAGED, checkpoint_id, error.what)
         manifest = stored.manifest
         try:
             owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
         except OddGeneration as error:
-            return _damaged(checkpoint_id, None, [error.what], [])
+            return examined(kinds.DAMAGED, checkpoint_id, error.what)
         if arrived_too_late(owner, manifest):
-            text = [
+            text = (
                 f"written by generation {manifest.generation} after another writer had taken over"
-            ]
-            return ExaminedCheckpoint(
-                CheckpointKind.TOO_LATE, manifest, ValidationResult.of(checkpoint_id, text, [])
             )
+            return examined(kinds.TOO_LATE, checkpoint_id, text, manifest=manifest)
         damage = self._damage(manifest, read_state)
-        warnings = self._warnings(manifest)
-        if damage:
-            return _damaged(checkpoint_id, manifest, damage, warnings)
-        return ExaminedCheckpoint(
-            CheckpointKind.CHECKPOINT, manifest, ValidationResult.of(checkpoint_id, [], warnings)
+        return examined(
+            kinds.DAMAGED if damage else kinds.CHECKPOINT,
+            checkpoint_id,
+            *damage,
+            manifest=manifest,
+            warnings=self._warnings(manifest),
         )
 
     def _damage(self, manifest: CheckpointManifest, read_state: ReadState) -> list[str]:
@@ -255,14 +266,3 @@ class Validator:
         if state_evidence(manifest) is Evidence.SIZE:
             warnings.append("its state has no checksum: nothing shows whether its bytes are right")
         return warnings
-
-
-def _damaged(
-    checkpoint_id: int,
-    manifest: CheckpointManifest | None,
-    damage: list[str],
-    warnings: list[str],
-) -> ExaminedCheckpoint:
-    return ExaminedCheckpoint(
-        CheckpointKind.DAMAGED, manifest, ValidationResult.of(checkpoint_id, damage, warnings)
-    )

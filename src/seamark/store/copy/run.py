@@ -11,11 +11,12 @@ Tests: ``tests/store/test_copying.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 from seamark._common.text import default_writer
-from seamark.blobs.conditional_writes import Taken, create_once, replace_once
+from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Buffer, TagMismatch
 from seamark.blobs.streams import PIECE, small_or_stream
 from seamark.errors import CheckpointNotFoundError, DamageError, FencedError
@@ -24,8 +25,8 @@ from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.copy.decisions import identity, owner_for, translated
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
-from seamark.store.manifests import MANIFEST_LIMIT, StoredManifest, Tombstone
-from seamark.store.owner import Owner, Pin, Standing, standing, with_pin
+from seamark.store.manifests import StoredManifest, Tombstone
+from seamark.store.owner import Owner, Standing, standing, with_pin
 from seamark.store.parts import StoreParts
 from seamark.store.validation import CheckpointKind
 
@@ -83,7 +84,8 @@ def copy_checkpoints(
     present = {i for i, result in done.items() if not _is_missing(result)}
     for name, pinned in plan.pins.items():
         if pinned in present:
-            _pin(target, name, plan.source.pins[name])
+            pin = partial(with_pin, name=name, pin=plan.source.pins[name])
+            target._parts.ownership.amend(pin)
     return sorted([*plan.unusable, *done.values()], key=lambda result: result.checkpoint_id)
 
 
@@ -100,10 +102,6 @@ def take_over_target(
 
 def _silently(by: float, *, total: float | None = None) -> None:
     """Nobody is watching."""
-
-
-def _pin(target: CheckpointStore, name: str, pin: Pin) -> None:
-    target._parts.ownership.amend(lambda now: with_pin(now, name, pin))
 
 
 def _is_missing(result: CopyResult | None) -> bool:
@@ -148,10 +146,10 @@ def _copy_one(
             raise DamageError("its manifest is gone")
         _refuse_unusable(stored.manifest)
         there = target._parts.manifests.read(checkpoint_id)
-        if isinstance(there, StoredManifest) and _same(there, stored):
-            named = there.manifest.state_object  # only its sinks have changed
-            size = 0
-        elif isinstance(there, StoredManifest) and not replaceable:
+        known = there.manifest if isinstance(there, StoredManifest) else None
+        if known is not None and identity(known) == identity(stored.manifest):
+            named, size = known.state_object, 0  # only its sinks have changed
+        elif known is not None and not replaceable:
             raise written_meanwhile(target._parts, checkpoint_id)
         else:
             _guard(target, mine)
@@ -181,10 +179,6 @@ def _refuse_unusable(manifest: CheckpointManifest) -> None:
         raise DamageError("; ".join(problems))
 
 
-def _same(there: StoredManifest, stored: StoredManifest) -> bool:
-    return identity(there.manifest) == identity(stored.manifest)
-
-
 def _verify(target: CheckpointStore, written: list[int]) -> None:
     """Read back all that was written, each byte once."""
     owner = target.owner()
@@ -211,10 +205,12 @@ class CopyProgress:
         self._advance = advance
         self.bytes = 0
 
-    def more(self, count: int) -> None:
-        """That many more bytes have passed."""
-        self.bytes += count
-        self._advance(count)
+    def counted(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+        """The same pieces; each counts when the next one is asked for."""
+        for piece in pieces:
+            yield piece
+            self.bytes += len(piece)
+            self._advance(len(piece))
 
 
 def write_sidecar(
@@ -227,46 +223,31 @@ def write_sidecar(
     """
     if not source.sidecars.holds_sidecar(manifest):
         return None, 0
-    counted = CountedPieces(_verified(source, manifest), progress)
+    counted = progress.counted(_verified(source, manifest))
     usual = target.layout.state(manifest.checkpoint_id)
     limit = target.blobs.max_put
     if limit is None:
         with target.blobs.exclusive():
             target.blobs.delete([usual])  # no manifest that counts is under this id
         target.blobs.create_stream(usual, counted)
-        return None, counted.length
-    data = small_or_stream(iter(counted), limit)
+        return None, progress.bytes
+    data = small_or_stream(counted, limit)
     if isinstance(data, bytes):
         try:
             create_once(target.blobs, usual, data, max(len(data), limit))
-            return None, counted.length
+            return None, progress.bytes
         except Taken:
             pass  # an unfinished save of somebody else's: left alone
     if not manifest.is_ours:
         # a name of its own would make another system's manifest look like one of ours
         target.blobs.delete([usual])
         target.blobs.create_stream(usual, [data] if isinstance(data, bytes) else data)
-        return None, counted.length
+        return None, progress.bytes
     # the same in every try, and nobody else's
     token = identity(manifest).hex()[:16]
     key = target.layout.state_in_parts(manifest.checkpoint_id, manifest.generation, token)
     target.blobs.create_stream(key, [data] if isinstance(data, bytes) else data)
-    return key, counted.length
-
-
-class CountedPieces:
-    """Pieces on their way, and how many bytes have passed."""
-
-    def __init__(self, pieces: Iterator[Buffer], progress: CopyProgress) -> None:
-        self._pieces = pieces
-        self._progress = progress
-        self.length = 0
-
-    def __iter__(self) -> Iterator[Buffer]:
-        for piece in self._pieces:
-            self.length += len(piece)
-            yield piece
-            self._progress.more(len(piece))
+    return key, progress.bytes
 
 
 def _verified(source: StoreParts, manifest: CheckpointManifest) -> Iterator[Buffer]:
@@ -287,12 +268,8 @@ def decide(
     target: StoreParts, checkpoint_id: int, data: bytes, there: StoredManifest | Tombstone | None
 ) -> None:
     """Show the manifest, in place of exactly what was there before."""
-    key = target.layout.manifest(checkpoint_id)
     try:
-        if there is None:
-            create_once(target.blobs, key, data, MANIFEST_LIMIT)
-        else:
-            replace_once(target.blobs, key, data, there.tag, MANIFEST_LIMIT)
+        target.manifests.put(checkpoint_id, data, there.tag if there is not None else None)
     except (Taken, TagMismatch):
         raise written_meanwhile(target, checkpoint_id) from None
     target.manifests.forget(checkpoint_id)
