@@ -7,10 +7,10 @@ import os
 import stat
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
+from seamark._common.parallel import map_in_threads
 from seamark.errors import DamageError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
 
@@ -297,13 +297,8 @@ def sync_tree(root: str) -> None:
     for folder, _, names in os.walk(root):
         folders.append(folder)
         files += [f"{folder}/{name}" for name in names]
-    if len(files) < _WORTH_A_POOL:
-        for path in files:
-            _sync_file(path)
-    else:
-        with ThreadPoolExecutor(_SYNCED_AT_A_TIME, "seamark-sync") as pool:
-            for _ in pool.map(_sync_file, files):
-                pass
+    threads = 1 if len(files) < _WORTH_A_POOL else _SYNCED_AT_A_TIME
+    map_in_threads(_sync_file, files, threads, "seamark-sync")
     for folder in reversed(folders):  # a folder after what is in it
         sync_folder(folder)
 

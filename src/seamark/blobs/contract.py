@@ -25,27 +25,15 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Final, NamedTuple
 
-from seamark._common.files import Buffer
+from seamark._common import files
 from seamark.errors import DamageError
-
-__all__ = [
-    "Blob",
-    "Blobs",
-    "Buffer",
-    "Entry",
-    "KeyExists",
-    "Stream",
-    "Tag",
-    "TagMismatch",
-    "check_key",
-    "check_range",
-    "is_key",
-]
 
 _LARGEST: Final = 2**63 - 1
 _LEADS_OUT: Final = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|[\\\x00]")
 """An empty part, ``.`` or ``..``; a backslash; NUL."""
 
+
+Buffer = files.Buffer
 
 Tag = object
 """Names one version of a value; only the backend that gave it can read it."""

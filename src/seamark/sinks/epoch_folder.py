@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from seamark._common.checks import unsafe_path
 from seamark._common.files import open_to_read, open_to_write, read_file, sync_folder, write_all
 from seamark._common.json_documents import seal, unseal
+from seamark._common.parallel import map_in_threads
 from seamark.errors import DamageError, FormatTooNewError, SeamarkError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.folders import remove_tree
@@ -203,9 +203,6 @@ def _versions(folder: str, names: Iterable[str]) -> Versions:
 
 def _each(function: Callable[[str], T], sizes: dict[str, int]) -> list[T]:
     """The function's answer for each file, in the order of their names."""
-    names = sorted(sizes)
-    if len(names) < 2 or (len(names) <= _FEW and sum(sizes.values()) <= _SMALL):
-        return [function(name) for name in names]  # starting threads would take longer
+    few = len(sizes) <= _FEW and sum(sizes.values()) <= _SMALL  # starting threads takes longer
     # hashing releases the interpreter's lock, and fsyncs that wait together share the disk's work
-    with ThreadPoolExecutor(min(_THREADS, len(names))) as pool:
-        return list(pool.map(function, names))
+    return map_in_threads(function, sorted(sizes), 1 if few else _THREADS, "seamark-files")

@@ -206,9 +206,6 @@ class Recovery:
             install_plan(mine, first, plan)
             what += ", with what was planned for the first epoch"
         report = StartReport(
-            seconds=0.0,
-            chosen_id=None,
-            epoch=None,
             fresh_start=True,
             aborted=finished.aborted,
             working_copy=what,
@@ -251,10 +248,8 @@ class Recovery:
         if lost and chain.batch + 1 not in history.plans:
             refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
         report = StartReport(
-            seconds=0.0,
             chosen_id=chosen.checkpoint_id,
             epoch=chosen.epoch,
-            fresh_start=False,
             verified=f"SHA-256, {len(chain.digests)} files, {size_text(chain.size)}",
             finished=finished.outcomes,
             aborted=finished.aborted,

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from seamark._common.logs import logger_named
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
@@ -148,27 +148,6 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
 
 
-class Terminal(Protocol):
-    """Something that a person looks at."""
-
-    def width(self) -> int:
-        """How many columns it has at the moment."""
-
-    def print(self, line: StyledLine) -> None:
-        """Print one line; ``OSError`` or ``ValueError`` when the terminal was closed."""
-
-
-def open_terminal(stream: TextIO | None) -> Terminal | None:
-    """The terminal behind a stream, or None when nobody looks at it."""
-    if stream is None or stream.closed or not stream.isatty():
-        return None
-    try:
-        from rich.console import Console
-    except ModuleNotFoundError:
-        return PlainTerminal(stream)
-    return StyledTerminal(Console(file=stream, highlight=False, soft_wrap=True))
-
-
 class PlainTerminal:
     """A terminal without colours."""
 
@@ -183,7 +162,7 @@ class PlainTerminal:
             return USUAL_WIDTH
 
     def print(self, line: StyledLine) -> None:
-        """Print one line as it is."""
+        """Print one line as it is; ``OSError`` or ``ValueError`` when the terminal was closed."""
         self._stream.write("".join(text for text, _ in line) + "\n")
         self._stream.flush()
 
@@ -203,3 +182,18 @@ class StyledTerminal:
         from rich.text import Text
 
         self._console.print(Text.assemble(*line))
+
+
+Terminal = PlainTerminal | StyledTerminal
+"""Something that a person looks at."""
+
+
+def open_terminal(stream: TextIO | None) -> Terminal | None:
+    """The terminal behind a stream, or None when nobody looks at it."""
+    if stream is None or stream.closed or not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return PlainTerminal(stream)
+    return StyledTerminal(Console(file=stream, highlight=False, soft_wrap=True))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 from weakref import WeakKeyDictionary
@@ -143,23 +142,51 @@ class PipelineMetrics:
             server.release()
 
 
-@dataclass(frozen=True, kw_only=True)
 class _MetricFamilies:
     """The metrics of one registry, which all its pipelines share."""
 
-    checkpoints_completed: Counter
-    checkpoints_failed: Counter
-    checkpoint_epoch: Gauge
-    checkpoint_size: Gauge
-    checkpoint_duration: Histogram
-    phase_duration: Histogram
-    sink_precommit_duration: Histogram
-    sink_commit_duration: Histogram
-    sink_commit_failures: Counter
-    recoveries: Counter
-    recovery_duration: Histogram
-    watermark: Gauge
-    restarts: Counter
+    def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"seamark_{name}", meaning, ["pipeline", *labels], registry=registry)
+
+        def gauge(name: str, meaning: str) -> Gauge:
+            return Gauge(f"seamark_{name}", meaning, ["pipeline"], registry=registry)
+
+        def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            names = ["pipeline", *labels]
+            return Histogram(f"seamark_{name}", meaning, names, buckets=buckets, registry=registry)
+
+        self.checkpoints_completed = counter(
+            "checkpoints_completed_total", "Epochs that were saved and shown by all sinks"
+        )
+        self.checkpoints_failed = counter(
+            "checkpoints_failed_total", "Epochs that were tried and not completed"
+        )
+        self.checkpoint_epoch = gauge("checkpoint_epoch", "The last epoch that completed")
+        self.checkpoint_size = gauge("checkpoint_size_bytes", "What the last checkpoint added")
+        self.checkpoint_duration = histogram(
+            "checkpoint_duration_seconds", "Completed epochs, all their steps", CHECKPOINT_BUCKETS
+        )
+        self.phase_duration = histogram(
+            "phase_duration_seconds", "The steps of completed epochs", PHASE_BUCKETS, "phase"
+        )
+        self.sink_precommit_duration = histogram(
+            "sink_precommit_duration_seconds", "Making an epoch durable", PRECOMMIT_BUCKETS, "sink"
+        )
+        self.sink_commit_duration = histogram(
+            "sink_commit_duration_seconds", "Showing an epoch to readers", COMMIT_BUCKETS, "sink"
+        )
+        self.sink_commit_failures = counter(
+            "sink_commit_failures_total", "Commits that a sink refused or did not finish", "sink"
+        )
+        self.recoveries = counter("recoveries_total", "Starts that went on from a checkpoint")
+        self.recovery_duration = histogram(
+            "recovery_duration_seconds", "Starts that went on from a checkpoint", CHECKPOINT_BUCKETS
+        )
+        self.watermark = gauge("watermark_ms", "The watermark, in milliseconds since 1970")
+        self.restarts = counter("pipeline_restarts_total", "Queries started again within a run")
 
 
 _lock: Final = threading.Lock()
@@ -185,7 +212,7 @@ def _families_of(registry: CollectorRegistry) -> _MetricFamilies:
         known = _families.get(registry)
         if known is None:
             try:
-                known = _register(registry)
+                known = _MetricFamilies(registry)
             except ValueError as error:
                 raise RefusedError(
                     f"the registry cannot take the metrics of Seamark: {error}",
@@ -194,49 +221,3 @@ def _families_of(registry: CollectorRegistry) -> _MetricFamilies:
                 ) from error
             _families[registry] = known
         return known
-
-
-def _register(registry: CollectorRegistry) -> _MetricFamilies:
-    from prometheus_client import Counter, Gauge, Histogram
-
-    def counter(name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(f"seamark_{name}", meaning, ["pipeline", *labels], registry=registry)
-
-    def gauge(name: str, meaning: str) -> Gauge:
-        return Gauge(f"seamark_{name}", meaning, ["pipeline"], registry=registry)
-
-    def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        names = ["pipeline", *labels]
-        return Histogram(f"seamark_{name}", meaning, names, buckets=buckets, registry=registry)
-
-    return _MetricFamilies(
-        checkpoints_completed=counter(
-            "checkpoints_completed_total", "Epochs that were saved and shown by all sinks"
-        ),
-        checkpoints_failed=counter(
-            "checkpoints_failed_total", "Epochs that were tried and not completed"
-        ),
-        checkpoint_epoch=gauge("checkpoint_epoch", "The last epoch that completed"),
-        checkpoint_size=gauge("checkpoint_size_bytes", "What the last checkpoint added"),
-        checkpoint_duration=histogram(
-            "checkpoint_duration_seconds", "Completed epochs, all their steps", CHECKPOINT_BUCKETS
-        ),
-        phase_duration=histogram(
-            "phase_duration_seconds", "The steps of completed epochs", PHASE_BUCKETS, "phase"
-        ),
-        sink_precommit_duration=histogram(
-            "sink_precommit_duration_seconds", "Making an epoch durable", PRECOMMIT_BUCKETS, "sink"
-        ),
-        sink_commit_duration=histogram(
-            "sink_commit_duration_seconds", "Showing an epoch to readers", COMMIT_BUCKETS, "sink"
-        ),
-        sink_commit_failures=counter(
-            "sink_commit_failures_total", "Commits that a sink refused or did not finish", "sink"
-        ),
-        recoveries=counter("recoveries_total", "Starts that went on from a checkpoint"),
-        recovery_duration=histogram(
-            "recovery_duration_seconds", "Starts that went on from a checkpoint", CHECKPOINT_BUCKETS
-        ),
-        watermark=gauge("watermark_ms", "The watermark, in milliseconds since 1970"),
-        restarts=counter("pipeline_restarts_total", "Queries started again within a run"),
-    )

@@ -187,9 +187,12 @@ class HttpServer:
                 return False
             try:
                 if source is self._listener:
-                    self._accept_all()
+                    for _ in range(_AT_ONCE):
+                        if not self._accept():
+                            break
                 elif (connection := self._connections.get(key.data)) is not None:
-                    self._go_on(connection)
+                    step = self._hear if connection.is_asking else self._speak
+                    step(connection)
             except Exception:
                 # nothing that one client does may affect the others
                 log.debug("a client of the metrics was turned away", exc_info=True)
@@ -211,11 +214,6 @@ class HttpServer:
         if self._deaf_until is not None and self._deaf_until <= now:
             self._deaf_until = None
             self._selector.register(self._listener, selectors.EVENT_READ)
-
-    def _accept_all(self) -> None:
-        for _ in range(_AT_ONCE):
-            if not self._accept():
-                return
 
     def _accept(self) -> bool:
         """Whether somebody was there."""
@@ -245,12 +243,6 @@ class HttpServer:
         """The oldest connection without a complete request; if there is none, the oldest of all."""
         asking = [sock for sock, connection in self._connections.items() if connection.is_asking]
         return next(iter(asking or self._connections))
-
-    def _go_on(self, connection: _Connection) -> None:
-        if connection.is_asking:
-            self._hear(connection)
-        else:
-            self._speak(connection)
 
     def _hear(self, connection: _Connection) -> None:
         try:

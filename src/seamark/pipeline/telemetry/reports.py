@@ -7,7 +7,7 @@ import textwrap
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from seamark._common.text import seconds_text
@@ -27,12 +27,12 @@ TOTAL: Final = "total"
 class StartReport:
     """The outcome of one recovery: which checkpoint was taken and what was done to reach it."""
 
-    seconds: float
-    chosen_id: int | None
+    seconds: float = 0.0
+    chosen_id: int | None = None
     """None when no checkpoint was taken."""
-    epoch: int | None
+    epoch: int | None = None
     """The last decided epoch, from which the pipeline goes on."""
-    fresh_start: bool
+    fresh_start: bool = False
     skipped: list[tuple[int, str]] = field(default_factory=list)
     """Newer checkpoints that could not be taken, and why, newest first."""
     verified: str = ""
@@ -47,18 +47,8 @@ class StartReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report made of JSON values, for logs and programs."""
-        return {
-            "seconds": round(self.seconds, 6),
-            "chosen_id": self.chosen_id,
-            "epoch": self.epoch,
-            "fresh_start": self.fresh_start,
-            "skipped": [{"checkpoint_id": number, "reason": why} for number, why in self.skipped],
-            "verified": self.verified,
-            "finished": dict(self.finished),
-            "aborted": list(self.aborted),
-            "working_copy": self.working_copy,
-            "notes": list(self.notes),
-        }
+        skipped = [{"checkpoint_id": number, "reason": why} for number, why in self.skipped]
+        return {**asdict(self), "seconds": round(self.seconds, 6), "skipped": skipped}
 
     def lines(self) -> list[str]:
         """The report for people, in 80 columns."""
