@@ -18,7 +18,7 @@ import obstore
 from harness import Row, options, show
 from seamark import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus, open_store
 from seamark.blobs import object_store
-from seamark.blobs.leftovers import PROBE_PREFIX
+from seamark.blobs.contract import PROBE_PREFIX
 from seamark.store.checkpoint_store import CheckpointStore
 from tests.support.recording import Recording
 from tests.support.servers import s3_server

@@ -21,7 +21,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import InFlightRecord
 from seamark.native.snapshot.manifests import PLAN, planned
 from seamark.sinks.epoch_folder import read_record
-from seamark.sinks.folder_owner import claim_folder
+from seamark.sinks.target_checks import claim_folder
 from seamark.state.task import TaskReceipt
 from tests.test_limits import lz4_file
 

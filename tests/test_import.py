@@ -35,7 +35,7 @@ def test_every_public_name_can_be_had(name: str) -> None:
 
 
 def test_every_public_name_has_a_home_and_the_other_way_round() -> None:
-    assert set(seamark._HOME) | {"__version__"} == set(seamark.__all__)
+    assert set(" ".join(seamark._HOMES.values()).split()) | {"__version__"} == set(seamark.__all__)
 
 
 PACKAGES = ["seamark", *(f"seamark.{name}" for name in ("progress", "sinks", "sources", "testing"))]

@@ -46,24 +46,14 @@ __all__ = [
     "protect",
 ]
 
-_HOME = {
-    "CheckpointManifest": "seamark.manifest",
-    "ConnectorCheckpoint": "seamark.manifest",
-    "FencedError": "seamark.errors",
-    "InFlightRecord": "seamark.manifest",
-    "LineageError": "seamark.errors",
-    "OperatorCheckpoint": "seamark.manifest",
-    "Pipeline": "seamark.pipeline.pipeline",
-    "Protection": "seamark.native.protect",
-    "SeamarkError": "seamark.errors",
-    "SinkCommitStatus": "seamark.manifest",
-    "open_store": "seamark.store",
-    "protect": "seamark.native.protect",
+_HOMES = {
+    "seamark.errors": "FencedError LineageError SeamarkError",
+    "seamark.manifest": "CheckpointManifest ConnectorCheckpoint "
+    "InFlightRecord OperatorCheckpoint SinkCommitStatus",
+    "seamark.native.protect": "Protection protect",
+    "seamark.pipeline.pipeline": "Pipeline",
+    "seamark.store": "open_store",
 }
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for an object
-    __getattr__ = lazy_names(__name__, _HOME, globals())
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, globals())

@@ -24,8 +24,6 @@ from seamark.manifest import (
 from seamark.native.snapshot.manifests import native_manifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.epoch_manifest import (
-    PreparedSinks,
-    WatermarksReached,
     draft_manifest,
     with_sink_statuses,
 )
@@ -85,11 +83,10 @@ def of_epoch(parent: CheckpointManifest | None = None) -> CheckpointManifest:
         EpochHistory("t3", 3, 5, parent),
         Captured({}, is_full=parent is None, versions=[7, 7, 7, 7]),
         PlacedState(STATES, [], "state/0190", 9, {}),
-        PreparedSinks(
-            committables={"bars": {"epoch": 7, "files": ["a", "b"]}, "alerts": {}},
-            already={"alerts"},
-        ),
-        WatermarksReached(next=1_700_000_000_400, by_node={"node": 1_700_000_000_400}),
+        committables={"bars": {"epoch": 7, "files": ["a", "b"]}, "alerts": {}},
+        already={"alerts"},
+        next_watermark=1_700_000_000_400,
+        reached={"node": 1_700_000_000_400},
     ).replace(timestamp_ms=1_700_000_001_000)
 
 

@@ -20,9 +20,8 @@ from prometheus_client import CollectorRegistry
 
 from seamark.errors import InvalidInputError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.telemetry.metrics import PipelineMetrics
-from seamark.pipeline.telemetry.metrics_http import HttpServer
-from seamark.pipeline.telemetry.metrics_server import split_address
+from seamark.pipeline.telemetry.metrics import PipelineMetrics, split_address
+from seamark.pipeline.telemetry.metrics_server import HttpServer
 from seamark.store import CheckpointStore, open_store
 from tests.pipeline.support.epochs import EPOCH_14
 

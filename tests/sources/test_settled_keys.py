@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seamark.sources.table.settled_keys import Delay, Horizon, Serial
+from seamark.sources.table.settled_keys import Delay, Horizon
 
 
 class Transactions:
@@ -96,7 +96,9 @@ def test_with_the_horizon_no_row_is_lost_in_any_history(seed: int) -> None:
 
 
 def test_without_it_rows_are_lost() -> None:
-    outcomes = [random_history(seed, lambda db: Serial(db.newest).settled) for seed in range(50)]
+    outcomes = [
+        random_history(seed, lambda db: Delay(db.newest, 0.0).settled) for seed in range(50)
+    ]
     assert not all(outcomes)
 
 
@@ -214,4 +216,4 @@ def test_available_now_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) 
 def test_an_empty_table_is_not_waited_for() -> None:
     assert Horizon(lambda: None, frozenset).settled_now(patience=60) is None
     assert Delay(lambda: None, 60).settled_now(patience=60) is None
-    assert Serial(lambda: None).settled_now(patience=60) is None
+    assert Delay(lambda: None, 0.0).settled_now(patience=60) is None

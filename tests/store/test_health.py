@@ -11,9 +11,8 @@ import pytest
 from seamark.blobs.contract import Blobs, Entry, KeyExists, Tag
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
-from seamark.blobs.mounts import Mount, find_mount, mount_of
 from seamark.errors import StoreUnavailableError
-from seamark.store.health import HealthCheck, check_place, exit_code_of
+from seamark.store.health import HealthCheck, Mount, check_place, exit_code_of, find_mount, mount_of
 
 MOUNTS = """\
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

@@ -11,7 +11,7 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import DamageError, StoreUnavailableError
-from seamark.sinks.folder_owner import claim_folder
+from seamark.sinks.target_checks import claim_folder
 from seamark.store import CheckpointStore
 from seamark.store.copy.run import copy_checkpoints
 from tests.checkpoint_dir.support.directories import make_copy

@@ -11,12 +11,12 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, home: Mapping[str, str], namespace: dict[str, Any]
-) -> Callable[[str], object]:
-    """A ``__getattr__`` for a package: ``home`` maps each public name to its module."""
+    package: str, homes: Mapping[str, str], namespace: dict[str, Any]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package: ``homes`` has the names in each module."""
+    home = {name: module for module, names in homes.items() for name in names.split()}
 
     def load(name: str) -> object:
-        """Load a public name from its module on first use."""
         module = home.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -33,4 +33,4 @@ def lazy_names(
         namespace[name] = value
         return value
 
-    return load
+    return load, lambda: sorted({*namespace, *home})

@@ -1,13 +1,26 @@
-"""Where an object store really is, however its address is spelled."""
+"""From a path or URL to a backend, and where an object store really is, however it is spelled."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
+from seamark._common.checks import check_text
+from seamark._redaction import has_password, is_broken_url, without_user
+from seamark.blobs.contract import Blobs
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.blobs.memory import MemoryBlobs
+from seamark.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_REMOTE: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"})
 _PORTS: Final = {"http": 80, "https": 443}
 _ENDPOINTS: Final = {
     "S3Store": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -15,6 +28,106 @@ _ENDPOINTS: Final = {
 }
 _ACCOUNTS: Final = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
 _LOOPBACK: Final = "loopback"
+
+
+def open_blobs(
+    where: Blobs | ObjectStore | str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    conditional: bool = True,
+) -> Blobs:
+    """The backend at a path or URL, under an obstore store, or the one that is given.
+
+    A directory that is given as obstore's ``LocalStore`` is opened by our own backend, which
+    makes durable what it writes.
+    """
+    if isinstance(where, Blobs):
+        return where
+    if isinstance(where, str | os.PathLike):
+        return backend_at(where, storage_options, conditional=conditional)
+    from obstore.store import LocalStore
+
+    from seamark.blobs.object_store import ObjectBlobs
+
+    if isinstance(where, LocalStore):
+        return FilesystemBlobs(os.fspath(where.prefix or "/"))
+    return ObjectBlobs(where, type(where).__name__)
+
+
+def backend_at(
+    where: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, *, conditional: bool
+) -> Blobs:
+    """The backend at a path or URL."""
+    url, options = _text(where), _options(storage_options)
+    if "\x00" in url:
+        raise InvalidInputError("a store's path or URL may not hold NUL")
+    refuse_broken_url(url)
+    if not _SCHEME.match(url):
+        return _no_options(FilesystemBlobs(url), options)
+    try:
+        parts = urlsplit(url)
+        # a container before the @ belongs to an Azure URL; a password never belongs to any
+        azure = parts.scheme.lower() in ("abfs", "abfss")
+        secret = has_password(url) or (parts.username is not None and not azure)
+    except ValueError:
+        raise InvalidInputError("the store's URL cannot be read") from None
+    scheme = parts.scheme.lower()
+    if secret or parts.query or parts.fragment:
+        raise InvalidInputError(
+            f"a {scheme}:// URL may not carry credentials or a query",
+            hint="Give credentials by storage_options or by the environment.",
+        )
+    if scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise InvalidInputError(f"a file URL looks like file:///path, not {url!r}")
+        path = unquote(parts.path)
+        check_text(path.replace("\x00", ""), "a path")
+        if "\x00" in path:
+            raise InvalidInputError("a path may not hold NUL")
+        return _no_options(FilesystemBlobs(path), options)
+    if scheme == "memory":
+        name = parts.netloc + parts.path.rstrip("/")
+        return _no_options(MemoryBlobs.named(name), options)
+    if scheme not in _REMOTE:
+        raise InvalidInputError(
+            f"no store can be opened by {scheme}://",
+            hint="Known are a path, file://, s3://, gs://, az://, abfs://, abfss://, memory://.",
+        )
+    from seamark.blobs.object_store import ObjectBlobs  # loaded only when it is needed
+
+    return ObjectBlobs.open(url.rstrip("/"), options, conditional=conditional)
+
+
+def refuse_broken_url(url: str) -> None:
+    """:class:`InvalidInputError` for a URL that has lost its slashes. It repeats nothing secret."""
+    if is_broken_url(url):
+        raise InvalidInputError(
+            f"{without_user(url)!r} looks like a URL that went through a path",
+            hint="Give URLs as text, not as Path, with two slashes after the scheme.",
+        )
+
+
+def _text(url: str | os.PathLike[str]) -> str:
+    path = os.fspath(url) if isinstance(url, str | os.PathLike) else url
+    return check_text(path, "a store's path or URL")
+
+
+def _options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise InvalidInputError("storage_options are names with values")
+    return dict(options)
+
+
+def _no_options(blobs: Blobs, options: Mapping[str, Any]) -> Blobs:
+    if options:
+        raise InvalidInputError(
+            f"storage options mean nothing here: {', '.join(sorted(options))}",
+            where=blobs.url,
+            hint="They are for s3://, gs:// and az:// stores.",
+        )
+    return blobs
 
 
 def address_of(

@@ -16,8 +16,7 @@ from typing import Final
 from weakref import WeakSet
 
 from seamark._common.logs import logger_named
-from seamark.blobs.contract import Blob, Blobs, KeyExists, Tag, TagMismatch
-from seamark.blobs.leftovers import PROBE_PREFIX
+from seamark.blobs.contract import PROBE_PREFIX, Blob, Blobs, KeyExists, Tag, TagMismatch
 from seamark.errors import OutcomeUnknownError, RefusedError, SeamarkError, StoreUnavailableError
 
 _DELAYS: Final = (0.1, 0.5, 2.0)

@@ -32,11 +32,24 @@ _LARGEST: Final = 2**63 - 1
 _LEADS_OUT: Final = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|[\\\x00]")
 """An empty part, ``.`` or ``..``; a backslash; NUL."""
 
-
 Buffer = files.Buffer
 
 Tag = object
 """Names one version of a value; only the backend that gave it can read it."""
+
+TEMPORARY: Final = "tmp/"
+PROBE_PREFIX: Final = "probe/"
+_LOCKS: Final = "locks/"
+_HEX: Final = "[0-9a-f]"
+_OURS: Final = re.compile(
+    rf"{TEMPORARY}[0-9]+-{_HEX}{{16}}"
+    rf"|{PROBE_PREFIX}{_HEX}{{32}}(\.renamed)?"
+    rf"|{_LOCKS}doctor-{_HEX}{{32}}\.lock"
+    # of a place that was probed before it was a store
+    rf"|{PROBE_PREFIX}{_HEX}{{32}}/({TEMPORARY}[0-9]+-{_HEX}{{16}}"
+    rf"|{PROBE_PREFIX}{_HEX}{{32}}(\.renamed)?|{_LOCKS}(writers|doctor-{_HEX}{{32}})\.lock)"
+)
+"""Names that only this code gives. Anything else next to them belongs to somebody else."""
 
 
 class Blob(NamedTuple):
@@ -219,3 +232,13 @@ class Blobs(ABC):
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing
         """Give back what is held. Using it afterwards is an error."""
+
+
+def unfinished(blobs: Blobs, oldest: float) -> list[Entry]:
+    """Temporary files, probes and locks that are at least that old."""
+    return [
+        entry
+        for prefix in (TEMPORARY, PROBE_PREFIX, _LOCKS)
+        for entry in blobs.entries(prefix)
+        if entry.modified <= oldest and _OURS.fullmatch(entry.key)
+    ]

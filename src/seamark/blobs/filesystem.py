@@ -30,6 +30,7 @@ from seamark._common.files import (
 )
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.contract import (
+    TEMPORARY,
     Blob,
     Blobs,
     Buffer,
@@ -43,7 +44,6 @@ from seamark.blobs.contract import (
     check_range,
     is_key,
 )
-from seamark.blobs.leftovers import TEMPORARY
 from seamark.errors import DamageError, StoreUnavailableError
 
 _LOCK: Final = "locks/writers.lock"

@@ -27,6 +27,7 @@ from obstore.exceptions import (
 from seamark._redaction import Redactor
 from seamark.blobs.addresses import address_of
 from seamark.blobs.contract import (
+    PROBE_PREFIX,
     Blob,
     Blobs,
     Buffer,
@@ -40,7 +41,6 @@ from seamark.blobs.contract import (
     check_range,
     is_key,
 )
-from seamark.blobs.leftovers import PROBE_PREFIX
 from seamark.errors import (
     DamageError,
     InvalidInputError,

@@ -13,7 +13,7 @@ import click
 from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
 from seamark._common.text import default_writer, size_text
-from seamark.blobs.leftovers import PROBE_PREFIX, TEMPORARY
+from seamark.blobs.contract import PROBE_PREFIX, TEMPORARY
 from seamark.cli.layout import print_paragraph, print_warnings
 from seamark.cli.output import Document, print_hint
 from seamark.errors import (

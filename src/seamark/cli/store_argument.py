@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from seamark._common.checks import U64_MAX
-from seamark.blobs.opening import refuse_broken_url
+from seamark.blobs.addresses import refuse_broken_url
 from seamark.cli.commands import settings
 from seamark.errors import (
     CheckpointNotFoundError,

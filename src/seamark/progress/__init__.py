@@ -59,24 +59,16 @@ __all__ = [
     "start_over",
 ]
 
-_HOME = {
-    name: f"seamark.progress.{module}"
-    for module, names in {
-        "checkpoints": "MAX_POSITION_BYTES SequenceDedup SourceCheckpoint",
-        "configuration": "config_hash explain_change",
-        "ledger": "Ledger",
-        "opening": "open_progress rocksdb_url",
-        "policy": "Action Decision Policy Reason SourceFacts StartFacts decide_start",
-        "reset": "StartingSource begin_from start_over",
-        "session": "Session",
-        "store": "SourceCheckpointStore",
-    }.items()
-    for name in names.split()
+_HOMES = {
+    "seamark.progress.checkpoints": "MAX_POSITION_BYTES SequenceDedup SourceCheckpoint",
+    "seamark.progress.configuration": "config_hash explain_change",
+    "seamark.progress.ledger": "Ledger",
+    "seamark.progress.opening": "open_progress rocksdb_url",
+    "seamark.progress.policy": "Action Decision Policy Reason SourceFacts StartFacts decide_start",
+    "seamark.progress.reset": "StartingSource begin_from start_over",
+    "seamark.progress.session": "Session",
+    "seamark.progress.store": "SourceCheckpointStore",
 }
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept misspelt names
-    __getattr__ = lazy_names(__name__, _HOME, globals())
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, globals())

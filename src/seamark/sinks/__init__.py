@@ -47,25 +47,15 @@ __all__ = [
     "read_receipts",
 ]
 
-_HOME = {
-    "Committable": "seamark.sinks.contract",
-    "ConsoleSink": "seamark.sinks.small_sinks",
-    "Description": "seamark.sinks.contract",
-    "Epoch": "seamark.sinks.contract",
-    "FileSink": "seamark.sinks.files",
-    "ForeachBatchSink": "seamark.sinks.foreach",
-    "Guarantee": "seamark.sinks.contract",
-    "KeyValueSink": "seamark.sinks.keyvalue.sink",
-    "MemorySink": "seamark.sinks.small_sinks",
-    "Plan": "seamark.spark.batch_log",
-    "Receipt": "seamark.sinks.contract",
-    "Sink": "seamark.sinks.contract",
-    "read_receipts": "seamark.sinks.publish",
+_HOMES = {
+    "seamark.sinks.contract": "Committable Description Epoch Guarantee Receipt Sink",
+    "seamark.sinks.files": "FileSink",
+    "seamark.sinks.foreach": "ForeachBatchSink",
+    "seamark.sinks.keyvalue.sink": "KeyValueSink",
+    "seamark.sinks.publish": "read_receipts",
+    "seamark.sinks.small_sinks": "ConsoleSink MemorySink",
+    "seamark.spark.batch_log": "Plan",
 }
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept misspelt names
-    __getattr__ = lazy_names(__name__, _HOME, globals())
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, globals())

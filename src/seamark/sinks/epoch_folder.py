@@ -15,13 +15,19 @@ from typing import Final, TypeVar
 import msgspec
 
 from seamark._common.checks import unsafe_path
-from seamark._common.files import open_to_read, open_to_write, read_file, sync_folder, write_all
+from seamark._common.files import (
+    open_to_read,
+    open_to_write,
+    read_file,
+    sync_folder,
+    version_of_file,
+    write_all,
+)
 from seamark._common.json_documents import seal, unseal
 from seamark._common.parallel import map_in_threads
 from seamark.errors import DamageError, FormatTooNewError, SeamarkError
 from seamark.sinks.contract import Receipt
-from seamark.sinks.folders import remove_tree
-from seamark.sinks.schema_checks import check_token
+from seamark.sinks.folders import check_token, remove_tree
 
 RECORD: Final = "_seamark.json"
 VERSION: Final = 1
@@ -197,8 +203,7 @@ def _stored(folder: str, name: str, *, durable: bool) -> StoredFile:
 
 
 def _versions(folder: str, names: Iterable[str]) -> Versions:
-    stats = {name: os.stat(f"{folder}/{name}") for name in names}
-    return {name: (s.st_ino, s.st_mtime_ns, s.st_size) for name, s in stats.items()}
+    return {name: version_of_file(os.stat(f"{folder}/{name}")) for name in names}
 
 
 def _each(function: Callable[[str], T], sizes: dict[str, int]) -> list[T]:

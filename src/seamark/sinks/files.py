@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from seamark.errors import InvalidInputError
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
-from seamark.sinks.folder_owner import claim_folder
+from seamark.sinks.folders import check_token, local_folder
 from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.publish import (
     Known,
@@ -29,7 +29,6 @@ from seamark.sinks.publish import (
     receipt_in,
     unpublish_after,
 )
-from seamark.sinks.schema_checks import check_schema, check_token, local_folder
 from seamark.sinks.staged_epochs import (
     Coalesce,
     making_durable,
@@ -39,6 +38,7 @@ from seamark.sinks.staged_epochs import (
     staging_into,
     write_files,
 )
+from seamark.sinks.target_checks import check_schema, claim_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

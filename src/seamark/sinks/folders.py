@@ -1,4 +1,4 @@
-"""Folders of a sink: looked at, made durable, removed, while others may do the same.
+"""Folders of a sink: named, looked at, made durable, removed, while others may do the same.
 
 Tests: ``tests/sinks/test_publishing.py``.
 """
@@ -7,15 +7,53 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from contextlib import suppress
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
+from seamark._common.checks import check_text
 from seamark._common.files import ABSENT, make_folders, require_inside, require_no_link, sync_folder
-from seamark.errors import StoreUnavailableError
+from seamark.errors import InvalidInputError, StoreUnavailableError
 
 _TRIES: Final = 40
 _PAUSE: Final = 0.05
+# two letters at least, so that no path of one letter and a colon counts as a URL
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}")
+
+
+def local_folder(path: str | os.PathLike[str]) -> str:
+    """The absolute path of a folder that is given as a path or a file URL.
+
+    :class:`InvalidInputError` for the URL of an object store.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    check_text(text, "a FileSink's path")
+    if "\x00" in text or not text:
+        raise InvalidInputError("a FileSink's path may not be empty or hold NUL")
+    url = _URL.match(text)
+    if url is None:
+        return os.path.abspath(text)
+    if url[1].lower() != "file":
+        raise InvalidInputError(
+            f"a FileSink cannot write to {url[1]}://, because nothing there can be renamed at once",
+            hint="Give it a local or shared file system. For an object store use a table format: a "
+            "ForeachBatchSink(fn, idempotent=True) that appends to Delta with txnAppId and "
+            "txnVersion, or to Iceberg or Hudi with a key.",
+        )
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise InvalidInputError(f"a file URL looks like file:///path, not {text!r}")
+    return os.path.abspath(unquote(parts.path))
+
+
+def check_token(token: str, what: str) -> str:
+    """A token that is safe as the name of a folder."""
+    if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
+        raise InvalidInputError(f"{what} must be a plain name of letters and digits, not {token!r}")
+    return token
 
 
 def names_in(folder: str) -> list[str]:

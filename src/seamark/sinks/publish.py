@@ -26,13 +26,13 @@ from seamark.sinks.epoch_folder import (
 )
 from seamark.sinks.folders import (
     is_there,
+    local_folder,
     lost_the_race,
     make_durable_folder,
     names_in,
     sync_if_there,
 )
 from seamark.sinks.lineage import Identity, another_lineage
-from seamark.sinks.schema_checks import local_folder
 from seamark.sinks.staged_epochs import staging_folder
 
 _TRIES: Final = 3

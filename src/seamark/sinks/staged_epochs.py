@@ -20,8 +20,7 @@ from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
 from seamark.sinks.contract import Receipt
 from seamark.sinks.epoch_folder import folder_name
-from seamark.sinks.folders import is_there, names_in, remove_tree, sync_if_there
-from seamark.sinks.schema_checks import check_token
+from seamark.sinks.folders import check_token, is_there, names_in, remove_tree, sync_if_there
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

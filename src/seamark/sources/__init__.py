@@ -28,15 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PositionUnavailable", "SequencedSource", "TableSource"]
 
-_HOME = {
-    "PositionUnavailable": "seamark.errors",
-    "SequencedSource": "seamark.sources.sequenced",
-    "TableSource": "seamark.sources.table.source",
+_HOMES = {
+    "seamark.errors": "PositionUnavailable",
+    "seamark.sources.sequenced": "SequencedSource",
+    "seamark.sources.table.source": "TableSource",
 }
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept misspelt names
-    __getattr__ = lazy_names(__name__, _HOME, globals())
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, globals())

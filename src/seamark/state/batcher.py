@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from seamark._common.checks import U64_MAX, check_number, check_prefix
+from seamark.blobs.addresses import open_blobs
 from seamark.blobs.conditional_writes import Taken, create_once, ensure_conditional_writes
 from seamark.blobs.contract import Blobs
-from seamark.blobs.opening import open_blobs
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state.lcb1 import BATCH_LIMIT, decode_batch, encode_batch, encoded_key
 

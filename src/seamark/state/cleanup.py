@@ -14,8 +14,7 @@ import msgspec
 
 from seamark._common.parallel import map_in_threads
 from seamark.blobs.conditional_writes import create_once
-from seamark.blobs.contract import Blobs, Entry, KeyExists
-from seamark.blobs.leftovers import unfinished
+from seamark.blobs.contract import Blobs, Entry, KeyExists, unfinished
 from seamark.errors import DamageError, RefusedError
 from seamark.state.catalog import Catalog, parsed_id
 from seamark.state.chains import Link, PartitionKey, links_of, newest_first, resolve

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from seamark._common.checks import U64_MAX, check_duration, check_number, check_prefix
 from seamark._common.text import default_writer
+from seamark.blobs.addresses import open_blobs
 from seamark.blobs.conditional_writes import ensure_conditional_writes
 from seamark.blobs.contract import Blobs, Buffer, Entry
-from seamark.blobs.opening import open_blobs
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,

@@ -13,9 +13,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from seamark.blobs.addresses import backend_at
 from seamark.blobs.contract import Blobs
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.blobs.opening import backend_at
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.owner import Owner, Pin

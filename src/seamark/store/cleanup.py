@@ -15,8 +15,7 @@ import msgspec
 
 from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
-from seamark.blobs.contract import Entry
-from seamark.blobs.leftovers import unfinished
+from seamark.blobs.contract import Entry, unfinished
 from seamark.errors import DamageError, FencedError, StoreUnavailableError
 from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
 from seamark.store.manifests import StoredManifest

@@ -1,22 +1,21 @@
-"""Whether the place where a store lives keeps its promises: permissions, conditions, clock."""
+"""Whether the place where a store lives keeps its promises: file system, conditions, clock."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from seamark._common.files import sync_folder
 from seamark.blobs.conditional_writes import probe_conditional_writes
-from seamark.blobs.contract import Blobs
+from seamark.blobs.contract import PROBE_PREFIX, Blobs
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.blobs.leftovers import PROBE_PREFIX
-from seamark.blobs.mounts import Mount, mount_of
 from seamark.errors import DamageError, RefusedError, SeamarkError, StoreUnavailableError
 from seamark.store.layout import OWNER_KEY
 
@@ -26,7 +25,13 @@ _FEW_BYTES: Final = 1 << 30
 _FEW_PERCENT: Final = 5
 _TRIES: Final = 3
 _MIB: Final = 1 << 20
-
+_MOUNTS: Final = "/proc/self/mountinfo"
+_NETWORK: Final = re.compile(
+    r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|glusterfs|lustre|afs|gpfs|beegfs|davfs|fuse\.(sshfs|s3fs"
+    r"|gcsfuse|goofys|rclone|glusterfs|ceph.*|blobfuse2?|juicefs|mount-s3)"
+)
+_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 CheckOutcome = Literal["ok", "warning", "failed"]
 
@@ -299,3 +304,45 @@ def _tidied(blobs: Blobs) -> Iterator[Blobs]:
         if not was_there:
             with suppress(OSError):  # not empty: somebody else probes it too
                 os.rmdir(probes)
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    point: str
+    kind: str
+
+    @property
+    def is_network(self) -> bool:
+        """Whether its bytes are on another machine."""
+        return _NETWORK.fullmatch(self.kind) is not None
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether a restart forgets it."""
+        return self.kind in _MEMORY
+
+
+def mount_of(path: str) -> Mount | None:
+    """The file system that a path is on; None where that is unknown."""
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+            return find_mount(file.read(), os.path.realpath(path))
+    except OSError:
+        return None
+
+
+def find_mount(mounts: str, path: str) -> Mount | None:
+    """The mount that a real path is below, from the text of ``mountinfo``. Pure."""
+    best: Mount | None = None
+    for line in mounts.splitlines():
+        fields, separator, rest = line.partition(" - ")
+        parts = fields.split(" ")
+        if not separator or len(parts) < 5:
+            continue
+        point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), parts[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        # the last of several on one point is the one that is seen
+        if inside and (best is None or len(point) >= len(best.point)):
+            best = Mount(point, rest.split(" ", 1)[0])
+    return best

@@ -20,7 +20,7 @@ from seamark.sinks import (
     publish,
     staged_epochs,
 )
-from seamark.sinks.folder_owner import claim_folder
+from seamark.sinks.target_checks import claim_folder
 from seamark.testing.conformance.sink_examples import epoch
 from tests.sinks.support.frames import frame
 from tests.support.disk import SimulatedDisk

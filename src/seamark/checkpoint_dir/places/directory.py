@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seamark._redaction import has_password
-from seamark.blobs.opening import refuse_broken_url
+from seamark.blobs.addresses import refuse_broken_url
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.errors import InvalidInputError
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from seamark.blobs.addresses import open_blobs
 from seamark.blobs.contract import KeyExists
-from seamark.blobs.opening import open_blobs
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
 from seamark.errors import InvalidInputError
 from seamark.limits import LARGEST_FILE

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -32,8 +32,6 @@ from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.epoch_manifest import (
-    PreparedSinks,
-    WatermarksReached,
     draft_manifest,
     with_sink_statuses,
 )
@@ -49,6 +47,7 @@ from seamark.pipeline.epoch.running_epoch import EpochHistory, Interrupted, Runn
 from seamark.pipeline.epoch.save_with_retry import fencing_behind, save_with_retry
 from seamark.pipeline.telemetry.reports import EpochStats
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
+from seamark.sinks.contract import Committable
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.store import CheckpointStore
 
@@ -165,9 +164,8 @@ class Coordinator:
                 self._sinks.stage(batch, epoch, already, self._check_claim, apart=apart)
             with epoch.step(Step.PREPARE, on_step):
                 committables = self._sinks.prepare(already)
-                prepared = PreparedSinks(committables=committables, already=already)
             with epoch.step(Step.CAPTURE, on_step):
-                captured, placed, manifest = self._take(epoch, prepared)
+                captured, placed, manifest = self._take(epoch, committables, already)
         except Exception:
             self._sinks.abort(epoch.attempt)
             raise
@@ -256,7 +254,7 @@ class Coordinator:
     # 4 capture
 
     def _take(
-        self, epoch: RunningEpoch, prepared: PreparedSinks
+        self, epoch: RunningEpoch, committables: Mapping[str, Committable], already: set[str]
     ) -> tuple[Captured, PlacedState, CheckpointManifest]:
         history, query = self.history, self._running()
         commit, next_watermark, ids = query.next_commit()
@@ -267,11 +265,16 @@ class Coordinator:
         self._check_size(captured)
         placed = place(captured, self._settings.sizes, self._store.partitioned_state, epoch.number)
         self._capture.packed(placed.digests)
-        watermarks = WatermarksReached(
-            next=next_watermark,
-            by_node=query.watermarks() if self._identity.watermarks else {},
+        manifest = draft_manifest(
+            epoch,
+            history,
+            captured,
+            placed,
+            committables=committables,
+            already=already,
+            next_watermark=next_watermark,
+            reached=query.watermarks() if self._identity.watermarks else {},
         )
-        manifest = draft_manifest(epoch, history, captured, placed, prepared, watermarks)
         return captured, placed, manifest
 
     def _check_size(self, captured: Captured) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from seamark.capture.capture import Captured
 from seamark.capture.placement import PlacedState
@@ -54,35 +53,23 @@ def source_watermarks(
     return slowest
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreparedSinks:
-    """What the sinks have made durable for an epoch."""
-
-    committables: Mapping[str, Committable]
-    already: set[str]
-    """Sinks that showed the epoch before it was run again; they have no committable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatermarksReached:
-    """How far the query has come in event time."""
-
-    next: int
-    """The watermark that the next batch runs with."""
-    by_node: Mapping[str, int]
-    """By the id of the plan's node."""
-
-
 def draft_manifest(
     epoch: RunningEpoch,
     history: EpochHistory,
     captured: Captured,
     placed: PlacedState,
-    prepared: PreparedSinks,
-    watermarks: WatermarksReached,
+    *,
+    committables: Mapping[str, Committable],
+    already: set[str],
+    next_watermark: int,
+    reached: Mapping[str, int],
 ) -> CheckpointManifest:
-    """The manifest of an epoch whose sinks have prepared and not committed."""
-    identity, parent, already = epoch.identity, history.newest, prepared.already
+    """The manifest of an epoch whose sinks have prepared and not committed.
+
+    Sinks in ``already`` showed the epoch before it was run again; they have no committable.
+    ``reached`` are the watermarks by the ids of the plan's nodes.
+    """
+    identity, parent = epoch.identity, history.newest
     statuses = {
         sink: SinkCommitStatus.committed() if sink in already else SinkCommitStatus.pending()
         for sink in identity.sinks
@@ -104,7 +91,7 @@ def draft_manifest(
         batch=epoch.batch,
         state_versions=captured.versions,
         watermark=epoch.watermark_ms,
-        source_watermarks=source_watermarks(identity.watermarks, watermarks.by_node),
+        source_watermarks=source_watermarks(identity.watermarks, reached),
         source_names=sorted(set(identity.leaves)),
         sink_names=list(identity.sinks),
         pipeline_hash=identity.config_hash,
@@ -114,9 +101,9 @@ def draft_manifest(
         state_partitions=max(epoch.entry.state_partitions, 1),
         attempt=epoch.attempt,
         fingerprint=epoch.fingerprint,
-        sink_committables=dict(prepared.committables),
+        sink_committables=dict(committables),
         timings=_rounded(epoch.phases),
-        next_watermark=watermarks.next,
+        next_watermark=next_watermark,
         structure=json.loads(canonical_json(identity.structure)),
         leaves=list(identity.leaves),
         sink_guarantees=dict(identity.guarantees),

@@ -38,7 +38,11 @@ def save_with_retry(
             if not unknown:
                 raise
             # an earlier try may have arrived, whatever this one says
-            raise _still_unknown(manifest, error) from error
+            raise OutcomeUnknownError(
+                f"whether checkpoint {manifest.checkpoint_id} was saved is not known",
+                where=str(error),
+                hint="Nothing was undone. The next start finds out.",
+            ) from error
 
 
 def fencing_behind(error: BaseException, store: CheckpointStore) -> BaseException:
@@ -82,11 +86,3 @@ def _wait(backoff: Backoff, error: Exception, unknown: bool) -> None:
             where=str(last),
             hint="Nothing was undone. Start again when the store answers: that finds out.",
         ) from last
-
-
-def _still_unknown(manifest: CheckpointManifest, error: Exception) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"whether checkpoint {manifest.checkpoint_id} was saved is not known",
-        where=str(error),
-        hint="Nothing was undone. The next start finds out.",
-    )

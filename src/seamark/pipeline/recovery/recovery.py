@@ -310,11 +310,8 @@ class Recovery:
 
     def _plan_again(
         self, mine: WorkingCopy, history: EpochHistory, batch: int, planned: dict[int, Plan]
-    ) -> dict[int, Plan]:
-        """Have epochs that were planned before run on the same rows, above all those that show.
-
-        Returns the plans that are known.
-        """
+    ) -> None:
+        """Have epochs that were planned before run on the same rows, above all those that show."""
         shown = most_ahead(history.ahead, batch)
         if history.newest is not None and history.timeline != shown_timeline(history.newest):
             planned = {}  # plans of an abandoned history
@@ -334,4 +331,3 @@ class Recovery:
         if history.plans:
             again = ", ".join(str(number + 1) for number in sorted(history.plans))
             self._notes.append(f"epoch {again} runs again, on the rows that it was planned for")
-        return planned

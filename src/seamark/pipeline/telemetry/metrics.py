@@ -1,7 +1,7 @@
 """Prometheus metrics of pipelines, for those who ask for them: ``pip install 'seamark[metrics]'``.
 
 All names start with ``seamark_`` and carry the label ``pipeline``; pipelines of one process can
-share a registry and a port.
+share a registry and a port, from which Prometheus reads.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 from weakref import WeakKeyDictionary
 
+from seamark._common.checks import U16_MAX, check_number
 from seamark._common.logs import logger_named
-from seamark.errors import RefusedError
-from seamark.pipeline.telemetry.metrics_server import LOOPBACK, MetricsServer
+from seamark.errors import InvalidInputError, RefusedError
+from seamark.pipeline.telemetry.metrics_server import HttpServer
 from seamark.pipeline.telemetry.reports import PHASES, EpochStats
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+log = logger_named("seamark.pipeline")
+P = ParamSpec("P")
+
+LOOPBACK: Final = "127.0.0.1"
+_lock: Final = threading.Lock()
 
 
 def _doubling(first: float, count: int) -> tuple[float, ...]:
@@ -29,11 +35,6 @@ CHECKPOINT_BUCKETS: Final = _doubling(0.01, 15)
 PHASE_BUCKETS: Final = _doubling(0.001, 16)
 PRECOMMIT_BUCKETS: Final = _doubling(0.005, 14)
 COMMIT_BUCKETS: Final = _doubling(0.005, 15)
-
-
-log = logger_named("seamark.pipeline")
-
-P = ParamSpec("P")
 
 
 def _only_watching(
@@ -189,7 +190,6 @@ class _MetricFamilies:
         self.restarts = counter("pipeline_restarts_total", "Queries started again within a run")
 
 
-_lock: Final = threading.Lock()
 _families: Final[WeakKeyDictionary[CollectorRegistry, _MetricFamilies]] = WeakKeyDictionary()
 
 
@@ -221,3 +221,70 @@ def _families_of(registry: CollectorRegistry) -> _MetricFamilies:
                 ) from error
             _families[registry] = known
         return known
+
+
+class MetricsServer:
+    """Serves one registry on one port for as long as a pipeline uses it."""
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        from prometheus_client import make_wsgi_app
+
+        self._registry = registry
+        self._address = (host, port)
+        self._users = 0
+        self._http = HttpServer(make_wsgi_app(registry), host, port)
+        self.port: int = self._http.port
+
+    @classmethod
+    def serving(cls, registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
+        """The server of this registry at that address, the one of another pipeline if it is there.
+
+        ``RefusedError`` when the address is taken or not of this machine.
+        """
+        check_number("the port for metrics", port, 0, U16_MAX)
+        with _lock:
+            server = next((known for known in _running if known._fits(registry, host, port)), None)
+            if server is None:
+                try:
+                    server = cls(registry, host, port)
+                except (OSError, UnicodeError) as error:
+                    why = (error.strerror if isinstance(error, OSError) else None) or error
+                    raise RefusedError(
+                        f"metrics cannot be served on {host}:{port}: {why}",
+                        hint="Choose another port, or 0 for any that is free.",
+                    ) from error
+                _running.append(server)
+            server._users += 1
+            return server
+
+    def _fits(self, registry: CollectorRegistry, host: str, port: int) -> bool:
+        # port 0 asks for a port of one's own
+        return port != 0 and self._registry is registry and self._address == (host, port)
+
+    def release(self) -> None:
+        """Give up one use; with the last one the port is free again."""
+        with _lock:
+            self._users -= 1
+            if self._users:
+                return
+            _running.remove(self)
+            self._http.close()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port out of ``host:port``; the host of IPv6 is in brackets, as in ``[::1]:9100``."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""  # IPv6 without brackets: it is unclear where the port starts
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > U16_MAX:
+        raise InvalidInputError(
+            f"metrics are served at host:port, which {address!r} is not",
+            hint="For example '0.0.0.0:9100', '[::1]:9100', or the port alone as a number: then "
+            "only this machine can read them.",
+        )
+    return host, int(port)
+
+
+_running: Final[list[MetricsServer]] = []

@@ -9,8 +9,7 @@ from typing import Any
 
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.telemetry.display import Display
-from seamark.pipeline.telemetry.metrics import PipelineMetrics
-from seamark.pipeline.telemetry.metrics_server import split_address
+from seamark.pipeline.telemetry.metrics import PipelineMetrics, split_address
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.pipeline.telemetry.reports import EpochStats, StartReport, Timings
 

@@ -23,6 +23,7 @@ from seamark.errors import (
 )
 from seamark.progress.opening import rocksdb_path
 from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
+from seamark.sinks.folders import check_token, local_folder
 from seamark.sinks.keyvalue.columns import Shape
 from seamark.sinks.keyvalue.rows import Rows, load_rows
 from seamark.sinks.keyvalue.staging import Staging
@@ -36,7 +37,6 @@ from seamark.sinks.keyvalue.view import (
 )
 from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter, is_redis
 from seamark.sinks.lineage import identity_in, receipt_of
-from seamark.sinks.schema_checks import check_token, local_folder
 from seamark.sinks.staged_epochs import staging_into, write_files
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from seamark.sinks.epoch_folder import (
     seal_epoch,
 )
 from seamark.sinks.folders import (
+    check_token,
     is_there,
     lost_the_race,
     make_durable_folder,
@@ -36,7 +37,6 @@ from seamark.sinks.folders import (
     sync_if_there,
 )
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
-from seamark.sinks.schema_checks import check_token
 from seamark.sinks.staged_epochs import (
     attempt_folder,
     making_durable,

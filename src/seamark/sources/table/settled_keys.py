@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from seamark._common.logs import logger_named
 
@@ -23,36 +23,17 @@ Writers = Callable[[], frozenset[str]]
 """The transactions that may have added rows and have not ended."""
 
 _LOOK: Final = 0.1
-
-
-class Settling(Protocol):
-    """Tells up to which key a table may be read."""
-
-    def settled(self) -> int | None:
-        """The largest key that may be read now; None for nothing."""
-
-    def settled_now(self, patience: float) -> int | None:
-        """The same for all that is visible now, having waited at most so long for it."""
-
-
-class Serial:
-    """For databases with one writer at a time (SQLite): keys are committed in their order."""
-
-    def __init__(self, newest: Newest) -> None:
-        self._newest = newest
-
-    def settled(self) -> int | None:
-        """All that is visible."""
-        return self._newest()
-
-    def settled_now(self, patience: float) -> int | None:
-        """All that is visible."""
-        return self._newest()
+PREPARED: Final = "-1/"
+"""The prefix of prepared transactions' names in PostgreSQL."""
 
 
 class Delay:
     """A key may be read so many seconds after it was first seen: right as long as no transaction
-    takes longer between taking a key and committing it."""
+    takes longer between taking a key and committing it.
+
+    No seconds are right for databases with one writer at a time (SQLite): keys are committed in
+    their order.
+    """
 
     def __init__(self, newest: Newest, seconds: float, clock: Clock = time.monotonic) -> None:
         self._newest = newest
@@ -62,7 +43,7 @@ class Delay:
         self._settled: int | None = None
 
     def settled(self) -> int | None:
-        """The largest key that is old enough."""
+        """The largest key that may be read now; None for nothing."""
         newest, now = self._newest(), self._clock()
         last = self._seen[-1] if self._seen else (float("-inf"), self._settled)
         # a handful of observations at any time, however often it is asked
@@ -73,7 +54,7 @@ class Delay:
         return self._settled
 
     def settled_now(self, patience: float) -> int | None:
-        """What is visible now, after the delay."""
+        """The largest key that is visible now, after the delay."""
         newest = self._newest()
         if newest is not None:
             time.sleep(self._seconds)
@@ -141,5 +122,5 @@ class Horizon:
         return True
 
 
-PREPARED: Final = "-1/"
-"""The prefix of prepared transactions' names in PostgreSQL."""
+Settling = Delay | Horizon
+"""Says up to which key a table may be read."""

@@ -20,7 +20,7 @@ from seamark.sources.sequenced import SequencedSource, seconds
 from seamark.sources.table.database import Database
 from seamark.sources.table.dialects import MARK, POSTGRES, SQLITE, split_names
 from seamark.sources.table.postgres import PostgresTable
-from seamark.sources.table.settled_keys import Delay, Horizon, Serial, Settling
+from seamark.sources.table.settled_keys import Delay, Horizon, Settling
 from seamark.sources.table.types import (
     Converter,
     converter_to,
@@ -237,7 +237,7 @@ class TableSource(SequencedSource):
         dialect = self._database.dialect
         self._refuse_null_keys()
         if dialect == SQLITE and not self._has_delay:
-            return Serial(self._newest)
+            return Delay(self._newest, 0.0)  # one writer at a time
         if dialect == POSTGRES and not self._has_delay:
             self._postgres.writers()  # refuses where locks do not show enough
             return Horizon(self._newest, self._postgres.writers)

@@ -6,7 +6,7 @@ Tests: ``tests/store/test_copying.py``.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -114,6 +114,7 @@ def plan_copy(
     late = [
         i for i, target_checkpoint in there.items() if target_checkpoint.too_late and i not in items
     ]
+    begun = 0 if known or there or unusable else _begun(source, owner, there_owner)
     copying = CopyScope(
         source=owner,
         items=list(items.values()),
@@ -121,10 +122,8 @@ def plan_copy(
         late=late if arriving else [],
         has_newest=bool(counting) and counting[-1] in items,
         left_behind=left_behind(owner, there_owner, known, there),
+        begins=bool(begun),
     )
-    begun = 0 if known or there or unusable else _begun(source, owner, there_owner)
-    if begun:
-        copying = replace(copying, begins=True)
     wanted_pins = pins_to_copy(owner, there_owner, items) if pins else {}
     named = {name: pin.checkpoint_id for name, pin in wanted_pins.items()}
     replaceable = frozenset(i for i in items if (t := there.get(i)) and t.too_late)

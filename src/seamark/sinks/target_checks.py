@@ -1,12 +1,13 @@
-"""Whose folder it is: a file sink's folder belongs to one output of one pipeline.
+"""What a file sink checks before the first row: whose folder it is, and what it can hold.
 
-Tests: ``tests/sinks/test_opening.py``.
+A folder belongs to one output of one pipeline.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ from seamark.errors import DamageError, RefusedError
 from seamark.sinks.epoch_folder import epoch_of
 from seamark.sinks.folders import names_in
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructField, StructType
+
 _KEY: Final = "sink.json"
 _LIMIT: Final = 1 << 20
 _OTHER_TABLES: Final = {
@@ -25,6 +29,7 @@ _OTHER_TABLES: Final = {
     "_delta_log": "it is a Delta table, and readers of Delta do not see other files",
     ".hoodie": "it is a Hudi table, and readers of Hudi do not see other files",
 }
+EPOCH_COLUMN: Final = "epoch"
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -107,3 +112,67 @@ def _refusal(stored: Target, ours: Target, path: str) -> RefusedError:
     return RefusedError(
         "the folder was set up by a newer Seamark", where=path, hint="Update this one."
     )
+
+
+def check_schema(schema: StructType, file_format: str, partition_by: Sequence[str]) -> None:
+    """:class:`RefusedError` when these columns cannot be written, or not be read again."""
+    names = [field.name for field in schema.fields]
+    _check_names(names)
+    _check_partitions(schema.fields, partition_by)
+    for field in schema.fields:
+        if not _can_hold(field.dataType, file_format):
+            raise RefusedError(
+                f"{file_format} has no way to hold the column {field.name!r} "
+                f"({field.dataType.simpleString()})",
+                hint="Write parquet, or turn the column into text first, for example with to_json.",
+            )
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if name.lower() == EPOCH_COLUMN:
+            raise RefusedError(
+                f"the column {name!r} would clash with the epoch's number: readers add a column "
+                f"{EPOCH_COLUMN!r} from the names of the folders",
+                hint=f'Rename it: df.withColumnRenamed("{name}", "event_epoch").',
+            )
+    twice = [name for name, count in Counter(map(str.lower, names)).items() if count > 1]
+    if twice:
+        raise RefusedError(
+            f"several columns have one name, capitals aside: {', '.join(sorted(twice))}",
+            hint="Give each its own name with alias() or toDF().",
+        )
+
+
+def _check_partitions(fields: Sequence[StructField], partition_by: Sequence[str]) -> None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    there = {field.name.lower(): field for field in fields}
+    for name in partition_by:
+        field = there.get(name.lower())
+        if field is None:
+            raise RefusedError(
+                f"there is no column {name!r} to partition by",
+                hint=f"The columns are {', '.join(field.name for field in fields)}.",
+            )
+        if isinstance(field.dataType, ArrayType | MapType | StructType):
+            raise RefusedError(
+                f"the column {name!r} is a {field.dataType.typeName()}, which cannot be the name "
+                "of a folder",
+                hint="Partition by a column of numbers, dates or short texts.",
+            )
+    if partition_by and len(partition_by) == len(there):
+        raise RefusedError(
+            "no column is left for the files when all are partitions",
+            hint="Leave at least one column out of partition_by.",
+        )
+
+
+def _can_hold(kind: DataType, file_format: str) -> bool:
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, NullType, StructType
+
+    if isinstance(kind, NullType):
+        return file_format == "json"
+    if file_format == "csv":
+        return not isinstance(kind, ArrayType | MapType | StructType | BinaryType)
+    return True
