@@ -15,7 +15,7 @@ from seamark.capture.plans import newest_entries, planned_after, read_up_to
 from seamark.capture.readers import Contents
 from seamark.checkpoint_dir.closures import StoreClosure, needs_of
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to
-from seamark.checkpoint_dir.files import ROOT_MARK, CheckpointFiles, rooted_at
+from seamark.checkpoint_dir.files import ROOT_MARK, CheckpointFiles, with_root
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.spark.batch_log import (
@@ -207,10 +207,7 @@ def _descriptions(files: CheckpointFiles, batch: int) -> Contents:
         versioned = "/_metadata/v2/" in path or "/_stateSchema/" in path
         if versioned and _NUMBER.fullmatch(since) and int(since) > batch:
             continue
-        data = files.read(path)
-        if "/_metadata/v2/" in path:
-            data = rooted_at(data.decode(errors="replace"), ROOT_MARK).encode()
-        descriptions[path] = data
+        descriptions[path] = with_root(path, files.read(path), ROOT_MARK)
     return descriptions
 
 

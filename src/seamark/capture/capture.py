@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seamark.capture.readers import Contents, DriverReader, Reader, read_all
-from seamark.checkpoint_dir.files import ROOT_MARK, rooted_at
+from seamark.checkpoint_dir.files import ROOT_MARK, with_root
 from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
 from seamark.checkpoint_dir.state_files import (
     MissingVersion,
@@ -158,15 +158,9 @@ class Capture:
         if full or not self._described:
             paths += copy.descriptions()
             self._described = True
-        contents = {path: self._described_anywhere(path) for path in dict.fromkeys(paths)}
+        contents = {p: with_root(p, copy.read(p), ROOT_MARK) for p in dict.fromkeys(paths)}
         contents[f"commits/{batch}"] = commit.encode()
         return contents
-
-    def _described_anywhere(self, path: str) -> bytes:
-        data = self.copy.read(path)
-        if "/_metadata/v2/" in path:
-            return rooted_at(data.decode(), ROOT_MARK).encode()
-        return data
 
     # state
 
@@ -186,7 +180,10 @@ class Capture:
 
         if full:
             return self._whole_state(folders, version, uid_of)
-        stems = {folder: self._stem(folder, version, uid_of(folder)) for folder in folders}
+        stems = {
+            folder: f"{folder.path}/{version}" + (f"_{uid_of(folder)}" if ids is not None else "")
+            for folder in folders
+        }
         contents = self._reader.read_first([self._candidates(stem) for stem in stems.values()])
         by_stem = {path.rpartition(".")[0]: path for path in contents}
         further: list[tuple[str, ...]] = []
@@ -197,13 +194,10 @@ class Capture:
             if path.endswith(".zip"):
                 below = (f"{folder.path}/{sst}" for sst in needed_ssts(contents[path]))
                 further += [(sst,) for sst in below if sst not in self._held]
-            if uid_of(folder) is not None:
+            if ids is not None:
                 further.append((f"{path}.crc",))
         self._usual = next(iter(contents)).rpartition(".")[2] if contents else self._usual
         return contents | self._read_further(further)
-
-    def _stem(self, folder: StoreFolder, version: int, uid: str | None) -> str:
-        return f"{folder.path}/{version}" + ("" if uid is None else f"_{uid}")
 
     def _candidates(self, stem: str) -> list[str]:
         """What a batch may have written into a store: names are known, nothing is listed."""
@@ -238,9 +232,7 @@ class Capture:
         for left in reversed(range(_TRIES)):
             names = self.copy.names_in(folder.path)
             try:
-                needed = closure(
-                    names, version, lambda name: self.copy.read(f"{folder.path}/{name}"), ids
-                )
+                needed = closure(names, version, self.copy.reader(folder.path), ids)
                 return [f"{folder.path}/{name}" for name in needed]
             except (FileNotFoundError, MissingVersion) as error:
                 # the maintenance thread may have removed a file between listing and reading

@@ -80,11 +80,6 @@ class FileList(msgspec.Struct, frozen=True):
     """Every file of the batch."""
 
 
-def encode_file_list(listed: FileList) -> bytes:
-    """The list as it is stored."""
-    return msgspec.json.encode(listed)
-
-
 def file_list_in(logs: Contents) -> FileList | None:
     """The list among the logs of a checkpoint; None when they have none."""
     data = logs.get(FILE_LIST)

@@ -41,7 +41,6 @@ class DriverReader:
         self._copy = copy
 
     def read_first(self, candidates: Sequence[Sequence[str]]) -> Contents:
-        """See :class:`Reader`."""
         # what a batch has changed is small: threads would only get in each other's way
         if len(candidates) < _WORTH_A_POOL or any(len(group) > 1 for group in candidates):
             files = [self._first(names) for names in candidates]
@@ -70,7 +69,6 @@ class ExecutorReader:
         """Host and process of every task that has read."""
 
     def read_first(self, candidates: Sequence[Sequence[str]]) -> Contents:
-        """See :class:`Reader`."""
         if self._fallback is not None or not candidates:
             return (self._fallback or DriverReader(self._copy)).read_first(candidates)
         from py4j.protocol import Py4JError

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from seamark._common.files import open_to_read
 from seamark.capture.plans import check_path
 from seamark.capture.readers import Contents
-from seamark.checkpoint_dir.files import rooted_at
+from seamark.checkpoint_dir.files import with_root
 from seamark.checkpoint_dir.state_files import SST_FOLDER, MissingVersion, closure
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
@@ -72,11 +72,7 @@ def keep_only_needed(copy: WorkingCopy, batch: int) -> None:
     for folder in copy.store_folders():
         names = copy.names_in(folder.path)
         try:
-            needed = closure(
-                names,
-                batch + 1,
-                lambda name, at=folder.path: copy.read(f"{at}/{name}"),  # type: ignore[misc]
-            )
+            needed = closure(names, batch + 1, copy.reader(folder.path))
         except MissingVersion as error:
             raise DamageError(
                 f"the checkpoint lacks state of operator {folder.operator}, partition"
@@ -135,11 +131,7 @@ def _hole(
             names.add(path.removeprefix(f"{folder}/"))
     for folder, names in stores.items():
         try:
-            closure(
-                names,
-                batch + 1,
-                lambda name, at=folder: copy.read(f"{at}/{name}"),  # type: ignore[misc]
-            )
+            closure(names, batch + 1, copy.reader(folder))
         except MissingVersion as error:
             return f"state in {folder}: {error.what}"
     return None
@@ -166,9 +158,7 @@ def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch
     for path, data in logs.items():
         if _is_of_other_batch(path, batch):
             continue
-        expected_data = (
-            rooted_at(data.decode(), copy.uri).encode() if "/_metadata/v2/" in path else data
-        )
+        expected_data = with_root(path, data, copy.uri)
         if (copy.read_text(check_path(path)) or "").encode() != expected_data:
             copy.write(path, expected_data)
     copy.rewrite_root()

@@ -5,7 +5,7 @@ Tests: ``tests/checkpoint_dir/test_state_files.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -178,8 +178,10 @@ def _need(
 
     present = files.names_in(folder.path)
     try:
-        if chosen is not None:
-            chosen = _lineage(files, folder, present, version, chosen) | chosen
+        newest = f"{version}_{chosen.get(version)}.changelog" if chosen is not None else ""
+        if chosen is not None and newest in present:
+            # it knows the ids of versions that the commit log no longer names
+            chosen = lineage_of(files.read(f"{folder.path}/{newest}")) | chosen
         names = closure(present, version, read, chosen)
         for name in names:
             _require_size(files, folder, name, zips)
@@ -188,18 +190,6 @@ def _need(
     except SeamarkError as error:
         return StoreClosure(operator, folder, (), error.what)
     return StoreClosure(operator, folder, tuple(f"{folder.path}/{name}" for name in names))
-
-
-def _lineage(
-    files: CheckpointFiles,
-    folder: StoreFolder,
-    present: Collection[str],
-    version: int,
-    chosen: Mapping[int, str],
-) -> dict[int, str]:
-    """Ids of versions that the commit log no longer names: the newest changelog knows them."""
-    newest = f"{version}_{chosen.get(version)}.changelog"
-    return lineage_of(files.read(f"{folder.path}/{newest}")) if newest in present else {}
 
 
 def _require_size(

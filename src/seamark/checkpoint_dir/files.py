@@ -24,9 +24,10 @@ from seamark.checkpoint_dir.operators import (
     StoreFolder,
     name_of,
     parse_description,
+    store_path,
     stores_among,
 )
-from seamark.checkpoint_dir.state_files import SST_FOLDER
+from seamark.checkpoint_dir.state_files import SST_FOLDER, ReadFile
 from seamark.errors import DamageError
 
 ROOT_MARK: Final = "{seamark:root}"
@@ -158,9 +159,8 @@ class CheckpointFiles(ABC):
 
     def schema_beside(self, number: int, store: str = DEFAULT_STORE) -> bytes | None:
         """The schema that Spark (3.1 or newer) keeps in an operator's first partition."""
-        below = "" if store == DEFAULT_STORE else f"/{store}"
         try:
-            return self.read(f"state/{number}/0{below}/_metadata/schema")
+            return self.read(f"{store_path(number, 0, store)}/_metadata/schema")
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -180,9 +180,12 @@ class CheckpointFiles(ABC):
             paths += self.files_below(f"{folder}/_metadata")
             paths += self.files_below(f"{folder}/_stateSchema")
             for store in operator.stores:
-                below = "" if store == DEFAULT_STORE else f"/{store}"
-                paths += self.files_below(f"{folder}/0{below}/_metadata")
+                paths += self.files_below(f"{store_path(operator.number, 0, store)}/_metadata")
         return paths
+
+    def reader(self, folder: str) -> ReadFile:
+        """Reads the files of a store's folder by their names."""
+        return lambda name: self.read(f"{folder}/{name}")
 
     def names_in(self, folder: str) -> set[str]:
         """What a store's folder holds, SST files with their folder's name before them."""
@@ -191,6 +194,13 @@ class CheckpointFiles(ABC):
             for below in ("", f"{SST_FOLDER}/", "logs/")
             for name in self.names(f"{folder}/{below}".rstrip("/"))
         }
+
+
+def with_root(path: str, data: bytes, root: str) -> bytes:
+    """A file of the directory whose absolute paths, if it can have any, lead below ``root``."""
+    if "/_metadata/v2/" not in path:
+        return data
+    return rooted_at(data.decode(errors="replace"), root).encode()
 
 
 def _numbers(names: Iterable[str]) -> list[int]:

@@ -71,9 +71,14 @@ class StatefulOperator(NamedTuple):
         """Every store of every partition, or of some."""
         for partition in range(self.partitions) if partitions is None else partitions:
             for store in self.stores:
-                below = "" if store == DEFAULT_STORE else f"/{store}"
-                path = f"state/{self.number}/{partition}{below}"
+                path = store_path(self.number, partition, store)
                 yield StoreFolder(self.number, partition, store, path)
+
+
+def store_path(operator: int, partition: int, store: str) -> str:
+    """The folder of one state store, relative to the directory."""
+    below = "" if store == DEFAULT_STORE else f"/{store}"
+    return f"state/{operator}/{partition}{below}"
 
 
 def parse_description(number: int, text: str) -> StatefulOperator:

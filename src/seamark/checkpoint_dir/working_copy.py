@@ -93,11 +93,9 @@ class WorkingCopy(CheckpointFiles):
         return None
 
     def has_folder(self, relative: str) -> bool:
-        """See :class:`CheckpointFiles`."""
         return os.path.isdir(self.path(relative))
 
     def names(self, folder: str) -> Collection[str]:
-        """See :class:`CheckpointFiles`."""
         try:
             return os.listdir(self.path(folder))
         except (FileNotFoundError, NotADirectoryError):
@@ -139,9 +137,7 @@ class WorkingCopy(CheckpointFiles):
     def rewrite_root(self) -> None:
         """Make absolute paths inside Spark's files lead here, after a move or a restore."""
         for relative in self.descriptions():
-            if "/_metadata/v2/" not in relative:
-                continue
-            text = self.read_text(relative)
+            text = self.read_text(relative) if "/_metadata/v2/" in relative else None
             if text is not None and (moved := rooted_at(text, self.uri)) != text:
                 self.write(relative, moved.encode())
 

@@ -87,20 +87,19 @@ def text_of(lines: Iterable[str]) -> str:
     return "\n".join([VERSION_LINE, *lines])
 
 
-def first_missing(present: Collection[int], first: int, last: int) -> int | None:
-    """The first number from ``first`` to ``last`` that is not present; None when all are.
-
-    Takes as long as there are numbers present, however far the last one is.
-    """
-    there = set(present)
-    return next((at for at in range(first, last + 1) if at not in there), None)
-
-
 def missing_between(present: Collection[int], first: int, before: int) -> Iterator[int]:
-    """The numbers from ``first`` on, and below ``before``, that are not present; not too many."""
+    """The numbers from ``first`` on, and below ``before``, that are not present; not too many.
+
+    The first takes as long as there are numbers present, however far the last one is.
+    """
     there = set(present)
     gaps = (at for at in range(first, before) if at not in there)
     return islice(gaps, limits.MOST_MISSING_NAMED)
+
+
+def first_missing(present: Collection[int], first: int, last: int) -> int | None:
+    """The first number from ``first`` to ``last`` that is not present; None when all are."""
+    return next(missing_between(present, first, last + 1), None)
 
 
 def known_interval(compacted: Sequence[int]) -> int | None:

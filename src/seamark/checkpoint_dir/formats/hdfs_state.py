@@ -16,7 +16,7 @@ says nothing about damage.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -38,7 +38,7 @@ SNAPSHOT_DELETES: Final = "a snapshot holds a deletion"
 _LENGTH: Final = struct.Struct(">i")
 _UTF: Final = struct.Struct(">H")
 _LONGEST_HEAD: Final = 4 + _UTF.size + 0xFFFF
-_PUT, _DELETE, _MERGE = 0x01, 0x10, 0x11
+_PUT, _DELETE, _MERGE = _KINDS = (0x01, 0x10, 0x11)
 
 
 class StateChange(NamedTuple):
@@ -62,8 +62,7 @@ def read_changes(data: bytes) -> list[StateChange]:
     version, at = _version(plain)
     if version in (3, 4):
         at = _after_utf(plain, at)
-    most = limits.most_records(len(data))
-    return _typed_records(plain, at, most) if version in (2, 4) else _records(plain, at, most)
+    return _records(plain, at, limits.most_records(len(data)), typed=version in (2, 4))
 
 
 def lineage_of(data: bytes) -> dict[int, str]:
@@ -88,11 +87,6 @@ class _Ancestor(msgspec.Struct):
     uid: str = msgspec.field(name="checkpointUniqueId")
 
 
-def is_empty_change(data: bytes) -> bool:
-    """Whether a delta or changelog changes nothing; raises what :func:`read_changes` raises."""
-    return not read_changes(data)
-
-
 def read_snapshot(data: bytes, *, row_checksums: bool = False) -> dict[bytes, bytes]:
     """The whole state that an HDFS-backed ``V.snapshot`` holds, key → value."""
     state: dict[bytes, bytes] = {}
@@ -103,21 +97,15 @@ def read_snapshot(data: bytes, *, row_checksums: bool = False) -> dict[bytes, by
     return state
 
 
-def applied(
-    base: Mapping[bytes, bytes], changes: Iterable[StateChange], *, row_checksums: bool = False
-) -> dict[bytes, bytes]:
-    """A state after the changes of one delta; ``base`` stays as it is.
+def apply_changes(
+    state: dict[bytes, bytes], changes: Iterable[StateChange], *, row_checksums: bool = False
+) -> None:
+    """Apply the changes of one delta to a state.
 
     ``row_checksums`` is the query's ``spark.sql.streaming.stateStore.rowChecksum.enabled``:
     with it a deletion names its key behind a checksum. :class:`NotDecodable` for a change that
     adds to a value, which only RocksDB can do.
     """
-    state = dict(base)
-    _apply(state, changes, row_checksums)
-    return state
-
-
-def _apply(state: dict[bytes, bytes], changes: Iterable[StateChange], row_checksums: bool) -> None:
     for key, value, merge in changes:
         if merge:
             raise NotDecodable("a value is added to others by a rule of RocksDB")
@@ -153,7 +141,7 @@ def same_state(
         plain += sum(len(change.key) + len(change.value or b"") for change in changes)
         if plain > limits.most_compared(stored):
             raise NotDecodable(f"its rows are not compared: {stored} bytes hold {plain} of them")
-        _apply(state, changes, row_checksums)
+        apply_changes(state, changes, row_checksums=row_checksums)
     return state == snapshot_rows
 
 
@@ -198,44 +186,26 @@ def _sized(plain: bytes, at: int) -> tuple[bytes | None, int]:
     return plain[start : start + size], start + size
 
 
-def _records(plain: bytes, at: int, most: int) -> list[StateChange]:
+def _records(plain: bytes, at: int, most: int, *, typed: bool) -> list[StateChange]:
     changes: list[StateChange] = []
-    while True:
-        if len(changes) > most:
-            raise _too_many(most)
+    while len(changes) <= most:
+        kind, start = _PUT, at
+        if typed:
+            if at >= len(plain):
+                raise DamageError(TORN)
+            kind, at = plain[at], at + 1
+            if kind == 0:
+                break
         key, at = _sized(plain, at)
-        if key is None:
+        if key is None and not typed:
             break
         value, at = _sized(plain, at)
-        changes.append(StateChange(key, value))
-    return _nothing_after(plain, at, changes)
-
-
-def _typed_records(plain: bytes, at: int, most: int) -> list[StateChange]:
-    changes: list[StateChange] = []
-    while True:
-        if len(changes) > most:
-            raise _too_many(most)
-        if at >= len(plain):
-            raise DamageError(TORN)
-        kind, start = plain[at], at
-        at += 1
-        if kind == 0:
-            break
-        key, at = _sized(plain, at)
-        value, at = _sized(plain, at)
-        fits = (value is None) == (kind == _DELETE)
-        if key is None or not fits or kind not in (_PUT, _DELETE, _MERGE):
+        fits = kind in _KINDS and (value is None) == (kind == _DELETE)
+        if key is None or (typed and not fits):
             raise DamageError(RECORD, where=f"at plain byte {start}")
         changes.append(StateChange(key, value, kind == _MERGE))
-    return _nothing_after(plain, at, changes)
-
-
-def _too_many(most: int) -> NotDecodable:
-    return NotDecodable(f"its rows are not looked at: it has more than {most}")
-
-
-def _nothing_after(plain: bytes, at: int, changes: list[StateChange]) -> list[StateChange]:
+    else:
+        raise NotDecodable(f"its rows are not looked at: it has more than {most}")
     if at != len(plain):
         raise DamageError(TRAILING, where=f"at plain byte {at}")
     return changes

@@ -13,7 +13,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from seamark._redaction import has_password
 from seamark.blobs.addresses import refuse_broken_url
@@ -53,9 +53,9 @@ class Directory(ABC):
         :class:`CheckpointNotFoundError` when there is no such directory, where that is known.
         """
 
-    @abstractmethod
     def folders(self) -> Collection[str]:
         """Folders without a file below them, where the place has such; seen by ``listing()``."""
+        return ()
 
     def newest_commit(self) -> int | None:
         """The last batch that is listed as committed: ``listing()`` for those who only wait.
@@ -112,30 +112,25 @@ class Tree(CheckpointFiles):
             path = folder
 
     @classmethod
-    def of(cls, directory: Directory) -> Tree:
+    def of(cls, directory: Directory) -> Self:
         """What is there now."""
         entries = directory.listing()
         return cls(directory, entries, directory.folders())
 
     @property
     def uri(self) -> str:
-        """See :class:`CheckpointFiles`."""
         return self.directory.uri
 
     def read(self, relative: str) -> bytes:
-        """See :class:`CheckpointFiles`."""
         return self.directory.read(relative)
 
     def names(self, folder: str) -> Collection[str]:
-        """See :class:`CheckpointFiles`."""
         return self._below.get(folder, ())
 
     def has_folder(self, relative: str) -> bool:
-        """See :class:`CheckpointFiles`."""
         return relative in self._below
 
     def files_below(self, relative: str) -> Iterator[str]:
-        """See :class:`CheckpointFiles`."""
         folder = "" if relative in ("", ".") else relative
         for name in self._below.get(folder, ()):
             path = f"{folder}/{name}" if folder else name
@@ -145,7 +140,6 @@ class Tree(CheckpointFiles):
                 yield path
 
     def size(self, relative: str) -> int | None:
-        """See :class:`CheckpointFiles`."""
         entry = self.entries.get(relative)
         return None if entry is None else entry.size
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -97,10 +97,8 @@ class HadoopDirectory(Directory):
             self._root = self._jvm.org.apache.hadoop.fs.Path(self.uri)
             self._fs = self._root.getFileSystem(self._conf)
             self._base = self._fs.makeQualified(self._root).toString().rstrip("/")
-        self._empty: list[str] = []
 
     def listing(self) -> dict[str, FileEntry]:
-        """See :class:`Directory`."""
         files: dict[str, FileEntry] = {}
         with _translate_jvm_errors("listing", self.url):
             if not self._fs.exists(self._root):
@@ -113,12 +111,7 @@ class HadoopDirectory(Directory):
                 files[path] = FileEntry(size, modified / 1000, f"{modified}-{size}")
         return files
 
-    def folders(self) -> Collection[str]:
-        """See :class:`Directory`."""
-        return ()  # cannot be distinguished from missing folders
-
     def newest_commit(self) -> int | None:
-        """See :class:`Directory`."""
         with _translate_jvm_errors("listing", f"{self.url}/commits"):
             if not self._fs.exists(self._root):
                 raise CheckpointNotFoundError(f"there is no directory {self.url}")
@@ -127,9 +120,8 @@ class HadoopDirectory(Directory):
             return newest_of(str(status.getPath().getName()) for status in statuses)
 
     def read(self, path: str) -> bytes:
-        """See :class:`Directory`."""
         source = self._path(path)
-        local = os.path.join(self._scratch, f"{threading.get_ident()}-{os.urandom(4).hex()}")
+        local = self._local_file()
         with _translate_jvm_errors("reading", f"{self.url}/{path}"):
             if not self._fs.exists(source):
                 raise FileNotFoundError(path)
@@ -138,16 +130,15 @@ class HadoopDirectory(Directory):
                 raise RefusedError(
                     f"{self.url}/{path} has {size} bytes, and {LARGEST_FILE} is the most"
                 )
-            target = self._jvm.org.apache.hadoop.fs.Path(Path(local).as_uri())
+            target = self._jvm.org.apache.hadoop.fs.Path(local.as_uri())
             self._fs.copyToLocalFile(False, source, target, True)
         try:
-            return Path(local).read_bytes()
+            return local.read_bytes()
         finally:
-            os.unlink(local)
+            local.unlink()
 
     def write(self, path: str, data: bytes) -> None:
-        """See :class:`Directory`."""
-        local = Path(self._scratch, f"{threading.get_ident()}-{os.urandom(4).hex()}")
+        local = self._local_file()
         local.write_bytes(data)
         folder, _, name = path.rpartition("/")
         hidden = f".{name[:180]}.{os.urandom(8).hex()}.seamark.tmp"
@@ -183,18 +174,18 @@ class HadoopDirectory(Directory):
         context.rename(temporary, target, options)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """See :class:`Directory`."""
         with _translate_jvm_errors("removing files of", self.url):
             for path in paths:
                 self._fs.delete(self._path(path), False)
 
     def sibling(self, suffix: str) -> HadoopDirectory:
-        """See :class:`Directory`."""
         return HadoopDirectory(f"{self.uri}{suffix}", self._spark)
 
     def close(self) -> None:
-        """See :class:`Directory`."""
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _local_file(self) -> Path:
+        return Path(self._scratch, f"{threading.get_ident()}-{os.urandom(4).hex()}")
 
     def _path(self, relative: str) -> Any:
         check_key(relative)  # Hadoop resolves '..' by itself

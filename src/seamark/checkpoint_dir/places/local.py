@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from seamark._common.files import sync_folders
 from seamark._common.os_errors import translate_os_errors
@@ -39,11 +39,12 @@ class LocalDirectory(Directory):
         with translate_os_errors("listing", self.url):
             while waiting:
                 folder = waiting.pop()
-                with _vanishing(), os.scandir(f"{self.url}/{folder}") as entries:
+                # Spark removes files and folders at any time
+                with suppress(FileNotFoundError), os.scandir(f"{self.url}/{folder}") as entries:
                     before = len(files), len(waiting)
                     for entry in entries:
                         path = f"{folder}/{entry.name}" if folder else entry.name
-                        with _vanishing():
+                        with suppress(FileNotFoundError):
                             if entry.is_dir(follow_symlinks=False):
                                 waiting.append(path)
                                 continue
@@ -57,11 +58,9 @@ class LocalDirectory(Directory):
         return files
 
     def folders(self) -> Collection[str]:
-        """See :class:`Directory`."""
         return self._empty
 
     def newest_commit(self) -> int | None:
-        """See :class:`Directory`."""
         with translate_os_errors("listing", f"{self.url}/commits"):
             try:
                 names = os.listdir(f"{self.url}/commits")
@@ -72,7 +71,6 @@ class LocalDirectory(Directory):
         return newest_of(names)
 
     def read(self, path: str) -> bytes:
-        """See :class:`Directory`."""
         try:
             return self.copy.read(path)
         except NotADirectoryError:
@@ -97,7 +95,6 @@ class LocalDirectory(Directory):
             sync_folders(folders)
 
     def sibling(self, suffix: str) -> LocalDirectory:
-        """See :class:`Directory`."""
         return LocalDirectory(f"{self.url}{suffix}")
 
 
@@ -105,13 +102,6 @@ def _entry(status: os.stat_result) -> FileEntry:
     # a file that is replaced gets another inode, also within one tick of the clock
     version = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
     return FileEntry(status.st_size, status.st_mtime, version)
-
-
-@contextmanager
-def _vanishing() -> Iterator[None]:
-    """Pass over what Spark removes at any time."""
-    with suppress(FileNotFoundError):
-        yield
 
 
 def _not_followed(path: str, known: os.stat_result) -> RefusedError:

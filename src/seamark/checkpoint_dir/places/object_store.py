@@ -5,7 +5,7 @@ Tests: ``tests/checkpoint_dir/test_places.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from seamark.blobs.addresses import open_blobs
@@ -28,31 +28,23 @@ class ObjectDirectory(Directory):
         self.uri = self._given.replace("s3://", "s3a://", 1)
 
     def listing(self) -> dict[str, FileEntry]:
-        """See :class:`Directory`."""
         return {
             entry.key: FileEntry(entry.size, entry.modified, f"{entry.version}-{entry.size}")
             for entry in self._blobs.entries("")
             if not entry.key.endswith("/")  # a marker for a folder
         }
 
-    def folders(self) -> Collection[str]:
-        """See :class:`Directory`."""
-        return ()
-
     def newest_commit(self) -> int | None:
-        """See :class:`Directory`."""
         below = "commits/"
         return newest_of(e.key.removeprefix(below) for e in self._blobs.entries(below))
 
     def read(self, path: str) -> bytes:
-        """See :class:`Directory`."""
         blob = self._blobs.read(path, LARGEST_FILE)
         if blob is None:
             raise FileNotFoundError(path)
         return blob.data
 
     def write(self, path: str, data: bytes) -> None:
-        """See :class:`Directory`."""
         if self._blobs.max_put is not None and len(data) > self._blobs.max_put:
             self._blobs.create_stream(path, [data])
             return
@@ -64,11 +56,9 @@ class ObjectDirectory(Directory):
                 self._blobs.replace(path, data, there.tag)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """See :class:`Directory`."""
         self._blobs.delete(list(paths))
 
     def sibling(self, suffix: str) -> ObjectDirectory:
-        """See :class:`Directory`."""
         if "/" not in self._given.partition("://")[2]:
             raise InvalidInputError(
                 "nothing can be put next to a whole bucket", where=self.url, hint="Use a prefix."
@@ -76,5 +66,4 @@ class ObjectDirectory(Directory):
         return ObjectDirectory(f"{self._given}{suffix}", self._options)
 
     def close(self) -> None:
-        """See :class:`Directory`."""
         self._blobs.close()

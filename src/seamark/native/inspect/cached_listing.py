@@ -5,7 +5,7 @@ Tests: ``tests/native/test_inspection_damage.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
@@ -26,17 +26,15 @@ TROUBLE: Final = (ValueError, TypeError, KeyError, IndexError, OverflowError, Re
 class CachedListing(Tree):
     """One listing. What is read is kept, so that everything is judged by the same bytes."""
 
-    is_local: bool
-
-    def __init__(self, directory: Directory, entries: Mapping[str, FileEntry]) -> None:
-        super().__init__(directory, entries, directory.folders())
+    def __init__(
+        self,
+        directory: Directory,
+        entries: Mapping[str, FileEntry],
+        empty_folders: Collection[str] = (),
+    ) -> None:
+        super().__init__(directory, entries, empty_folders)
         self.is_local = directory.uri.startswith("file:")
         self._kept: dict[str, bytes | None] = {}
-
-    @classmethod
-    def of(cls, directory: Directory) -> CachedListing:
-        """What is there now."""
-        return cls(directory, directory.listing())
 
     # reading
 
@@ -64,7 +62,6 @@ class CachedListing(Tree):
         return result
 
     def read(self, relative: str) -> bytes:
-        """See :class:`CheckpointFiles`."""
         data = self.data(relative)
         if data is None:
             raise FileNotFoundError(relative)
@@ -89,12 +86,10 @@ class CachedListing(Tree):
         return [number for number in numbers if f"{log}/{number}" in self.entries]
 
     def operator_numbers(self) -> list[int]:
-        """See :class:`CheckpointFiles`."""
         return [number for number in numbers_in(self.names("state"))
                 if f"state/{number}" not in self.entries]  # fmt: skip
 
     def partition_numbers(self, operator: int) -> list[int]:
-        """See :class:`CheckpointFiles`."""
         numbers = numbers_in(self.names(f"state/{operator}"))
         return [number for number in numbers if number < MOST_PARTITIONS]
 

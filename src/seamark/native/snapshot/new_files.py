@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from seamark.capture.batches import BatchAt
 from seamark.capture.capture import FILE_LIST, LOG, Captured
-from seamark.capture.chain import FileList, chain_of, encode_file_list, file_list_in, logs_of
+from seamark.capture.chain import FileList, chain_of, file_list_in, logs_of
 from seamark.capture.placement import Part, partition_of
 from seamark.capture.readers import Contents
 from seamark.checkpoint_dir.places.directory import Tree
@@ -56,7 +58,7 @@ def read_new(
     listed = [path for paths in new_paths.values() for path in paths]
     versions = {path: tree.entries[path].version for path in listed if path in tree.entries}
     logs_versions = {path: _digest(data) for path, data in logs.items()}
-    logs[FILE_LIST] = encode_file_list(FileList(versions | logs_versions, at.paths))
+    logs[FILE_LIST] = msgspec.json.encode(FileList(versions | logs_versions, at.paths))
     read = partial(_read_all, tree, advance)
     files: dict[str, Contents] = {LOG: logs}
     large = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.closures import needs_of
-from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
+from seamark.checkpoint_dir.files import CheckpointFiles, with_root
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
@@ -112,10 +112,7 @@ def brought_here(tree: Tree, folder: str) -> Tree:
     for path in tree.entries:
         if not path.startswith(("metadata", "offsets/", "commits/", "state/")):
             continue
-        data = tree.read(path)
-        if "/_metadata/v2/" in path:
-            data = rooted_at(data.decode(errors="replace"), copy.uri).encode()
-        copy.write(path, data)
+        copy.write(path, with_root(path, tree.read(path), copy.uri))
     return Tree.of(copy)
 
 
