@@ -16,6 +16,7 @@ from contextlib import suppress
 from seamark._common.files import read_file, replace_file, require_inside
 from seamark._common.os_errors import translate_os_errors
 from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
+from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.state_files import version_of
 
 
@@ -54,13 +55,13 @@ class WorkingCopy(CheckpointFiles):
         with translate_os_errors("writing", path):
             require_inside(self.root, path)
             # Hadoop's checksum of the old bytes would make the new ones unreadable
-            replace_file(path, data, durable=self._durable, stale=_checksum_of(path))
+            replace_file(path, data, durable=self._durable, stale=hidden_checksum(path))
 
     def remove(self, relative: str) -> None:
         """Remove a file and Hadoop's checksum of it; harmless when there is none."""
         path = self.path(relative)
         require_inside(self.root, path)
-        for victim in (path, _checksum_of(path)):
+        for victim in (path, hidden_checksum(path)):
             with suppress(FileNotFoundError):
                 os.unlink(victim)
 
@@ -144,9 +145,3 @@ class WorkingCopy(CheckpointFiles):
     def destroy(self) -> None:
         """Remove everything."""
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-def _checksum_of(path: str) -> str:
-    """Where Hadoop keeps the checksum of a file on a local disk."""
-    folder, name = os.path.split(path)
-    return f"{folder}/.{name}.crc"

@@ -21,7 +21,7 @@ _RAISED: Final = re.compile(
 class _Known:
     """A failure that is recognised, and what to do about it."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     what: str
     hint: str
     error: type[SeamarkError] = SeamarkError
@@ -31,48 +31,46 @@ _KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
 
 _BY_CLASS: Final = (
     _Known(
-        re.compile(_KAFKA + r"(?:OffsetOutOfRange|LogTruncation)"),
+        _KAFKA + r"(?:OffsetOutOfRange|LogTruncation)",
         "rows that the next epoch needs are gone from a source",
         "The source has deleted them. Restore its data, or start over from what is left with a new "
         "store or policy='auto_reset'.",
     ),
     _Known(
-        re.compile(_KAFKA + r"(?:UnknownTopic|InvalidTopic)"),
+        _KAFKA + r"(?:UnknownTopic|InvalidTopic)",
         "Kafka does not know a topic",
-        "Create it, or mend the option subscribe, subscribePattern or assign of the source.",
+        "Create it, or fix the option subscribe, subscribePattern or assign of the source.",
         SourceUnavailableError,
     ),
     _Known(
-        re.compile(_KAFKA + r"(?:\w*AuthenticationException|IllegalSaslState)"),
+        _KAFKA + r"(?:\w*AuthenticationException|IllegalSaslState)",
         "Kafka refuses the login",
         "Check the options kafka.security.protocol, kafka.sasl.* and kafka.ssl.* of the source.",
         SourceUnavailableError,
     ),
     _Known(
-        re.compile(_KAFKA + r"\w*AuthorizationException"),
+        _KAFKA + r"\w*AuthorizationException",
         "Kafka does not allow a topic or group to be read",
         "The user of kafka.sasl.jaas.config needs READ and DESCRIBE on the topics and groups.",
         SourceUnavailableError,
     ),
     _Known(
-        re.compile(_KAFKA + r"(?:Timeout|Disconnect|Network|BrokerNotAvailable)"),
+        _KAFKA + r"(?:Timeout|Disconnect|Network|BrokerNotAvailable)",
         "Kafka does not answer",
         "Check the option kafka.bootstrap.servers of the source, and that brokers, and the "
         "addresses that they advertise, can be reached from the driver and the executors.",
         SourceUnavailableError,
     ),
     _Known(
-        re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException"),
+        r"org\.apache\.kafka\.common\.config\.ConfigException",
         "Kafka's client cannot use its options",
         "Check the options kafka.* of the source, first of all kafka.bootstrap.servers: host:port, "
         "of hosts whose names are known here.",
         SourceUnavailableError,
     ),
     _Known(
-        re.compile(
-            r"java\.net\.(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout)Exception"
-            r"|java\.nio\.channels\.UnresolvedAddressException"
-        ),
+        r"java\.net\.(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout)Exception"
+        r"|java\.nio\.channels\.UnresolvedAddressException",
         "a server that the query reads from or writes to does not answer",
         "Check its address in the options of the sources and sinks, and that it can be reached.",
         SourceUnavailableError,
@@ -82,32 +80,30 @@ _BY_CLASS: Final = (
 
 _BY_TEXT: Final = (
     _Known(
-        re.compile(
-            r"failOnDataLoss|OffsetOutOfRange|KafkaDataLoss|KAFKA_DATA_LOSS"
-            r"|data may (?:have been|be) (?:lost|missed)"
-        ),
+        r"failOnDataLoss|OffsetOutOfRange|KafkaDataLoss|KAFKA_DATA_LOSS"
+        r"|data may (?:have been|be) (?:lost|missed)",
         _BY_CLASS[0].what,
         _BY_CLASS[0].hint,
     ),
     _Known(
-        re.compile(r"FAILED_READ_FILE|FileNotFoundException|PATH_NOT_FOUND|does not exist"),
+        r"FAILED_READ_FILE|FileNotFoundException|PATH_NOT_FOUND|does not exist",
         "a file that an epoch was planned to read is gone",
-        "Bring the file back: the epoch runs again on exactly the rows that it was planned for.",
+        "Put the file back: the epoch runs again on exactly the rows that it was planned for.",
     ),
     _Known(
-        re.compile(r"STATE_STORE_\w*SCHEMA_\w*|STATE_SCHEMA_\w*|StateSchemaNotCompatible"),
+        r"STATE_STORE_\w*SCHEMA_\w*|STATE_SCHEMA_\w*|StateSchemaNotCompatible",
         "the state in the checkpoint does not fit what the pipeline computes now",
         "Spark cannot load state of another shape. Undo the change of keys, functions or columns, "
         "or give the changed pipeline a store of its own, or start over with policy='auto_reset'.",
         RefusedError,
     ),
     _Known(
-        re.compile(r"CANNOT_LOAD_STATE_STORE|STATE_STORE_"),
+        r"CANNOT_LOAD_STATE_STORE|STATE_STORE_",
         "Spark cannot load its state",
         "Start again: the working copy is compared with the checkpoint and rebuilt if it differs.",
     ),
     _Known(
-        re.compile(r"No space left on device"),
+        r"No space left on device",
         "a disk is full",
         "Make room and start again; nothing is lost.",
     ),
@@ -134,17 +130,17 @@ def explained(error: Exception, addresses: Mapping[str, str] | None = None) -> S
 def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> SeamarkError:
     classes = exception_classes(f"{text}\n{getattr(error, '_stackTrace', '')}")
     data_lost, *others = _BY_TEXT
-    if data_lost.pattern.search(text):
+    if re.search(data_lost.pattern, text):
         return data_lost.error(data_lost.what, where=_short(text), hint=data_lost.hint)
     for known in _BY_CLASS:
-        if any(known.pattern.match(name) for name in classes):
+        if any(re.match(known.pattern, name) for name in classes):
             # any other server is named by Spark's own text
-            at = addresses if "kafka" in known.pattern.pattern else {}
+            at = addresses if "kafka" in known.pattern else {}
             places = "; ".join(f"source {name!r}: {place}" for name, place in at.items())
             where = f"{places}. {_short(text)}" if places else _short(text)
             return known.error(known.what, where=where, hint=known.hint)
     for known in others:
-        if known.pattern.search(text):
+        if re.search(known.pattern, text):
             return known.error(known.what, where=_short(text), hint=known.hint)
     return SeamarkError(
         "Spark stopped the query",
@@ -204,15 +200,15 @@ _NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)
 
 _SPARK: Final = "org.apache.spark:{name}_2.13:{version}"
 
-_PACKAGES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (re.compile(r"kafka|commons[./]pool2"), _SPARK.replace("{name}", "spark-sql-kafka-0-10")),
-    (re.compile(r"avro"), _SPARK.replace("{name}", "spark-avro")),
-    (re.compile(r"protobuf"), _SPARK.replace("{name}", "spark-protobuf")),
-    (re.compile(r"kinesis"), "the connector of your Kinesis stream"),
-    (re.compile(r"delta"), "io.delta:delta-spark_2.13 (the version for this Spark)"),
-    (re.compile(r"iceberg"), "org.apache.iceberg:iceberg-spark-runtime (the one for this Spark)"),
-    (re.compile(r"s3a?n?$|s3a"), "org.apache.spark:spark-hadoop-cloud_2.13:{version}"),
-    (re.compile(r"abfss?|wasbs?|azure|gs$|gcs"), _SPARK.replace("{name}", "spark-hadoop-cloud")),
+_PACKAGES: Final[tuple[tuple[str, str], ...]] = (
+    (r"kafka|commons[./]pool2", _SPARK.replace("{name}", "spark-sql-kafka-0-10")),
+    (r"avro", _SPARK.replace("{name}", "spark-avro")),
+    (r"protobuf", _SPARK.replace("{name}", "spark-protobuf")),
+    (r"kinesis", "the connector of your Kinesis stream"),
+    (r"delta", "io.delta:delta-spark_2.13 (the version for this Spark)"),
+    (r"iceberg", "org.apache.iceberg:iceberg-spark-runtime (the one for this Spark)"),
+    (r"s3a?n?$|s3a", _SPARK.replace("{name}", "spark-hadoop-cloud")),
+    (r"abfss?|wasbs?|azure|gs$|gcs", _SPARK.replace("{name}", "spark-hadoop-cloud")),
 )
 
 
@@ -225,7 +221,7 @@ def missing_connector(text: str) -> RefusedError | None:
     missing = _missing(text)
     if missing is None:
         return None
-    package = next((name for known, name in _PACKAGES if known.search(missing.lower())), None)
+    package = next((name for known, name in _PACKAGES if re.search(known, missing.lower())), None)
     if package is None and not _NOT_FOUND.search(text):
         return None
     version = _spark_version()

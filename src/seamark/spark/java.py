@@ -16,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,21 +29,6 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Java:
-    """What one ``java`` said about itself."""
-
-    home: Path
-    major: int
-
-
-@dataclass(frozen=True)
-class NoJava:
-    """Why one place gave no usable Java."""
-
-    reason: str
-
-
 def java_home() -> Path:
     """Return the home of a Java that can run Spark; nothing in the environment changes.
 
@@ -53,9 +37,9 @@ def java_home() -> Path:
     reasons = []
     for look in (_from_environment, _from_path):
         home = look()
-        if isinstance(home, Java):
-            return home.home
-        reasons.append(home.reason)
+        if isinstance(home, Path):
+            return home
+        reasons.append(home)
     bundled = bundled_java_home()
     if bundled is not None:
         return bundled
@@ -77,24 +61,25 @@ def use_java() -> Path:
     return home
 
 
-def _from_environment() -> Java | NoJava:
+def _from_environment() -> Path | str:
+    """A home, or why there is none."""
     home = os.environ.get("JAVA_HOME")
     if not home:
-        return NoJava("JAVA_HOME is not set")
+        return "JAVA_HOME is not set"
     java = _ask(Path(home) / "bin" / "java", called=f"JAVA_HOME ({home})")
     # as the user wrote it: what java says about itself has its symbolic links resolved
-    return Java(Path(home), java.major) if isinstance(java, Java) else java
+    return Path(home) if isinstance(java, Path) else java
 
 
-def _from_path() -> Java | NoJava:
+def _from_path() -> Path | str:
     java = shutil.which("java")
     if java is None:
-        return NoJava("no java on the PATH")
+        return "no java on the PATH"
     return _ask(Path(java), called=f"java on the PATH ({java})")
 
 
-def _ask(java: Path, *, called: str) -> Java | NoJava:
-    """Ask one ``java`` for its home and version; the home matters as PATH may lead to a shim."""
+def _ask(java: Path, *, called: str) -> Path | str:
+    """The home that a ``java`` says it has, or why it is of no use; PATH may lead to a shim."""
     try:
         answer = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
@@ -107,15 +92,15 @@ def _ask(java: Path, *, called: str) -> Java | NoJava:
             errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return NoJava(f"{called} does not run: {_short(error)}")
+        return f"{called} does not run: {_short(error)}"
     version = _VERSION.search(answer.stdout)
     if answer.returncode != 0 or version is None:
-        return NoJava(f"{called} does not say its version (exit code {answer.returncode})")
+        return f"{called} does not say its version (exit code {answer.returncode})"
     major = int(version[1])
     if major < OLDEST_JAVA:
-        return NoJava(f"{called} is Java {major}")
+        return f"{called} is Java {major}"
     said = _HOME.search(answer.stdout)
-    return Java(Path(said[1]) if said else java.resolve().parent.parent, major)
+    return Path(said[1]) if said else java.resolve().parent.parent
 
 
 def _short(error: OSError | subprocess.TimeoutExpired) -> str:

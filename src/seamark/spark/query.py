@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -78,7 +79,6 @@ class RunningQuery:
         self._marked: frozenset[int] = frozenset()
         self.mixes_state = False
         """Whether a task that computes several partitions would write different kinds of state."""
-        self._writer: Any = None
         self._ways: list[Way] = []
 
     def require_declared_plan(self, epoch: int, watermark: int) -> None:
@@ -129,8 +129,6 @@ class RunningQuery:
 
     def _shape(self, plan: Any) -> PlanNode:
         """A plan and what is hidden in its nodes."""
-        if self._writer is None:
-            self._writer = self._writer_class()
         children = plan.children()
         below = [self._shape(children.apply(n)) for n in range(children.size())]
         if not below:
@@ -186,7 +184,7 @@ class RunningQuery:
 
     def _state_ids(self, plan: Any) -> StateIds:
         ids: dict[int, list[list[str]]] = {}
-        formats = self._formats()
+        formats = getattr(getattr(self._jvm.org.json4s, "DefaultFormats$"), "MODULE$")
         for node in self._state_writers(plan):
             # one call instead of several for each partition
             infos = node.getStateStoreCheckpointInfo()
@@ -200,8 +198,6 @@ class RunningQuery:
 
     def _state_writers(self, plan: Any) -> list[Any]:
         """The nodes that write state. Walking a plan is slow, so the way is remembered."""
-        if self._writer is None:
-            self._writer = self._writer_class()
         known = [_at(plan, way) for way in self._ways]
         if not known or not all(
             node is not None and self._writer.isInstance(node) for node in known
@@ -211,15 +207,15 @@ class RunningQuery:
             known = [node for _, node in writers]
         return known
 
-    def _writer_class(self) -> Any:
-        return _first_class(
-            self._jvm,
-            "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter",
-            "org.apache.spark.sql.execution.streaming.StateStoreWriter",
-        )
-
-    def _formats(self) -> Any:
-        return getattr(getattr(self._jvm.org.json4s, "DefaultFormats$"), "MODULE$")
+    @cached_property
+    def _writer(self) -> Any:
+        """The class of nodes that write state."""
+        package = "org.apache.spark.sql.execution.streaming"
+        for_name = self._jvm.java.lang.Class.forName
+        try:
+            return for_name(f"{package}.operators.stateful.StateStoreWriter")
+        except Py4JJavaError:  # before Spark 4.1
+            return for_name(f"{package}.StateStoreWriter")
 
 
 Way = tuple[int, ...]
@@ -242,12 +238,3 @@ def _at(plan: Any, way: Way) -> Any:
             return None
         node = children.apply(number)
     return node
-
-
-def _first_class(jvm: Any, *names: str) -> Any:
-    for name in names[:-1]:
-        try:
-            return jvm.java.lang.Class.forName(name)
-        except Py4JJavaError:
-            continue
-    return jvm.java.lang.Class.forName(names[-1])

@@ -22,6 +22,12 @@ _HADOOP_HEADER: Final = struct.Struct(">4sI")
 _MAGIC: Final = b"crc\0"
 
 
+def hidden_checksum(path: str) -> str:
+    """Where Hadoop keeps the checksum of a file on a local disk."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"
+
+
 def hadoop_crc_matches(data: bytes, crc: bytes) -> bool:
     """Whether Hadoop would read ``data`` when ``crc`` is the hidden file next to it."""
     if len(crc) < _HADOOP_HEADER.size:

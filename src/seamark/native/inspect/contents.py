@@ -15,7 +15,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seamark import limits
-from seamark.checkpoint_dir.formats.checksums import hadoop_crc_matches, spark_crc_matches
+from seamark.checkpoint_dir.formats.checksums import (
+    hadoop_crc_matches,
+    hidden_checksum,
+    spark_crc_matches,
+)
 from seamark.checkpoint_dir.formats.hdfs_state import StateChange, read_changes
 from seamark.checkpoint_dir.formats.lz4_blocks import NOT_STATE, NotDecodable, claimed_size
 from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes
@@ -129,7 +133,7 @@ def _chosen(
     stores = {store.folder.path: store for store in state.stores}
     paths: list[str] = sorted(needed)
     if read_data:
-        paths += [s.path(f) for s in state.stores for files in s.files.values() for f in files]
+        paths += [store.path(file) for store in state.stores for file in store.all_files]
     else:
         paths += _alike(listing, state.stores)
         paths += _beside_snapshots(state.stores)
@@ -156,23 +160,19 @@ def _alike(listing: CachedListing, stores: Iterable[Store]) -> Iterator[str]:
     """State files that have the size of another one of the same kind."""
     groups: dict[tuple[int, str, str, int], list[str]] = {}
     for store in stores:
-        for files in store.files.values():
-            for file in files:
-                path = store.path(file)
-                size = listing.entries[path].size
-                key = store.folder.operator, store.folder.store, file.extension, size
-                groups.setdefault(key, []).append(path)
-    for paths in groups.values():
-        if len(paths) > 1:
-            yield from paths
+        for file in store.all_files:
+            path = store.path(file)
+            size = listing.entries[path].size
+            key = store.folder.operator, store.folder.store, file.extension, size
+            groups.setdefault(key, []).append(path)
+    yield from (path for paths in groups.values() if len(paths) > 1 for path in paths)
 
 
 def _beside_snapshots(stores: Iterable[Store]) -> Iterator[str]:
     """Snapshots that the HDFS-backed provider made, and all deltas of their stores."""
     for store in stores:
-        files = [file for each in store.files.values() for file in each]
-        if any(file.extension == "snapshot" for file in files):
-            yield from map(store.path, files)
+        if any(file.extension == "snapshot" for file in store.all_files):
+            yield from map(store.path, store.all_files)
 
 
 def _has_no_rows(path: str, data: bytes) -> bool | None:
@@ -253,13 +253,9 @@ def hadoop_findings(
     listing: CachedListing, path: str, data: bytes, needed: bool = True
 ) -> Iterator[Finding]:
     """What Hadoop's hidden checksum file says about a file that was read. On local disks only."""
-    folder, _, name = path.rpartition("/")
-    hidden = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
-    if (
-        not listing.is_local
-        or hidden not in listing.entries
-        or listing.entries[hidden].size > _MOST
-    ):
+    hidden = hidden_checksum(path)
+    size = listing.size(hidden)
+    if not listing.is_local or size is None or size > _MOST:
         return
     crc = listing.data(hidden)
     if crc is not None and not hadoop_crc_matches(data, crc):

@@ -126,7 +126,7 @@ def _looked_at(listing: CachedListing, read_data: bool, advance: Advance | None)
     _require_checkpoint(listing)
     logs = read_logs(listing)
     entry = logs.newest
-    conf = _plain(entry.conf) if entry is not None else {}
+    conf = {str(k): str(v) for k, v in entry.conf.items()} if entry is not None else {}
     state = state_of(listing, logs)
     learned = read_state(listing, state, conf, read_data=read_data, advance=advance)
     # half-way through a rollback, all else that looks wrong is what it has not come to yet
@@ -154,10 +154,6 @@ def _looked_at(listing: CachedListing, read_data: bool, advance: Advance | None)
         unread=learned.unread,
     )
     return _with_outlook(inspection, findings)
-
-
-def _plain(conf: Mapping[str, object]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in conf.items()}
 
 
 def _findings(
@@ -231,14 +227,7 @@ def _with_outlook(inspection: Inspection, findings: list[Finding]) -> Inspection
         known = replace(finding, advice=advice.replace(" PATH ", f" {url} "))
         by_place.setdefault((finding.code, shown(finding.path)), cleaned(known))
     ordered = sorted(by_place.values(), key=lambda each: _ORDER[each.severity])
-    logs = Logs(
-        query_id=None,
-        offsets=inspection.offsets,
-        commits=inspection.commits,
-        entries={},
-        ids={},
-        findings=[],
-    )
+    logs = Logs(offsets=inspection.offsets, commits=inspection.commits)
     return replace(inspection, findings=ordered, would_do=outlook(logs, ordered))
 
 

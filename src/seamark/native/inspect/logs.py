@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -31,14 +31,14 @@ _MOST_READ: Final = 250
 class Logs:
     """What the two logs hold."""
 
-    query_id: str | None
     offsets: list[int]
     commits: list[int]
-    entries: dict[int, OffsetLogEntry]
+    query_id: str | None = None
+    entries: dict[int, OffsetLogEntry] = field(default_factory=dict)
     """The newest ones, as far as they can be read."""
-    ids: dict[int, CommitIds]
+    ids: dict[int, CommitIds] = field(default_factory=dict)
     """State version → ids of its files, in checkpoint format 2."""
-    findings: list[Finding]
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def planned(self) -> int | None:
@@ -76,39 +76,26 @@ def read_logs(listing: CachedListing) -> Logs:
     listing.fetch(["metadata", *paths])
     findings: list[Finding] = []
     query_id = _query_id(listing, findings)
-    entries: dict[int, OffsetLogEntry] = {}
-    ids: dict[int, CommitIds] = {}
+    logs = Logs(offsets=offsets, commits=commits, query_id=query_id, findings=findings)
     for number in offsets[-_MOST_READ:]:
         try:
-            entries[number] = parsed_offsets(_text(listing, f"offsets/{number}"))
+            logs.entries[number] = parsed_offsets(_text(listing, f"offsets/{number}"))
         except DamageError as error:
             needed = number >= offsets[-1] - 1
-            findings.append(
-                _unreadable(listing, Code.OFFSETS_UNREADABLE, number, error.what, needed)
-            )
+            findings.append(_unreadable(Code.OFFSETS_UNREADABLE, number, error.what, needed))
     for number in commits[-_MOST_READ:]:
         try:
             commit_ids = parsed_commit(_text(listing, f"commits/{number}"))
         except DamageError as error:
             needed = number == commits[-1]
-            findings.append(
-                _unreadable(listing, Code.COMMIT_UNREADABLE, number, error.what, needed)
-            )
+            findings.append(_unreadable(Code.COMMIT_UNREADABLE, number, error.what, needed))
             continue
         if commit_ids is not None:
-            ids[number + 1] = commit_ids
-    logs = Logs(
-        query_id=query_id,
-        offsets=offsets,
-        commits=commits,
-        entries=entries,
-        ids=ids,
-        findings=findings,
-    )
+            logs.ids[number + 1] = commit_ids
     stateful = bool(listing.operator_numbers())
     findings += _offset_gaps(logs, stateful)
     findings += _commit_gaps(logs)
-    findings += _backwards(entries)
+    findings += _backwards(logs.entries)
     return logs
 
 
@@ -182,7 +169,7 @@ def parsed_commit(text: str) -> CommitIds | None:
         raise DamageError(f"it cannot be read: {error}") from None
 
 
-def _unreadable(listing: CachedListing, code: Code, number: int, why: str, needed: bool) -> Finding:
+def _unreadable(code: Code, number: int, why: str, needed: bool) -> Finding:
     log = "offsets" if code == Code.OFFSETS_UNREADABLE else "commits"
     stops = f"an error about the log entry {log}/{number}" if needed else None
     advice = (

@@ -255,8 +255,7 @@ def _provider(state: State, number: int, conf: Mapping[str, str]) -> str:
         file.extension
         for store in state.stores
         if store.folder.operator == number
-        for files in store.files.values()
-        for file in files
+        for file in store.all_files
     }
     if "changelog" in kinds:
         return CHANGELOG

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.state_files import StateFile
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import ReadState
@@ -79,7 +80,7 @@ def _equal(state: State, learned: ReadState) -> dict[tuple[int, str, str, bytes]
     """The files that were read and change something: operator, store, kind and bytes → files."""
     groups: dict[tuple[int, str, str, bytes], list[_Copy]] = {}
     for store in state.stores:
-        for file in (file for files in store.files.values() for file in files):
+        for file in store.all_files:
             digest = learned.digests.get(store.path(file))
             if digest is None or learned.is_void.get(store.path(file), False):
                 continue
@@ -91,11 +92,8 @@ def _equal(state: State, learned: ReadState) -> dict[tuple[int, str, str, bytes]
 def _other_zips(copies: list[_Copy]) -> list[int]:
     """The versions of their store that have a snapshot which is none of these, ascending."""
     same = {copy.file for copy in copies}
-    return sorted(
-        version
-        for version, files in copies[0].store.files.items()
-        if any(file.extension == "zip" and file not in same for file in files)
-    )
+    files = copies[0].store.all_files
+    return sorted({f.version for f in files if f.extension == "zip" and f not in same})
 
 
 def _came_back(copy: _Copy, own: list[_Copy], between: Mapping[str, list[int]]) -> bool:
@@ -124,16 +122,13 @@ def _replaced(
         )
     if copy.path in changed:
         return "the hidden checksum next to it is of another file"
-    if listing.is_local and _hidden(copy.path) not in listing.entries:
+    if listing.is_local and hidden_checksum(copy.path) not in listing.entries:
         beside = neighbours.of(copy)
-        if beside and all(_hidden(copy.store.path(file)) in listing.entries for file in beside):
+        if beside and all(
+            hidden_checksum(copy.store.path(file)) in listing.entries for file in beside
+        ):
             return "it alone lacks the hidden checksum that Hadoop writes"
     return None
-
-
-def _hidden(path: str) -> str:
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.crc"
 
 
 class _Neighbours:
@@ -147,7 +142,7 @@ class _Neighbours:
         kind = copy.store.folder.path, copy.file.extension
         if kind not in self._sorted:
             self._sorted[kind] = sorted(
-                (f for files in copy.store.files.values() for f in files if f.extension == kind[1]),
+                (file for file in copy.store.all_files if file.extension == kind[1]),
                 key=lambda file: file.version,
             )
         own, version = self._sorted[kind], copy.file.version
@@ -219,11 +214,9 @@ def strange_times(listing: CachedListing, stores: Iterable[Store]) -> dict[str, 
 
 def _times(listing: CachedListing, store: Store) -> dict[int, tuple[StateFile, StrangeTime | None]]:
     """Version → the file that its batch wrote and what is strange about it, where that is known."""
-    kinds = {file.extension for files in store.files.values() for file in files}
-    kind = next((kind for kind in ("changelog", "delta", "zip") if kind in kinds), None)
     by_version: dict[int, tuple[StateFile, StrangeTime | None]] = {}
     for version, files in store.files.items():
-        own = [file for file in files if file.extension == kind]
+        own = [file for file in files if file.extension == store.change_kind]
         planned = listing.entries.get(f"offsets/{version - 1}")
         if len(own) != 1 or planned is None:
             continue
@@ -249,8 +242,7 @@ def order_findings(
     for store in stores:
         odd = sorted(
             (file.version, store.path(file))
-            for files in store.files.values()
-            for file in files
+            for file in store.all_files
             if store.path(file) in strange and store.path(file) not in reported
         )
         early = [path for _, path in odd if strange[path] == StrangeTime.EARLY]

@@ -39,28 +39,38 @@ def snapshot_findings(
     checksums = conf.get(_CHECKSUMS, "false") == "true"
     opens = read_data and not checksums and can_read()
     for store in state.stores:
-        for version in sorted(store.files):
-            for file in store.files[version]:
-                if file.extension == "snapshot":
-                    yield from _against_deltas(listing, store, file, learned, checksums)
-                elif file.extension == "zip":
-                    differences = list(_against_changelogs(listing, store, file)) if opens else []
-                    yield from differences or _against_times(listing, store, file)
+        for file in sorted(store.all_files, key=lambda file: file.version):
+            if file.extension == "snapshot":
+                yield from _against_deltas(listing, store, file, learned, checksums)
+            elif file.extension == "zip":
+                differences = list(_against_changelogs(listing, store, file)) if opens else []
+                yield from differences or _against_times(listing, store, file)
+
+
+def _made_of(
+    store: Store, snapshot: StateFile, kind: str
+) -> tuple[StateFile | None, list[StateFile]] | None:
+    """The snapshot before one, if any, and the changes since, newest first; None when unknown."""
+    changes: list[StateFile] = []
+    for at in range(snapshot.version, 0, -1):
+        files = store.files.get(at, ())
+        bases = [file for file in files if file.is_snapshot and at < snapshot.version]
+        if bases:
+            return bases[0], changes
+        own = [file for file in files if file.extension == kind]
+        if len(own) != 1:
+            return None  # purged, or nothing says which one counts
+        changes += own
+    return None, changes
 
 
 def _against_deltas(
     listing: CachedListing, store: Store, snapshot: StateFile, learned: ReadState, checksums: bool
 ) -> Iterator[Finding]:
-    base: StateFile | None = None
-    deltas: list[StateFile] = []
-    for at in range(snapshot.version, 0, -1):
-        files = {file.extension: file for file in store.files.get(at, ())}
-        if at < snapshot.version and "snapshot" in files:
-            base = files["snapshot"]
-            break
-        if "delta" not in files:
-            return  # purged: there is nothing to compare with
-        deltas.append(files["delta"])
+    made_of = _made_of(store, snapshot, "delta")
+    if made_of is None:
+        return
+    base, deltas = made_of
     to_read = [snapshot, *deltas, *([base] if base else [])]
     paths = [store.path(file) for file in to_read]
     if not all(path in learned.digests for path in paths) or listing.size_of(paths) > _MOST:
@@ -98,18 +108,10 @@ def _against_changelogs(
     listing: CachedListing, store: Store, snapshot: StateFile
 ) -> Iterator[Finding]:
     """A RocksDB snapshot whose rows are not those of an earlier one and the changes since."""
-    base: StateFile | None = None
-    changes: list[StateFile] = []
-    for at in range(snapshot.version, 0, -1):
-        files = store.files.get(at, ())
-        zips = [file for file in files if file.extension == "zip"]
-        if at < snapshot.version and zips:
-            base = zips[0]
-            break
-        logs = [file for file in files if file.extension == "changelog"]
-        if len(logs) != 1:
-            return  # purged, or nothing says which one counts
-        changes.append(logs[0])
+    made_of = _made_of(store, snapshot, "changelog")
+    if made_of is None:
+        return
+    base, changes = made_of
     here = store.folder.path
 
     def data(name: str) -> bytes:

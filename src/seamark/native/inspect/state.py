@@ -49,6 +49,21 @@ class Store:
         return f"{self.folder.path}/{file.name}"
 
     @property
+    def all_files(self) -> list[StateFile]:
+        """The files that count, of all versions."""
+        return [file for files in self.files.values() for file in files]
+
+    @property
+    def change_kind(self) -> str:
+        """How the files end that every batch writes."""
+        kinds = {file.extension for file in self.all_files}
+        return next((kind for kind in ("changelog", "delta", "zip") if kind in kinds), "delta")
+
+    def has_snapshot(self, version: int) -> bool:
+        """Whether there is a snapshot of a version."""
+        return any(file.is_snapshot for file in self.files.get(version, ()))
+
+    @property
     def newest(self) -> int:
         """The highest version that there is anything of."""
         return max((*self.files, *self.empty), default=0)
@@ -57,8 +72,7 @@ class Store:
         """The versions that can be loaded, as far as names tell."""
         versions = {0}
         for version in sorted(self.files):
-            files = self.files[version]
-            if any(file.is_snapshot for file in files) or version - 1 in versions:
+            if self.has_snapshot(version) or version - 1 in versions:
                 versions.add(version)
         return versions
 
@@ -159,12 +173,7 @@ def _closure(listing: CachedListing, store: Store, version: int) -> tuple[str, .
     here = store.folder.path
     empty = {file.name for files in store.empty.values() for file in files}
     try:
-        names = closure(
-            listing.names_in(here) - empty,
-            version,
-            lambda name: listing.read(f"{here}/{name}"),
-            store.ids,
-        )
+        names = closure(listing.names_in(here) - empty, version, listing.reader(here), store.ids)
     except (DamageError, FileNotFoundError):
         return None
     return tuple(f"{here}/{name}" for name in names)
@@ -189,22 +198,18 @@ def _store_findings(
         files = store.files.get(at)
         if not files:
             return findings, at
-        zips = [file for file in files if file.extension == "zip"]
-        for file in zips:
-            findings += zip_findings(listing, store.folder, store.path(file), _named(store))
-        if any(file.is_snapshot for file in files):
+        for file in files:
+            if file.extension == "zip":
+                findings += zip_findings(listing, store.folder, store.path(file), _named(store))
+        if store.has_snapshot(at):
             break
     return findings, None
 
 
 def _is_reached(store: Store, number: int, version: int) -> bool:
     """Whether loading ``version`` comes to version ``number``."""
-    if number > version or any(file.is_snapshot for file in store.files.get(number, ())):
-        return False
-    return all(
-        not any(file.is_snapshot for file in store.files.get(at, ()))
-        for at in range(number + 1, min(version, number + 1000) + 1)
-    )
+    later = range(number, min(version, number + 1000) + 1)
+    return number <= version and not any(map(store.has_snapshot, later))
 
 
 def _named(store: Store) -> str:
@@ -251,17 +256,11 @@ def _operators_lost(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
         )
 
 
-def _extension(store: Store) -> str:
-    """How the files of a store end that every batch writes."""
-    kinds = {file.extension for files in store.files.values() for file in files}
-    return next((kind for kind in ("changelog", "zip") if kind in kinds), "delta")
-
-
 def _missing(store: Store, missing: int, version: int) -> Finding:
     builds = "" if missing == version else f", which version {version} builds on"
     return damage(
         Code.STATE_MISSING,
-        f"{store.folder.path}/{missing}.{_extension(store)}",
+        f"{store.folder.path}/{missing}.{store.change_kind}",
         f"{_named(store)}: version {missing} is not there{builds}",
         stops=CANNOT_LOAD,
     )
@@ -280,7 +279,7 @@ def _holes(stores: list[Store], committed: set[int], version: int) -> Iterator[F
                 if missing - 1 in committed and missing < needed:
                     yield warning(
                         Code.STATE_MISSING,
-                        f"{store.folder.path}/{missing}.{_extension(store)}",
+                        f"{store.folder.path}/{missing}.{store.change_kind}",
                         f"{_named(store)}: version {missing} is not there, between others that are",
                         "A restart does not need it; rolling back to the batches around it may "
                         "not be possible.",
@@ -290,9 +289,7 @@ def _holes(stores: list[Store], committed: set[int], version: int) -> Iterator[F
 def _back_to_snapshot(store: Store, version: int) -> int:
     """The oldest version that loading ``version`` comes to."""
     at = version
-    while at > 0 and at in store.files:
-        if any(file.is_snapshot for file in store.files[at]):
-            break
+    while at > 0 and at in store.files and not store.has_snapshot(at):
         at -= 1
     return at
 
@@ -305,7 +302,7 @@ def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterato
         first = next(s for s in lost if s.folder.operator == number)
         yield damage(
             Code.BATCH_NOT_CONSUMED,
-            f"{first.folder.path}/{batch + 1}.{_extension(first)}",
+            f"{first.folder.path}/{batch + 1}.{first.change_kind}",
             f"batch {batch} was committed and {which_text} its state (operator {number}, version "
             f"{batch + 1}, partition {numbers_text(which)}): it was not consumed as a whole, by "
             "limit or show in foreachBatch, or its files are lost",
@@ -317,14 +314,12 @@ def _newer(stores: list[Store], planned: int, checkpoint_format: int) -> Iterato
     """State of batches that were never planned, as a rollback by hand leaves it behind."""
     newer: dict[tuple[int, Severity], list[tuple[int, str]]] = {}
     for store in stores:
-        for version, files in store.files.items():
-            if version <= planned + 1:
-                continue
-            for file in files:
+        for file in store.all_files:
+            if file.version > planned + 1:
                 severity = Severity.DAMAGE if file.is_snapshot else Severity.WARNING
                 severity = Severity.INFO if checkpoint_format == 2 else severity
                 key = store.folder.operator, severity
-                newer.setdefault(key, []).append((version, store.path(file)))
+                newer.setdefault(key, []).append((file.version, store.path(file)))
     for (operator, severity), files_found in sorted(newer.items()):
         files_found.sort()
         versions = sorted({version for version, _ in files_found})

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from seamark._common.files import make_folders, sync_folders
 from seamark._common.os_errors import translate_os_errors
+from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import version_of
@@ -109,9 +110,7 @@ def _newest_first(paths: Iterable[str]) -> list[str]:
 
 def with_checksum(tree: Tree, kind: str, path: str) -> list[Move]:
     """A file after the hidden checksum that Hadoop keeps of it."""
-    folder, _, name = path.rpartition("/")
-    hidden = f"{folder}/.{name}.crc" if folder else f".{name}.crc"
-    there = [each for each in (hidden, path) if each in tree.entries]
+    there = [each for each in (hidden_checksum(path), path) if each in tree.entries]
     return [Move(kind, each, tree.entries[each].size) for each in there]
 
 

@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
-
-
-class _Lossy(NamedTuple):
-    name: str
-    is_lossy: Callable[[str], bool]
-    words: str
-
-
-def _is_true(value: str) -> bool:
-    return value.strip().lower() == "true"
-
-
-def _is_false(value: str) -> bool:
-    return value.strip().lower() == "false"
-
+from collections.abc import Mapping
+from typing import Any, Final
 
 _MISSING: Final = "files that are gone are taken for files without rows"
 _CORRUPT: Final = "files that cannot be read are skipped"
+_TRUE: Final = frozenset({"true"})
 
 _OPTIONS: Final = {
-    option.name.lower(): option
-    for option in (
-        _Lossy("failOnDataLoss", _is_false, "rows that the source has deleted are skipped"),
-        _Lossy("ignoreMissingFiles", _is_true, _MISSING),
-        _Lossy("ignoreCorruptFiles", _is_true, _CORRUPT),
-        _Lossy("spark.sql.files.ignoreMissingFiles", _is_true, _MISSING),
-        _Lossy("spark.sql.files.ignoreCorruptFiles", _is_true, _CORRUPT),
-        _Lossy(
-            "mode",
-            lambda value: value.strip().upper() == "DROPMALFORMED",
-            "rows that cannot be parsed are dropped",
-        ),
-        _Lossy(
-            "cleanSource",
-            lambda value: value.strip().lower() in ("delete", "archive"),
-            "files are taken away once they were read, and cannot be read again after a rollback",
-        ),
-        _Lossy("maxFileAge", lambda value: True, "files older than this are never read"),
-        _Lossy("ignoreDeletes", _is_true, "deletions are not seen"),
-        _Lossy("ignoreChanges", _is_true, "updates and deletions are not seen as such"),
-        _Lossy("skipChangeCommits", _is_true, "commits that change rows are skipped"),
-        _Lossy("streaming-skip-delete-snapshots", _is_true, "deletions are not seen"),
-        _Lossy("streaming-skip-overwrite-snapshots", _is_true, "overwritten rows are not seen"),
-    )
+    "failOnDataLoss": (frozenset({"false"}), "rows that the source has deleted are skipped"),
+    "ignoreMissingFiles": (_TRUE, _MISSING),
+    "ignoreCorruptFiles": (_TRUE, _CORRUPT),
+    "spark.sql.files.ignoreMissingFiles": (_TRUE, _MISSING),
+    "spark.sql.files.ignoreCorruptFiles": (_TRUE, _CORRUPT),
+    "mode": (frozenset({"dropmalformed"}), "rows that cannot be parsed are dropped"),
+    "cleanSource": (
+        frozenset({"delete", "archive"}),
+        "files are taken away once they were read, and cannot be read again after a rollback",
+    ),
+    "maxFileAge": (frozenset[str](), "files older than this are never read"),
+    "ignoreDeletes": (_TRUE, "deletions are not seen"),
+    "ignoreChanges": (_TRUE, "updates and deletions are not seen as such"),
+    "skipChangeCommits": (_TRUE, "commits that change rows are skipped"),
+    "streaming-skip-delete-snapshots": (_TRUE, "deletions are not seen"),
+    "streaming-skip-overwrite-snapshots": (_TRUE, "overwritten rows are not seen"),
 }
+"""Name → the values that may lose rows, in lower case or none for all, and what is lost."""
+
+_NAMES: Final = {name.lower(): name for name in _OPTIONS}
 
 SESSION_SETTINGS: Final = (
     "spark.sql.files.ignoreMissingFiles",
@@ -65,16 +46,17 @@ def lossy_options(options: Mapping[str, str]) -> dict[str, str]:
     """Those of the options that may lose rows, by the name that Spark documents."""
     lossy = {}
     for key, value in options.items():
-        known = _OPTIONS.get(key.lower())
-        if known is not None and known.is_lossy(value):
-            lossy[known.name] = value
+        name = _NAMES.get(key.lower(), "")
+        values, _ = _OPTIONS.get(name, (None, ""))
+        if values is not None and (not values or value.strip().lower() in values):
+            lossy[name] = value
     return dict(sorted(lossy.items()))
 
 
 def loss_text(source: str, option: str, value: str) -> str:
     """What an option means for the rows of a source."""
-    known = _OPTIONS.get(option.lower())
-    what = f": {known.words}" if known is not None else ""
+    _, words = _OPTIONS.get(_NAMES.get(option.lower(), ""), (None, ""))
+    what = f": {words}" if words else ""
     return f"source {source!r} may lose rows by {option}={value}{what}"
 
 
