@@ -17,10 +17,9 @@ from typing import Final
 from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark import CheckpointManifest, open_store
 from seamark.capture.capture import Capture
-from seamark.capture.chain import Chain, chain_of
-from seamark.capture.placement import Sizes, place
+from seamark.capture.checkpoint_contents import Chain, Sizes, chain_of, place
 from seamark.capture.restore import difference, restore
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 
 PARTITIONS: Final = 64
 

@@ -11,7 +11,7 @@ import pytest
 
 from seamark._common.json_documents import seal
 from seamark.capture.capture import FILE_LIST
-from seamark.capture.chain import file_list_in
+from seamark.capture.checkpoint_contents import file_list_in
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log, moved
 from seamark.checkpoint_dir.formats.checksums import spark_crc_matches
@@ -19,7 +19,7 @@ from seamark.checkpoint_dir.formats.hdfs_state import lineage_of
 from seamark.errors import DamageError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import InFlightRecord
-from seamark.native.snapshot.manifests import PLAN, planned
+from seamark.native.snapshot.new_checkpoint import PLAN, planned
 from seamark.sinks.epoch_folder import read_record
 from seamark.sinks.target_checks import claim_folder
 from seamark.state.task import TaskReceipt

@@ -13,8 +13,8 @@ from seamark.capture.plans import check_path, install_plan, own_lines, read_plan
 from seamark.capture.readers import Contents
 from seamark.capture.restore import difference, keep, restore
 from seamark.checkpoint_dir.files import ROOT_MARK, rooted_at
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.checkpoint_dir.state_files import MissingVersion
-from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
 

@@ -15,8 +15,7 @@ from seamark import open_store
 from seamark.capture.restore import difference
 from seamark.checkpoint_dir.places.directory import Tree, open_directory
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
 from seamark.native.restore import restore_directory

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from seamark import open_store
 from seamark.checkpoint_dir.operators import JOIN_STORES, are_of_one_partition
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code
 from seamark.native.restore import RestoreOptions, restore_directory

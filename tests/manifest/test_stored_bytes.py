@@ -14,14 +14,14 @@ import pytest
 
 from seamark.capture.batches import BatchAt
 from seamark.capture.capture import Captured
-from seamark.capture.placement import PlacedState
+from seamark.capture.checkpoint_contents import PlacedState
 from seamark.manifest import (
     CheckpointManifest,
     ConnectorCheckpoint,
     OperatorCheckpoint,
     SinkCommitStatus,
 )
-from seamark.native.snapshot.manifests import native_manifest
+from seamark.native.snapshot.new_checkpoint import native_manifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.epoch_manifest import (
     draft_manifest,

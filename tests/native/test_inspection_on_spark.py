@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.native.inspect.inspection import inspect
 from seamark.spark.session import spark_version
 from tests.native.support.queries import KINDS, run

@@ -9,8 +9,7 @@ import pytest
 from seamark import open_store
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code, Severity
 from seamark.native.inspect.inspection import SparkAction

@@ -11,8 +11,7 @@ import pytest
 
 from seamark import open_store
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import RefusedError
 from seamark.native.inspect.inspection import inspect
 from seamark.native.restore import restore_directory

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.state.repartition import (
     OLDEST,

@@ -12,9 +12,8 @@ import pytest
 from seamark import limits, open_store
 from seamark.capture.batches import batch_at
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.checkpoint_dir.state_files import MissingVersion
-from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.native.rewind.barrier import found_barrier
 from seamark.native.rewind.files import OPERATORS, SINK_LOG, STATE

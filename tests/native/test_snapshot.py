@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from seamark import open_store
-from seamark.capture.placement import Sizes
+from seamark.capture.checkpoint_contents import Sizes
 from seamark.capture.plans import possible_lines
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree, open_directory
-from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.snapshot.snapshot import Snapshot, take_snapshot

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from seamark import FencedError, Pipeline, open_store
-from seamark.capture.placement import Sizes
+from seamark.capture.checkpoint_contents import Sizes
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink

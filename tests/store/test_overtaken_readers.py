@@ -13,7 +13,7 @@ import pytest
 from seamark.blobs.contract import Blobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
-from seamark.capture.chain import chain_of
+from seamark.capture.checkpoint_contents import chain_of
 from seamark.cli.checkpoint_document import describe
 from seamark.cli.checkpoint_summary import summarize_checkpoints
 from seamark.cli.recover import explain_walk

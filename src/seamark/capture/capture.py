@@ -16,13 +16,13 @@ from typing import Final
 from seamark.capture.readers import Contents, DriverReader, Reader, read_all
 from seamark.checkpoint_dir.files import ROOT_MARK, with_root
 from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.checkpoint_dir.state_files import (
     MissingVersion,
     closure,
     needed_ssts,
     parse_state_file,
 )
-from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
 from seamark.spark.batch_log import StateIds
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from seamark._common.checks import unsafe_path
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
 from seamark.checkpoint_dir.files import CheckpointFiles
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.errors import DamageError, SeamarkError
 from seamark.spark.batch_log import (
     NO_OFFSET,

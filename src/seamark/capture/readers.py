@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from seamark._common.logs import logger_named
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.errors import DamageError
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from seamark._common.files import open_to_read
 from seamark.capture.plans import check_path
 from seamark.capture.readers import Contents
 from seamark.checkpoint_dir.files import with_root
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.checkpoint_dir.state_files import SST_FOLDER, MissingVersion, closure
-from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
 
 

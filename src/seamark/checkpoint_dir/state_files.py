@@ -137,7 +137,9 @@ def closure(
     by_version: dict[int, list[StateFile]] = {}
     for name in names:
         file = parse_state_file(name)
-        if file is not None and file.version <= version and _is_wanted(file, ids):
+        if file is None or file.version > version:
+            continue
+        if ids is None or file.uid == ids.get(file.version, file.uid):
             by_version.setdefault(file.version, []).append(file)
     needed: list[str] = []
     for at in range(version, 0, -1):
@@ -152,10 +154,6 @@ def closure(
         if any(file.is_snapshot and file.name == chosen[0] for file in files):
             break
     return [*needed, *(crc for name in needed if (crc := f"{name}.crc") in names)]
-
-
-def _is_wanted(file: StateFile, ids: Mapping[int, str] | None) -> bool:
-    return ids is None or file.uid == ids.get(file.version, file.uid)
 
 
 def _with_needs(file: StateFile, names: Collection[str], read: ReadFile) -> list[str] | None:

@@ -12,22 +12,22 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from seamark._common.files import sync_above, sync_tree
 from seamark._common.os_errors import translate_os_errors
-from seamark.capture.chain import Chain, chain_of, needed_files
+from seamark._common.parallel import map_in_threads
+from seamark.capture.checkpoint_contents import Chain, chain_of, needed_files
 from seamark.capture.plans import install_plan
 from seamark.capture.readers import Contents
 from seamark.capture.restore import RestoredFiles, restore
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.native.snapshot.manifests import planned
+from seamark.native.snapshot.new_checkpoint import planned
 from seamark.store import CheckpointStore
 
 Advance = Callable[[int], None]
@@ -73,7 +73,6 @@ def restore_directory(
     if manifest is None:
         raise CheckpointNotFoundError(f"there is no checkpoint {checkpoint_id}", where=store.url)
     require_empty(target)
-    is_local = isinstance(target, LocalDirectory)
     near = os.path.dirname(target.url) if isinstance(target, LocalDirectory) else None
     with translate_os_errors("making a folder in", near or tempfile.gettempdir()):
         if near:
@@ -83,7 +82,7 @@ def restore_directory(
         copy = WorkingCopy(f"{scratch}/directory", uri=target.uri)
         written = _restored(store, manifest, copy, advance)
         replays = _adapted(copy, manifest, wishes or RestoreOptions())
-        if is_local:
+        if near is not None:
             _show(copy, target.url)
         else:
             _upload(copy, target)
@@ -157,9 +156,14 @@ def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: RestoreOpt
     return manifest.batch + 1 if plan is not None else None
 
 
+def metadata_of(query_id: str) -> bytes:
+    """The metadata file of a query, as Spark writes it."""
+    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
+
+
 def new_metadata() -> bytes:
     """The metadata file of a query with a new id."""
-    return json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode()
+    return metadata_of(str(uuid.uuid4()))
 
 
 def _show(copy: WorkingCopy, target: str) -> None:
@@ -193,12 +197,5 @@ def _upload(copy: WorkingCopy, target: Directory) -> None:
         target.write(path, copy.read(path))
 
     paths = sorted(copy.files_below("."), key=rank)
-    state = [path for path in paths if path.startswith("state/")]
-    first = paths.index(state[0]) if state else len(paths)
-    for path in paths[:first]:
-        write(path)
-    with ThreadPoolExecutor(8, "seamark-restore") as pool:
-        for _ in pool.map(write, state):
-            pass
-    for path in paths[first + len(state) :]:
-        write(path)
+    for is_state, group in groupby(paths, key=lambda path: path.startswith("state/")):
+        map_in_threads(write, list(group), 8 if is_state else 1, "seamark-restore")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.capture import Capture
 from seamark.capture.readers import DriverReader, ExecutorReader
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.cli.app import run
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.support.servers import ObjectServer

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark import Pipeline
-from seamark.capture.placement import Sizes
+from seamark.capture.checkpoint_contents import Sizes
 from seamark.sinks import FileSink
 
 if TYPE_CHECKING:

@@ -104,12 +104,8 @@ def _asked_for(
         newest = (last + 1) // step * step - 1
         if newest - step >= max(base, 0):
             pair = {newest - step, newest}.difference(kept.compacted)
-            return {entry_name(at, True): _text_at(kept, read, at) for at in sorted(pair)}
-    return {entry_name(last, True): _text_at(kept, read, last)}
-
-
-def _text_at(log: LogNames, read: Callable[[str], str], last: int) -> str:
-    return text_of(_lines_at(log, read, last))
+            return {entry_name(at, True): text_of(_lines_at(kept, read, at)) for at in sorted(pair)}
+    return {entry_name(last, True): text_of(_lines_at(kept, read, last))}
 
 
 def _lines_at(log: LogNames, read: Callable[[str], str], last: int) -> list[str]:

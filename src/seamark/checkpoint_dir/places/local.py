@@ -1,4 +1,8 @@
-"""A checkpoint directory on a disk of this machine.
+"""A checkpoint directory on a local disk: Spark's working copy, and the place of a user's own.
+
+A pipeline's working copy is disposable, because the store is the truth. It is not fsynced: what a
+power cut leaves is compared with the store before it is used. A user's own directory is written
+durably.
 
 Tests: ``tests/checkpoint_dir/test_places.py``.
 """
@@ -6,14 +10,17 @@ Tests: ``tests/checkpoint_dir/test_places.py``.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-from seamark._common.files import sync_folders
+from seamark._common.files import read_file, replace_file, require_inside, sync_folders
 from seamark._common.os_errors import translate_os_errors
+from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
+from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.state_files import version_of
 from seamark.errors import CheckpointNotFoundError, RefusedError
 
 
@@ -114,3 +121,130 @@ def _not_followed(path: str, known: os.stat_result) -> RefusedError:
         hint="Put the file or folder itself in its place, or mount the other disk there "
         "(mount --bind). The directory's own path may be a link.",
     )
+
+
+class WorkingCopy(CheckpointFiles):
+    """Spark's checkpoint directory, as files."""
+
+    def __init__(
+        self, root: str | os.PathLike[str], uri: str | None = None, *, durable: bool = False
+    ) -> None:
+        self.root = os.path.abspath(root)
+        self._uri = uri
+        self._durable = durable
+
+    @property
+    def uri(self) -> str:
+        """The directory as Spark writes it into its own files."""
+        return self._uri or f"file:{self.root}"  # Hadoop does not escape
+
+    def path(self, relative: str) -> str:
+        """The full path of a file inside."""
+        return f"{self.root}/{relative}"
+
+    def exists(self) -> bool:
+        """Whether there is anything."""
+        return os.path.isdir(self.root)
+
+    # files
+
+    def read(self, relative: str) -> bytes:
+        """The bytes of a file; FileNotFoundError when there is none."""
+        return read_file(self.root, relative)
+
+    def write(self, relative: str, data: bytes) -> None:
+        """Put a file in place of whatever is there; :class:`StoreUnavailableError` if it fails."""
+        path = self.path(relative)
+        with translate_os_errors("writing", path):
+            require_inside(self.root, path)
+            # Hadoop's checksum of the old bytes would make the new ones unreadable
+            replace_file(path, data, durable=self._durable, stale=hidden_checksum(path))
+
+    def remove(self, relative: str) -> None:
+        """Remove a file and Hadoop's checksum of it; harmless when there is none."""
+        path = self.path(relative)
+        require_inside(self.root, path)
+        for victim in (path, hidden_checksum(path)):
+            with suppress(FileNotFoundError):
+                os.unlink(victim)
+
+    def files_below(self, relative: str) -> Iterator[str]:
+        """Relative paths of all files, without hidden ones (temporary, Hadoop's checksums)."""
+        for folder, names in self._folders(relative):
+            below = os.path.relpath(folder, self.root)
+            for name in names:
+                if not name.startswith("."):
+                    yield f"{below}/{name}" if below != "." else name
+
+    def _folders(self, relative: str) -> Iterator[tuple[str, list[str]]]:
+        """Every folder from one on, with the names of its files."""
+        top = self.path(relative) if relative not in ("", ".") else self.root
+        if top != self.root:
+            require_inside(self.root, f"{top}/")
+        for folder, _, names in os.walk(top):
+            yield folder, names
+
+    def foreign(self) -> str | None:
+        """The first link, pipe or the like, which Spark never makes here; None for none."""
+        waiting = [self.root]
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        return os.path.relpath(entry.path, self.root)
+        return None
+
+    def has_folder(self, relative: str) -> bool:
+        return os.path.isdir(self.path(relative))
+
+    def names(self, folder: str) -> Collection[str]:
+        try:
+            return os.listdir(self.path(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+
+    # bringing it to an epoch
+
+    def forget_after(self, batch: int) -> None:
+        """Remove every trace of later batches: commits, plans after the next one, newer state.
+
+        Spark would prefer a newer snapshot of an abandoned history, and its fast file manager
+        keeps an existing file instead of replacing it. Both give wrong results without an error.
+        """
+        for commit in self.batches("commits"):
+            if commit > batch:
+                self.remove(f"commits/{commit}")
+        for offset in self.batches("offsets"):
+            if offset > batch + 1:
+                self.remove(f"offsets/{offset}")
+        self.forget_versions_above(batch + 1)
+
+    def forget_versions_above(self, version: int) -> None:
+        """Remove state that is newer than a version, whatever wrote it."""
+        for folder, names in self._folders("state"):
+            for name in names:
+                newer = version_of(name)
+                if newer is not None and newer > version:
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{folder}/{name}")
+
+    def remove_hadoop_checksums(self) -> None:
+        """Remove the hidden checksum files that Hadoop puts next to every file on a local disk."""
+        for folder, names in self._folders("."):
+            for name in names:
+                if name.startswith(".") and name.endswith(".crc"):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{folder}/{name}")
+
+    def rewrite_root(self) -> None:
+        """Make absolute paths inside Spark's files lead here, after a move or a restore."""
+        for relative in self.descriptions():
+            text = self.read_text(relative) if "/_metadata/v2/" in relative else None
+            if text is not None and (moved := rooted_at(text, self.uri)) != text:
+                self.write(relative, moved.encode())
+
+    def destroy(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.root, ignore_errors=True)

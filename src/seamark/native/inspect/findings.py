@@ -7,8 +7,9 @@ Tests: ``tests/native/test_inspection_damage.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from seamark._redaction import redacted
@@ -66,12 +67,12 @@ class Code(StrEnum):
     TEMPORARY_FILES = "temporary-files"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One thing that is wrong, where it is, and what to do about it."""
 
     code: Code
-    severity: Severity
+    severity: Severity = field(kw_only=True)
     path: str
     """Relative to the directory; a folder where a whole store is meant."""
     message: str
@@ -80,23 +81,12 @@ class Finding:
     """What a restart of the query would fail with; None when it would not notice."""
 
 
-def damage(
-    code: Code, path: str, message: str, advice: str = "", stops: str | None = None
-) -> Finding:
-    """A finding that proves that something is wrong or lost."""
-    return Finding(
-        code=code, severity=Severity.DAMAGE, path=path, message=message, advice=advice, stops=stops
-    )
-
-
-def warning(code: Code, path: str, message: str, advice: str = "") -> Finding:
-    """A finding that may have an innocent reason."""
-    return Finding(code=code, severity=Severity.WARNING, path=path, message=message, advice=advice)
-
-
-def info(code: Code, path: str, message: str, advice: str = "") -> Finding:
-    """A finding that does no harm."""
-    return Finding(code=code, severity=Severity.INFO, path=path, message=message, advice=advice)
+damage: Final = partial(Finding, severity=Severity.DAMAGE)
+"""A finding that proves that something is wrong or lost."""
+warning: Final = partial(Finding, severity=Severity.WARNING)
+"""A finding that may have an innocent reason."""
+info: Final = partial(Finding, severity=Severity.INFO)
+"""A finding that does no harm."""
 
 
 def shown(text: str) -> str:

@@ -153,7 +153,7 @@ def _lines_of(
     newest: dict[int, int | None] = {}
     for number in numbers_in(listing.names("sources")):
         folder = str(number)
-        is_log = folder in files or _is_broken_log(listing, folder)
+        is_log = folder in files or bool(_empty_entries(listing, folder))
         if number < len(entry.lines):
             newest[number] = parse_names(_names(listing, folder)).newest if is_log else None
     possible = possible_lines(entry.lines, newest)
@@ -166,10 +166,10 @@ def _lines_of(
     return {str(number): lines for number, lines in possible.items() if number in newest}
 
 
-def _is_broken_log(listing: CachedListing, folder: str) -> bool:
-    """Whether a folder holds entries without a byte, as other sources do not leave them."""
+def _empty_entries(listing: CachedListing, folder: str) -> list[str]:
+    """Entries without a byte, as only a file source's log that is damaged has them."""
     names = [name for name in _names(listing, folder) if parse_names([name]).newest >= 0]
-    return any(not listing.is_there(f"sources/{folder}/{name}") for name in names)
+    return [name for name in names if not listing.is_there(f"sources/{folder}/{name}")]
 
 
 # what is wrong
@@ -205,10 +205,7 @@ def _log_problems(
 ) -> Iterator[Finding]:
     for folder in sorted(listing.names("sources")):
         here = f"sources/{folder}"
-        names = _names(listing, folder)
-        empty = [
-            n for n in names if parse_names([n]).newest >= 0 and not listing.is_there(f"{here}/{n}")
-        ]
+        names, empty = _names(listing, folder), _empty_entries(listing, folder)
         for name in empty:
             what = f"entry {name} of source {folder}'s log is empty"
             yield _damaged(Code.SOURCE_LOG_DAMAGED, f"{here}/{name}", what, _stops(here, name))
@@ -292,11 +289,4 @@ def _log_findings(
         needed = problem.name in newest or path not in listing.entries
         stops = _stops(here, problem.name) if severity == Severity.DAMAGE and needed else None
         what = f"source {folder}: {problem.what}"
-        yield Finding(
-            code=Code(problem.code),
-            severity=severity,
-            path=path,
-            message=what,
-            advice=_ADVICE,
-            stops=stops,
-        )
+        yield Finding(Code(problem.code), path, what, _ADVICE, stops, severity=severity)

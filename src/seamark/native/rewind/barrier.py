@@ -11,7 +11,7 @@ Tests: ``tests/native/test_rewind.py``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from seamark.capture.batches import read_query_id
@@ -37,12 +37,7 @@ class Barrier:
     @property
     def text(self) -> bytes:
         """The file."""
-        fields = {
-            "to_batch": self.to_batch,
-            "checkpoint_id": self.checkpoint_id,
-            "query_id": self.query_id,
-            "new_query_id": self.new_query_id,
-        }
+        fields = {name: value for name, value in asdict(self).items() if name != "path"}
         text = f"{_BEGIN}{self.to_batch} was not finished: repeat 'seamark spark rollback'"
         return f"{text}\n{json.dumps(fields)}".encode()
 
@@ -84,11 +79,6 @@ def query_before(tree: Tree) -> str:
     if begun is not None and begun.query_id is not None:
         return begun.query_id
     return read_query_id(tree)
-
-
-def metadata_of(query_id: str) -> bytes:
-    """The metadata file of a query, as Spark writes it."""
-    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
 
 
 def behind(tree: Tree, barrier: Barrier | None) -> Tree:

@@ -13,13 +13,13 @@ import errno
 import os
 import re
 from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
 from seamark._common.files import make_folders, sync_folders
 from seamark._common.os_errors import translate_os_errors
+from seamark._common.parallel import map_in_threads
 from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
@@ -79,8 +79,14 @@ def newer_entries(tree: Tree, batch: int) -> list[Move]:
 
 def spare_entries(tree: Tree, needed: Collection[str]) -> list[Move]:
     """Entries of the sources' logs that the batch does not need, newest first."""
+
+    def number(path: str) -> int:
+        match = _ENTRY.fullmatch(path)
+        return int(match[2]) if match else -1
+
     spare = [path for path in tree.source_entries() if path not in needed]
-    return [each for p in _newest_first(spare) for each in with_checksum(tree, SOURCES, p)]
+    spare.sort(key=number, reverse=True)
+    return [each for path in spare for each in with_checksum(tree, SOURCES, path)]
 
 
 def whole_history(tree: Tree) -> list[Move]:
@@ -98,14 +104,6 @@ def whole_history(tree: Tree) -> list[Move]:
         if path.startswith("state/") or _ENTRY.fullmatch(_owner(path)) is not None
     ]
     return sorted(ours, key=rank)
-
-
-def _newest_first(paths: Iterable[str]) -> list[str]:
-    def number(path: str) -> int:
-        match = _ENTRY.fullmatch(path)
-        return int(match[2]) if match else -1
-
-    return sorted(paths, key=number, reverse=True)
 
 
 def with_checksum(tree: Tree, kind: str, path: str) -> list[Move]:
@@ -138,7 +136,6 @@ def writing_order(path: str) -> tuple[int, str]:
 
 # moving them
 
-_AT_A_TIME: Final = 8
 _TOGETHER: Final = 128
 """Files that are removed by one call: object stores take many in one request."""
 
@@ -150,16 +147,16 @@ def move_all(source: Directory, paths: Iterable[str], target: Directory, below: 
     are passed over. On a local disk a power cut does not undo it.
     """
     waiting = iter(paths)
-    with ThreadPoolExecutor(_AT_A_TIME, "seamark-move") as pool:
-        while some := list(islice(waiting, _TOGETHER)):
-            left = [p for p in some if not _renamed(source, p, target, f"{below}{p}")]
-            if isinstance(source, LocalDirectory) and isinstance(target, LocalDirectory):
-                there = [target.copy.path(f"{below}{path}") for path in some]
-                _sync_names([*there, *map(source.copy.path, some)])
-            for _ in pool.map(lambda path: keep_copy(source, path, target, below), left):
-                pass
-            if left:
-                source.remove(left)
+    while some := list(islice(waiting, _TOGETHER)):
+        left = [p for p in some if not _renamed(source, p, target, f"{below}{p}")]
+        if isinstance(source, LocalDirectory) and isinstance(target, LocalDirectory):
+            there = [target.copy.path(f"{below}{path}") for path in some]
+            paths = [*there, *map(source.copy.path, some)]
+            with translate_os_errors("moving files of", paths[-1]):
+                sync_folders(dict.fromkeys(map(os.path.dirname, paths)))
+        map_in_threads(lambda path: keep_copy(source, path, target, below), left, 8, "seamark-move")
+        if left:
+            source.remove(left)
 
 
 def keep_copy(source: Directory, path: str, target: Directory, below: str = "") -> None:
@@ -184,9 +181,3 @@ def _renamed(source: Directory, path: str, target: Directory, there: str) -> boo
                 return False
             raise
     return True
-
-
-def _sync_names(paths: list[str]) -> None:
-    folders = dict.fromkeys(map(os.path.dirname, paths))
-    with translate_os_errors("moving files of", paths[-1]):
-        sync_folders(folders)

@@ -37,11 +37,11 @@ from seamark.capture.batches import BatchAt, batch_at, read_query_id
 from seamark.checkpoint_dir.file_logs.sink_log import SinkRewind
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.errors import RefusedError, SeamarkError
+from seamark.native.restore import metadata_of
 from seamark.native.rewind.barrier import (
     Barrier,
     behind,
     found_barrier,
-    metadata_of,
     new_barrier,
     without,
 )

@@ -21,11 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from seamark._common.text import ranges_text
-from seamark.capture.capture import LOG
-from seamark.capture.placement import contents_of
+from seamark.capture.checkpoint_contents import logs_of
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import RestoreOptions, restore_directory
@@ -37,7 +35,7 @@ from seamark.native.rewind.rewind import (
     plan_rewind,
     possible_batches,
 )
-from seamark.native.snapshot.manifests import planned
+from seamark.native.snapshot.new_checkpoint import planned
 from seamark.store import CheckpointStore
 
 
@@ -218,10 +216,8 @@ def _compared(
 
 def _entries_of(store: CheckpointStore, manifest: CheckpointManifest) -> dict[str, bytes]:
     """What a checkpoint holds of Spark's logs; nothing when it cannot be read."""
-    logs: dict[str, bytes] = {}
     try:
-        for _, contents, _ in contents_of(store, manifest, only=LOG):
-            logs |= contents
+        logs = logs_of(store, manifest)
     except (DamageError, CheckpointNotFoundError):
         return {}
     return {p: data for p, data in logs.items() if p.startswith(("offsets/", "commits/"))}

@@ -22,14 +22,19 @@ from seamark.capture.batches import (
     newest_done,
     read_query_id,
 )
-from seamark.capture.placement import Sizes, place
+from seamark.capture.checkpoint_contents import Sizes, place
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.native.overlap_check import require_apart
-from seamark.native.snapshot.manifests import native_manifest
-from seamark.native.snapshot.new_files import HeldFiles, held_by, nothing_held, read_new
+from seamark.native.snapshot.new_checkpoint import (
+    HeldFiles,
+    held_by,
+    native_manifest,
+    nothing_held,
+    read_new,
+)
 from seamark.store import CheckpointStore
 
 log = logger_named("seamark.spark")

@@ -90,7 +90,7 @@ def choose(files: CheckpointFiles, asked: StateRequest) -> StateSelection:
     """
     batch = _batch(files, asked)
     keeper = _keeper(files, asked.operator)
-    entry = _entry(files, batch)
+    entry = offsets_of(files, batch)
     options = {"operatorId": str(keeper.operator.number), **_part(keeper, asked, entry)}
     if asked.changes is None:
         options["batchId"] = str(batch)
@@ -238,7 +238,8 @@ def _variables(files: CheckpointFiles, operator: StatefulOperator) -> tuple[Vari
         ) from None
 
 
-def _entry(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
+def offsets_of(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
+    """What a batch was planned to read; :class:`DamageError` when its entry is not there."""
     text = files.read_text(f"offsets/{batch}")
     if text is None:
         raise DamageError(f"offsets/{batch} is not there", where=files.uri)

@@ -16,11 +16,12 @@ from seamark.capture.batches import newest_committed, read_query_id
 from seamark.checkpoint_dir.closures import StoreClosure, has_one_partition, needs_of
 from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.state_files import ReadFile, closure
+from seamark.checkpoint_dir.state_files import closure
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
-from seamark.native.state.choice import FORMAT_VERSION, PROVIDER, format_version
-from seamark.spark.batch_log import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit, parse_offsets
+from seamark.native.state.choice import FORMAT_VERSION, PROVIDER, format_version, offsets_of
+from seamark.spark.batch_log import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit
 from seamark.spark.failures import is_of_spark, said_by
+from seamark.spark.session import spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +76,7 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
         raise InvalidInputError(f"a query cannot have {partitions} state partitions")
     read_query_id(tree)
     batch = newest_committed(tree)
-    entry = _entry(tree, batch)
+    entry = offsets_of(tree, batch)
     begun = _begun(tree, batch, entry)
     operators = tuple(tree.operators())
     url = tree.directory.url
@@ -117,7 +118,7 @@ def repartition(spark: SparkSession, directory: Directory, plan: Repartition, un
     ``undo`` is shown to a user who is left with half of it. The settings of ``spark`` stay as they
     are. :class:`DamageError` when what Spark has written is not whole.
     """
-    require_runner(_version(spark))
+    require_runner(spark_version(spark))
     session: Any = spark.newSession()
     session.conf.set(FORMAT_VERSION, str(plan.format_version))  # Spark insists on it
     try:
@@ -127,12 +128,6 @@ def repartition(spark: SparkSession, directory: Directory, plan: Repartition, un
             raise
         raise _failed(error, Tree.of(directory), plan, undo) from error
     return _verified(Tree.of(directory), plan, undo)
-
-
-def _version(spark: SparkSession) -> tuple[int, int]:
-    from seamark.spark.session import spark_version
-
-    return spark_version(spark)
 
 
 # what makes it impossible
@@ -146,7 +141,7 @@ def _begun(tree: Tree, batch: int, entry: OffsetLogEntry) -> int | None:
     newest = tree.batches("offsets")[-1]
     if newest == batch:
         return None
-    planned = _entry(tree, newest)
+    planned = offsets_of(tree, newest)
     if newest == batch + 1 and planned.state_partitions != entry.state_partitions:
         return planned.state_partitions
     raise RefusedError(
@@ -183,13 +178,6 @@ def _require_keys(tree: Tree, operators: tuple[StatefulOperator, ...]) -> None:
                 hint="The query would continue with empty state, without an error. Move this "
                 "operator, an aggregation without a key for example, into a query of its own.",
             )
-
-
-def _entry(tree: Tree, batch: int) -> OffsetLogEntry:
-    text = tree.read_text(f"offsets/{batch}")
-    if text is None:
-        raise DamageError(f"offsets/{batch} is not there", where=tree.directory.url)
-    return parse_offsets(text)
 
 
 def _require_whole(needs: list[StoreClosure], batch: int, partitions: int, url: str) -> None:
@@ -231,7 +219,7 @@ def _problems(tree: Tree, plan: Repartition) -> Iterator[str]:
     if commit is None:
         yield f"commits/{batch} is not there"
         return
-    entry = _entry(tree, batch)
+    entry = offsets_of(tree, batch)
     if entry.state_partitions != plan.wanted:
         yield f"offsets/{batch} says {entry.state_partitions} partitions"
     ids = parse_commit(commit)[1]
@@ -243,7 +231,7 @@ def _problems(tree: Tree, plan: Repartition) -> Iterator[str]:
                 if ids is not None:
                     store = operator.stores.index(folder.store)
                     chosen = {batch + 1: ids[operator.number][folder.partition][store]}
-                closure(tree.names_in(folder.path), batch + 1, _reader(tree, folder.path), chosen)
+                closure(tree.names_in(folder.path), batch + 1, tree.reader(folder.path), chosen)
             except (KeyError, IndexError):
                 yield f"{folder.path}: commits/{batch} names no file for it"
             except FileNotFoundError as error:
@@ -252,14 +240,9 @@ def _problems(tree: Tree, plan: Repartition) -> Iterator[str]:
                 yield f"{folder.path}: {error.what}"
 
 
-def _reader(tree: Tree, folder: str) -> ReadFile:
-    return lambda name: tree.read(f"{folder}/{name}")
-
-
 def _failed(error: Exception, tree: Tree, plan: Repartition, undo: str) -> SeamarkError:
     said, url = said_by(error), tree.directory.url
-    begun = plan.new_batch in tree.batches("offsets")
-    if not begun:
+    if plan.new_batch not in tree.batches("offsets"):
         return RefusedError(
             "Spark cannot change the partitions of this state; its logs are as they were",
             where=f"{url}: {said}",

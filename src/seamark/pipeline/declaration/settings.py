@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from seamark._common.checks import U64_MAX, check_duration, check_number
-from seamark.capture.placement import Sizes
+from seamark.capture.checkpoint_contents import Sizes
 from seamark.errors import InvalidInputError
 
 Policy = Literal["strict", "warn", "auto_reset"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark.capture.capture import Capture, Captured
-from seamark.capture.placement import PlacedState, place
+from seamark.capture.checkpoint_contents import PlacedState, place
 from seamark.capture.plans import install_plan, require_planned_files
 from seamark.errors import (
     FencedError,

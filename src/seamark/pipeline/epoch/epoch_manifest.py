@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from seamark.capture.capture import Captured
-from seamark.capture.placement import PlacedState
+from seamark.capture.checkpoint_contents import PlacedState
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
 from seamark.progress.configuration import canonical_json

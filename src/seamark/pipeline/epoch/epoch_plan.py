@@ -17,7 +17,7 @@ from typing import Final
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark.capture.plans import read_plan
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compile import Output

@@ -14,8 +14,8 @@ from seamark.capture.batches import BatchAt, batch_at
 from seamark.capture.plans import install_plan
 from seamark.capture.readers import Contents
 from seamark.capture.restore import restore
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.checkpoint_dir.state_files import MissingVersion
-from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import require_unnamed

@@ -14,10 +14,10 @@ from typing import Final
 from seamark._common.logs import logger_named
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import size_text
-from seamark.capture.chain import Chain, chain_of
+from seamark.capture.checkpoint_contents import Chain, chain_of
 from seamark.capture.plans import install_plan
 from seamark.capture.restore import difference, keep, restore
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,

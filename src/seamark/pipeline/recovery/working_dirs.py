@@ -23,7 +23,7 @@ from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.capture.plans import read_plan
-from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.checkpoint_dir.places.local import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity

@@ -145,25 +145,16 @@ def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str
 def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
     """applyInPandasWithState and transformWithState: what surrounds the function."""
     below = node.children().head()
-    keys = _grouping(node, below)
+    if (keys := _asked(node, "groupingAttributes")) is None:
+        # transformWithState has its keys as the first columns of what it reads
+        keys = below.output().take(int(node.groupingAttributesLen()))
     parts = _keyed(keys, below, definitions)
-    for name, member in (
-        ("timeout", "timeout"),
-        ("time", "timeMode"),
-        ("mode", "outputMode"),
-    ):
+    for name, member in (("timeout", "timeout"), ("time", "timeMode"), ("mode", "outputMode")):
         if (value := _asked(node, member)) is not None:
             parts[name] = str(value.toString())
     if (state := _asked(node, "stateType")) is not None:
         parts["state"]["values"] = shortened(str(state.catalogString()))
     return parts
-
-
-def _grouping(node: Any, below: Any) -> Any:
-    if (keys := _asked(node, "groupingAttributes")) is not None:
-        return keys
-    # transformWithState has its keys as the first columns of what it reads
-    return below.output().take(int(node.groupingAttributesLen()))
 
 
 def _asked(node: Any, member: str) -> Any:
@@ -190,18 +181,17 @@ _PASSES_ON: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark", 
 """Nodes whose columns are those of their children. Of other nodes every column counts as read."""
 
 
-def nodes_with_read_columns(plan: Any) -> Iterator[tuple[Any, frozenset[int]]]:
+def nodes_with_read_columns(
+    plan: Any, read: frozenset[int] | None = None
+) -> Iterator[tuple[Any, frozenset[int]]]:
     """A plan and everything below it, parents first, each with the ids of the columns read of it.
 
     The columns that a node reads itself, in its condition, are among those of its children.
     """
-    yield from _below(plan, _ids(plan.output()))
-
-
-def _below(node: Any, read: frozenset[int]) -> Iterator[tuple[Any, frozenset[int]]]:
-    yield node, read
-    for child in each(node.children()):
-        yield from _below(child, _read_of_child(node, child, read))
+    read = _ids(plan.output()) if read is None else read
+    yield plan, read
+    for child in each(plan.children()):
+        yield from nodes_with_read_columns(child, _read_of_child(plan, child, read))
 
 
 def _read_of_child(node: Any, child: Any, read: frozenset[int]) -> frozenset[int]:

@@ -147,18 +147,17 @@ def _last_stage(plan: PlanNode) -> Iterator[PlanNode]:
             yield from _last_stage(child)
 
 
+def _all(plan: PlanNode, down_to: str = "") -> Iterator[PlanNode]:
+    """A plan and everything below it, except what is below a node of some name."""
+    yield plan
+    if plan.name != down_to:
+        for child in plan.children:
+            yield from _all(child, down_to)
+
+
 def _executed(plan: PlanNode) -> Iterator[PlanNode]:
     """The nodes that run: not those behind a reused exchange."""
-    yield plan
-    if plan.name != REUSED:
-        for child in plan.children:
-            yield from _executed(child)
-
-
-def _all(plan: PlanNode) -> Iterator[PlanNode]:
-    yield plan
-    for child in plan.children:
-        yield from _all(child)
+    return _all(plan, REUSED)
 
 
 def _reads_reused_stream(plan: PlanNode) -> bool:
