@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from seamark.checkpoint_dir.operators import (
@@ -75,9 +75,13 @@ class CheckpointFiles(ABC):
 
     # Spark's logs
 
+    def numbers(self, folder: str) -> list[int]:
+        """The names in a folder that are numbers, ascending."""
+        return sorted(int(name) for name in self.names(folder) if _NUMBER.fullmatch(name))
+
     def batches(self, log: str) -> list[int]:
         """Ids in ``offsets`` or ``commits``, ascending."""
-        return _numbers(self.names(log))
+        return self.numbers(log)
 
     def source_entries(self) -> list[str]:
         """Relative paths of what the sources wrote into logs of their own."""
@@ -95,12 +99,11 @@ class CheckpointFiles(ABC):
 
     def operator_numbers(self) -> list[int]:
         """Numbers of the stateful operators that have state here."""
-        return _numbers(self.names("state"))
+        return self.numbers("state")
 
     def partition_numbers(self, operator: int) -> list[int]:
         """The partitions of an operator that have a folder, ascending."""
-        numbers = _numbers(self.names(f"state/{operator}"))
-        return [number for number in numbers if number < MOST_PARTITIONS]
+        return [n for n in self.numbers(f"state/{operator}") if n < MOST_PARTITIONS]
 
     def operators(self) -> list[StatefulOperator]:
         """Every stateful operator that has state here, by its number."""
@@ -167,8 +170,7 @@ class CheckpointFiles(ABC):
     def store_folders(self) -> Iterator[StoreFolder]:
         """Every state store that is there, whatever number of partitions Spark has noted."""
         for operator in self.operators():
-            there = _numbers(self.names(f"state/{operator.number}"))
-            for folder in operator.folders(there):
+            for folder in operator.folders(self.numbers(f"state/{operator.number}")):
                 if self.has_folder(folder.path):
                     yield folder
 
@@ -201,10 +203,6 @@ def with_root(path: str, data: bytes, root: str) -> bytes:
     if "/_metadata/v2/" not in path:
         return data
     return rooted_at(data.decode(errors="replace"), root).encode()
-
-
-def _numbers(names: Iterable[str]) -> list[int]:
-    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
 def rooted_at(text: str, root: str) -> str:

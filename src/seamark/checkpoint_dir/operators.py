@@ -4,8 +4,6 @@ From 4.0 on Spark describes every operator in ``state/<operator>/_metadata``. An
 no description, and a newer one can be lost. Then the folders tell the stores, the offset log the
 number of partitions, and the schema next to the state (Spark 3.1 and later) the kind of operator.
 Pure functions over names and bytes.
-
-Tests: ``tests/checkpoint_dir/test_undescribed_operators.py``.
 """
 
 from __future__ import annotations

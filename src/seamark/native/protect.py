@@ -48,13 +48,15 @@ def protect(
             query.awaitTermination()
         print(protection.status())
     """
+    pace = WatchPace(every=every, keep=keep)
     if isinstance(query, str | os.PathLike):
         location = os.fspath(query)
-        pace = WatchPace(every=every, keep=keep)
         watcher = Watcher(location, store, pace, storage_options=storage_options)
-        watcher.start()
-        return Protection(watcher, location)
-    return _protect_query(query, store, every, keep, storage_options)
+    else:
+        location = str(_java_query(query).streamingQuery().resolvedCheckpointRoot())
+        watcher = _watcher_of(query, location, store, pace, storage_options)
+    watcher.start()
+    return Protection(watcher, location)
 
 
 class Protection:
@@ -95,21 +97,19 @@ class Protection:
         return f"<Protection of {self.checkpoint_location}: {self.status()}>"
 
 
-def _protect_query(
+def _watcher_of(
     query: StreamingQuery,
+    location: str,
     store: str | os.PathLike[str],
-    every: float | timedelta,
-    keep: int | None,
+    pace: WatchPace,
     storage_options: Mapping[str, Any] | None,
-) -> Protection:
-    wrapper = _java_query(query)
-    location = str(wrapper.streamingQuery().resolvedCheckpointRoot())
+) -> Watcher:
     if _TEMPORARY.search(location):
         log.warning(
             "the query has no checkpointLocation; Spark removes %s when it ends well", location
         )
     options = None if _LOCAL.match(location) else storage_options
-    directory = open_directory(location, options, spark=_session(wrapper))
+    directory = open_directory(location, options, spark=_session(_java_query(query)))
 
     def end() -> None:
         try:
@@ -117,21 +117,14 @@ def _protect_query(
         except Exception as error:  # noqa: BLE001 - the session may be gone; nothing is lost
             log.debug("ending the protection of %s: %s", location, error)
 
+    hooks = WatchHooks(
+        is_alive=lambda: _is_active(query), glance=lambda: _progress(query), on_end=end
+    )
     try:
-        watcher = Watcher(
-            directory,
-            store,
-            WatchPace(every=every, keep=keep),
-            WatchHooks(
-                is_alive=lambda: _is_active(query), glance=lambda: _progress(query), on_end=end
-            ),
-            storage_options=storage_options,
-        )
+        return Watcher(directory, store, pace, hooks, storage_options=storage_options)
     except BaseException:
         directory.close()
         raise
-    watcher.start()
-    return Protection(watcher, location)
 
 
 def _java_query(query: object) -> Any:

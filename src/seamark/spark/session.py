@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from seamark.errors import RefusedError
+from seamark.errors import InvalidInputError, RefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,9 +21,24 @@ STATE_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 IGNORE_MISSING_FILES: Final = "spark.sql.files.ignoreMissingFiles"
 
 
+def installed_spark() -> tuple[int, int]:
+    """Major and minor version of the Spark that is installed, without starting it."""
+    try:
+        from pyspark.version import __version__
+    except ModuleNotFoundError:
+        raise InvalidInputError(
+            "this needs a Spark installation", hint="pip install 'seamark[spark]'"
+        ) from None
+    return _major_and_minor(__version__)
+
+
 def spark_version(spark: SparkSession) -> tuple[int, int]:
     """Major and minor version of a session."""
-    major, minor, *_ = spark.version.split(".")
+    return _major_and_minor(spark.version)
+
+
+def _major_and_minor(version: str) -> tuple[int, int]:
+    major, minor, *_ = version.split(".")
     return int(major), int(minor)
 
 

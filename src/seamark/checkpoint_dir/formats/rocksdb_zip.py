@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -36,6 +36,7 @@ class _Sst(msgspec.Struct):
 
 class _SnapshotMetadata(msgspec.Struct):
     sst_files: list[_Sst] = msgspec.field(name="sstFiles", default_factory=list)
+    column_families: Any = msgspec.field(name="columnFamilyMapping", default=None)
 
 
 def zip_problems(data: bytes) -> list[str]:
@@ -70,6 +71,11 @@ def sst_names(data: bytes) -> dict[str, str]:
     """The same files with the names that the database itself knows them by."""
     needed_ssts(data)  # sees that none of their names leads elsewhere
     return {sst.dfs_name: sst.local_name for sst in _metadata(data).sst_files}
+
+
+def has_column_families(data: bytes) -> bool:
+    """Whether the keys of a snapshot begin with the numbers of column families."""
+    return bool(_metadata(data).column_families)
 
 
 def _metadata(data: bytes) -> _SnapshotMetadata:

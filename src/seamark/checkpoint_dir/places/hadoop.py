@@ -20,12 +20,13 @@ from seamark.blobs.contract import check_key
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
 from seamark.errors import (
     CheckpointNotFoundError,
-    InvalidInputError,
     RefusedError,
     SeamarkError,
     StoreUnavailableError,
 )
 from seamark.limits import LARGEST_FILE
+from seamark.spark.java import use_java
+from seamark.spark.session import installed_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,13 +36,8 @@ log = logger_named("seamark.spark")
 
 def a_session() -> SparkSession:
     """The Spark session of this process, or a small local one with the installation's settings."""
-    try:
-        from pyspark.sql import SparkSession
-    except ModuleNotFoundError:
-        raise InvalidInputError(
-            "this needs a Spark installation", hint="pip install 'seamark[spark]'"
-        ) from None
-    from seamark.spark.java import use_java
+    installed_spark()
+    from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:

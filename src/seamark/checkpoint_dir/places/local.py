@@ -135,7 +135,6 @@ class WorkingCopy(CheckpointFiles):
 
     @property
     def uri(self) -> str:
-        """The directory as Spark writes it into its own files."""
         return self._uri or f"file:{self.root}"  # Hadoop does not escape
 
     def path(self, relative: str) -> str:
@@ -149,7 +148,6 @@ class WorkingCopy(CheckpointFiles):
     # files
 
     def read(self, relative: str) -> bytes:
-        """The bytes of a file; FileNotFoundError when there is none."""
         return read_file(self.root, relative)
 
     def write(self, relative: str, data: bytes) -> None:
@@ -169,7 +167,6 @@ class WorkingCopy(CheckpointFiles):
                 os.unlink(victim)
 
     def files_below(self, relative: str) -> Iterator[str]:
-        """Relative paths of all files, without hidden ones (temporary, Hadoop's checksums)."""
         for folder, names in self._folders(relative):
             below = os.path.relpath(folder, self.root)
             for name in names:

@@ -19,12 +19,12 @@ from seamark.native.rewind.rewind import require_still
 from seamark.native.snapshot.snapshot import take_snapshot
 from seamark.native.state.repartition import (
     Repartition,
-    installed_spark,
     plan_repartition,
     repartition,
     require_runner,
 )
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
+from seamark.spark.session import installed_spark
 
 
 @click.command("repartition", cls=Command)

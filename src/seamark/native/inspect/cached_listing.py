@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
 
-from seamark.checkpoint_dir.operators import MOST_PARTITIONS, StatefulOperator
+from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree
 from seamark.errors import DamageError, RefusedError
 
@@ -80,18 +80,15 @@ class CachedListing(Tree):
 
     # what Spark would take for a number
 
+    def numbers(self, folder: str) -> list[int]:
+        return numbers_in(self.names(folder))
+
     def batches(self, log: str) -> list[int]:
         """See :class:`CheckpointFiles`; folders and what Spark reads no number in are left out."""
-        numbers = numbers_in(self.names(log))
-        return [number for number in numbers if f"{log}/{number}" in self.entries]
+        return [number for number in self.numbers(log) if f"{log}/{number}" in self.entries]
 
     def operator_numbers(self) -> list[int]:
-        return [number for number in numbers_in(self.names("state"))
-                if f"state/{number}" not in self.entries]  # fmt: skip
-
-    def partition_numbers(self, operator: int) -> list[int]:
-        numbers = numbers_in(self.names(f"state/{operator}"))
-        return [number for number in numbers if number < MOST_PARTITIONS]
+        return [n for n in self.numbers("state") if f"state/{n}" not in self.entries]
 
     def operator(self, number: int) -> StatefulOperator:
         """See :class:`CheckpointFiles`; the folders tell where a description cannot be read."""

@@ -26,8 +26,16 @@ from seamark.checkpoint_dir.formats.rocksdb_zip import sst_sizes
 from seamark.checkpoint_dir.state_files import parse_state_file
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.findings import Code, Finding, damage, warning
-from seamark.native.inspect.state import CANNOT_LOAD, State, Store
+from seamark.native.inspect.findings import (
+    CANNOT_LOAD,
+    ROLL_BACK,
+    ROLL_BACK_EARLIER,
+    Code,
+    Finding,
+    damage,
+    warning,
+)
+from seamark.native.inspect.state import State, Store
 
 Advance = Callable[[int], None]
 
@@ -226,7 +234,7 @@ def _two_owners(operator: int, path: str, other: int) -> Finding:
         path,
         f"operator {operator}: {path} has a key that partition {other} has as well, and a key "
         "belongs to one partition: files were swapped or copied. Spark would not notice",
-        "Roll back to a batch before it, or restore a snapshot of the directory.",
+        ROLL_BACK,
     )
 
 
@@ -243,7 +251,7 @@ def _checksum_findings(
             Code.SPARK_CHECKSUM,
             path,
             f"{path} differs from the checksum that Spark put next to it",
-            "Roll back to an earlier batch, or restore a snapshot of the directory.",
+            ROLL_BACK_EARLIER,
             CANNOT_LOAD if needed else None,
         )
     yield from hadoop_findings(listing, path, data, needed)

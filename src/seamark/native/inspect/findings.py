@@ -14,6 +14,9 @@ from typing import Final
 
 from seamark._redaction import redacted
 
+CANNOT_LOAD: Final = "CANNOT_LOAD_STATE_STORE"
+ROLL_BACK: Final = "Roll back to a batch before it, or restore a snapshot of the directory."
+ROLL_BACK_EARLIER: Final = "Roll back to an earlier batch, or restore a snapshot of the directory."
 _LONGEST: Final = 500
 
 

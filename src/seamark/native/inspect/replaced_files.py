@@ -20,10 +20,8 @@ from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.state_files import StateFile
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import ReadState
-from seamark.native.inspect.findings import Code, Finding, damage, numbers_text, warning
+from seamark.native.inspect.findings import ROLL_BACK, Code, Finding, damage, numbers_text, warning
 from seamark.native.inspect.state import State, Store
-
-_ADVICE: Final = "Roll back to a batch before it, or restore a snapshot of the directory."
 
 
 class _Copy(NamedTuple):
@@ -157,7 +155,7 @@ def _duplicated(first: _Copy, copy: _Copy) -> Finding:
         copy.path,
         f"{copy.path} equals {first.path} byte for byte, and it is not empty of changes: one of "
         "them is not what Spark wrote there. Spark would not notice",
-        _ADVICE,
+        ROLL_BACK,
     )
 
 

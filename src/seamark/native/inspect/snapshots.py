@@ -1,27 +1,55 @@
-"""Snapshots of another history: what they hold is not what the changes next to them make.
+"""Snapshots of state stores: whether they are whole, and what the changes next to them make.
+
+One that is not what the changes make is of another history. The rows of RocksDB's snapshots are
+read by RocksDB itself, where ``rocksdict`` is installed.
 
 Tests: ``tests/native/test_inspection_damage.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from seamark.checkpoint_dir.formats.hdfs_state import same_state
+from seamark import limits
+from seamark.checkpoint_dir.formats.hdfs_state import read_changes, same_state
 from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
-from seamark.checkpoint_dir.state_files import StateFile, needed_ssts
+from seamark.checkpoint_dir.formats.rocksdb_zip import (
+    has_column_families,
+    sst_names,
+    sst_sizes,
+    zip_problems,
+)
+from seamark.checkpoint_dir.operators import StoreFolder
+from seamark.checkpoint_dir.state_files import (
+    SST_FOLDER,
+    StateFile,
+    needed_ssts,
+    opened_zip,
+)
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.contents import ReadState
-from seamark.native.inspect.findings import Code, Finding, damage, warning
-from seamark.native.inspect.rocksdb_snapshots import can_read, rows_in, with_changes
-from seamark.native.inspect.state import State, Store
+from seamark.native.inspect.findings import (
+    CANNOT_LOAD,
+    ROLL_BACK,
+    ROLL_BACK_EARLIER,
+    Code,
+    Finding,
+    damage,
+    warning,
+)
+
+if TYPE_CHECKING:
+    from seamark.native.inspect.contents import ReadState
+    from seamark.native.inspect.state import State, Store
 
 _MOST: Final = 256 << 20
 """Bytes of one store that are held in memory to compare a snapshot with its changes."""
 _CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
-_ADVICE: Final = "Roll back to a batch before it, or restore a snapshot of the directory."
 
 
 def snapshot_findings(
@@ -100,7 +128,7 @@ def _disagrees(store: Store, snapshot: StateFile, since: str) -> Finding:
         f"{store.path(snapshot)} is not the state that {since} make: it is left from an "
         "abandoned history, or one of them is not the right one. Spark prefers it and would not "
         "notice",
-        _ADVICE,
+        ROLL_BACK,
     )
 
 
@@ -153,5 +181,121 @@ def _against_times(listing: CachedListing, store: Store, snapshot: StateFile) ->
             store.path(snapshot),
             f"{store.path(snapshot)} is older than the plan of its batch, and {change.name} is "
             "not: it is left from an abandoned history. Spark prefers it and would not notice",
-            _ADVICE,
+            ROLL_BACK,
         )
+
+
+_LARGEST_ZIP: Final = 64 << 20
+
+
+def zip_findings(
+    listing: CachedListing, folder: StoreFolder, path: str, named: str
+) -> Iterator[Finding]:
+    """What is wrong with one RocksDB snapshot and the files that it names."""
+    if listing.entries[path].size > _LARGEST_ZIP:
+        return
+    data = listing.data(path)
+    if data is None:
+        return  # removed in the meantime
+    problem = _problem(data)
+    if problem is not None:
+        what = f"{named}: the snapshot {path.rsplit('/', 1)[1]} cannot be unpacked: {problem}"
+        yield damage(Code.ZIP_UNREADABLE, path, what, ROLL_BACK_EARLIER, CANNOT_LOAD)
+        return
+    sizes = sst_sizes(data)
+    short = path.rsplit("/", 1)[1]
+    missing = 0
+    for name in needed_ssts(data):
+        file = f"{folder.path}/{name}"
+        recorded_size = sizes.get(name.removeprefix(f"{SST_FOLDER}/"))
+        if file not in listing.entries:
+            missing += 1
+            if missing > limits.MOST_MISSING_NAMED:
+                continue
+            what = f"{named}: {name} is not there, and {short} needs it"
+            yield damage(Code.SST_MISSING, file, what, ROLL_BACK_EARLIER, CANNOT_LOAD)
+        elif recorded_size is not None and listing.entries[file].size != recorded_size:
+            size = listing.entries[file].size
+            what = f"{named}: {name} has {size} bytes, and {short} says {recorded_size}"
+            yield damage(Code.SST_SIZE, file, what, ROLL_BACK_EARLIER, CANNOT_LOAD)
+    if missing > limits.MOST_MISSING_NAMED:
+        what = f"{named}: {missing} files that {short} needs are not there"
+        yield damage(Code.SST_MISSING, path, what, ROLL_BACK_EARLIER, CANNOT_LOAD)
+
+
+def _problem(data: bytes) -> str | None:
+    try:
+        needed_ssts(data)
+        return next(iter(zip_problems(data)), None)
+    except DamageError as error:
+        return error.what
+
+
+# the rows of a RocksDB snapshot
+
+ReadFile = Callable[[str], bytes | None]
+
+_SST: Final = re.compile(r"[0-9]{1,19}\.sst")
+_MEMBER: Final = re.compile(r"[A-Z0-9][A-Za-z0-9.-]{0,60}")
+
+
+def can_read() -> bool:
+    """Whether RocksDB's own code is there."""
+    return find_spec("rocksdict") is not None
+
+
+def rows_in(zipped: bytes, read: ReadFile) -> dict[bytes, bytes]:
+    """All rows of a snapshot; ``read`` gives the files that it names, relative to its store.
+
+    :class:`NotDecodable` when that is unknown; a missing file is reported elsewhere.
+    """
+    from rocksdict import AccessType, Options, Rdict
+
+    if zip_problems(zipped):
+        raise NotDecodable("it cannot be unpacked")
+    with tempfile.TemporaryDirectory(prefix="seamark-inspect-") as folder:
+        _unpack(zipped, read, Path(folder))
+        try:
+            database = Rdict(folder, Options(raw_mode=True), access_type=AccessType.read_only())
+            try:
+                rows: Any = database.items()
+                return dict(rows)
+            finally:
+                database.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare ones
+            raise NotDecodable(f"RocksDB cannot read it: {error}") from None
+
+
+def _unpack(zipped: bytes, read: ReadFile, folder: Path) -> None:
+    try:
+        names = sst_names(zipped)
+    except DamageError as error:
+        raise NotDecodable(f"its metadata cannot be read: {error}") from None
+    if has_column_families(zipped):
+        raise NotDecodable("its keys carry the numbers of several columns")
+    with opened_zip(zipped) as archive:
+        for member in archive.infolist():
+            if member.filename == "metadata":
+                continue
+            if not _MEMBER.fullmatch(member.filename):
+                raise NotDecodable(f"it has a file of an unknown kind: {member.filename}")
+            (folder / member.filename).write_bytes(archive.read(member))
+    for there, local in names.items():
+        data = read(f"{SST_FOLDER}/{there}") if _SST.fullmatch(local) else None
+        if data is None:
+            raise NotDecodable(f"{there} is not there")
+        (folder / local).write_bytes(data)
+
+
+def with_changes(rows: dict[bytes, bytes], changelogs: Iterable[bytes]) -> dict[bytes, bytes]:
+    """The rows after some changelogs; raises what :func:`read_changes` raises."""
+    changed = dict(rows)
+    for data in changelogs:
+        for key, value, merge in read_changes(data):
+            if merge:
+                raise NotDecodable("a value is added to others by a rule of RocksDB")
+            if value is None:
+                changed.pop(key, None)
+            else:
+                changed[key] = value
+    return changed

@@ -16,6 +16,7 @@ from seamark.checkpoint_dir.state_files import StateFile, closure, parse_state_f
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import (
+    CANNOT_LOAD,
     Code,
     Finding,
     Severity,
@@ -24,9 +25,7 @@ from seamark.native.inspect.findings import (
     warning,
 )
 from seamark.native.inspect.logs import Logs
-from seamark.native.inspect.rocksdb_snapshots import zip_findings
-
-CANNOT_LOAD: Final = "CANNOT_LOAD_STATE_STORE"
+from seamark.native.inspect.snapshots import zip_findings
 
 _LONGEST_HOLE: Final = 1000
 _MOST_OPERATORS: Final = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from seamark._common.logs import logger_named
@@ -44,7 +44,7 @@ _TRIES: Final = 10
 _PAUSE: Final = 0.05
 
 Advance = Callable[[int], None]
-"""Told how many more bytes are done."""
+"""Called with the number of bytes that have been done since the last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ class _SnapshotRun:
         newest = self._newest_id()
         held = self._held(tree, at)
         if held.is_same_batch and held.manifest is not None:
-            return self._result(held.manifest, tries, is_new=False)
+            return self._result(held.manifest, tries)
         follows = held.manifest
         if len(held.chain) > self.longest_chain:
             held = nothing_held()
@@ -177,21 +177,18 @@ class _SnapshotRun:
             seconds=time.perf_counter() - self.started,
         )
         saved = self.store.save_with_state(manifest, placed.chunks or None)
-        return self._result(saved, tries, files=new.count, size=placed.size)
+        return replace(self._result(saved, tries), is_new=True, files=new.count, size=placed.size)
 
     def _held(self, tree: Tree, at: BatchAt) -> HeldFiles:
-        stored = self._latest()
+        try:
+            stored = self.store.load_latest()
+        except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
+            stored = None
         if self.takes_newest and stored is not None:
             _require_newest(tree, at.batch, stored)
         if self.full:
             return nothing_held()
         return held_by(self.store, stored, at, verify=self.verify_parent)
-
-    def _latest(self) -> CheckpointManifest | None:
-        try:
-            return self.store.load_latest()
-        except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
-            return None
 
     def _newest_id(self) -> int:
         return max(self.store.list_ids(), default=0)
@@ -202,22 +199,14 @@ class _SnapshotRun:
         if self._newest_id() != newest:
             raise _Changed("another checkpoint has become the newest one")
 
-    def _result(
-        self,
-        manifest: CheckpointManifest,
-        tries: int,
-        *,
-        is_new: bool = True,
-        files: int = 0,
-        size: int = 0,
-    ) -> Snapshot:
+    def _result(self, manifest: CheckpointManifest, tries: int) -> Snapshot:
         return Snapshot(
             checkpoint_id=manifest.checkpoint_id,
             batch=manifest.batch,
-            is_new=is_new,
+            is_new=False,
             is_full=not manifest.is_incremental,
-            files=files,
-            size=size,
+            files=0,
+            size=0,
             in_flight=bool(manifest.inflight_data),
             seconds=time.perf_counter() - self.started,
             tries=tries,

@@ -58,18 +58,6 @@ def require_runner(version: tuple[int, int]) -> None:
         )
 
 
-def installed_spark() -> tuple[int, int]:
-    """Major and minor version of the Spark that is installed, without starting it."""
-    try:
-        from pyspark.version import __version__
-    except ModuleNotFoundError:
-        raise InvalidInputError(
-            "this needs a Spark installation", hint="pip install 'seamark[spark]'"
-        ) from None
-    major, minor, *_ = __version__.split(".")
-    return int(major), int(minor)
-
-
 def plan_repartition(tree: Tree, partitions: int) -> Repartition:
     """What there is to do; :class:`RefusedError` with what is missing when it cannot be done."""
     if partitions < 1:
