@@ -37,6 +37,11 @@ _TOP: Final = frozenset({"metadata", "offsets", "commits", "sources", "state"})
 
 _Positions = Callable[[OffsetLogEntry], Mapping[str, int | None]]
 """Folder below ``sources/`` → how far its log is read; None for a source without such a log."""
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_MOST_LINES: Final = 12
+"""With more leaves than this, lines are not assigned to sources, and whole logs are taken."""
+Newest = Mapping[str, int | None]
+"""Folder below ``sources/`` → the last entry of a file source's log; None for another kind."""
 
 
 def read_plan(files: CheckpointFiles, batch: int, first_lines: Sequence[int]) -> Plan | None:
@@ -124,16 +129,6 @@ def _compacted(copy: WorkingCopy, path: str, entry: str) -> str:
         if earlier < number:
             lines |= dict.fromkeys(log_lines(copy.read_text(other) or "")[1:])
     return "\n".join([head, *lines, *own])
-
-
-# how far each source's own log is read at a batch
-
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_MOST_LINES: Final = 12
-"""With more leaves than this, lines are not assigned to sources, and whole logs are taken."""
-
-Newest = Mapping[str, int | None]
-"""Folder below ``sources/`` → the last entry of a file source's log; None for another kind."""
 
 
 def read_up_to(logs: Newest, entry: OffsetLogEntry) -> dict[str, int | None]:

@@ -15,6 +15,32 @@ _RAISED: Final = re.compile(
     r"^(?:\s*Caused by: |: |.*?: )?((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))\b",
     re.MULTILINE,
 )
+_KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
+_NOT_FOUND: Final = re.compile(
+    r"DATA_SOURCE_NOT_FOUND|Failed to find (?:the )?data source:? *(?P<format>[\w.$-]*)"
+)
+_NO_CLASS: Final = re.compile(
+    r"(?:NoClassDefFoundError|ClassNotFoundException)(?:: Could not initialize class)?"
+    r"[: ]+(?:Class )?(?P<name>[\w./$]+)"
+)
+_NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)')
+_SPARK: Final = "org.apache.spark:{name}_2.13:{version}"
+_PACKAGES: Final[tuple[tuple[str, str], ...]] = (
+    (r"kafka|commons[./]pool2", _SPARK.replace("{name}", "spark-sql-kafka-0-10")),
+    (r"avro", _SPARK.replace("{name}", "spark-avro")),
+    (r"protobuf", _SPARK.replace("{name}", "spark-protobuf")),
+    (r"kinesis", "the connector of your Kinesis stream"),
+    (r"delta", "io.delta:delta-spark_2.13 (the version for this Spark)"),
+    (r"iceberg", "org.apache.iceberg:iceberg-spark-runtime (the one for this Spark)"),
+    (r"s3a?n?$|s3a", _SPARK.replace("{name}", "spark-hadoop-cloud")),
+    (r"abfss?|wasbs?|azure|gs$|gcs", _SPARK.replace("{name}", "spark-hadoop-cloud")),
+)
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([^\n]*)")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MULTILINE)
+_CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
+_ADVICE: Final = re.compile(r" If the stream job is restarted with .*clear the existing .*")
+"""Spark's own remedy for state that cannot be read is to throw it away."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +52,6 @@ class _Known:
     hint: str
     error: type[SeamarkError] = SeamarkError
 
-
-_KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
 
 _BY_CLASS: Final = (
     _Known(
@@ -187,31 +211,6 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-# connectors that Spark does not bring along
-
-_NOT_FOUND: Final = re.compile(
-    r"DATA_SOURCE_NOT_FOUND|Failed to find (?:the )?data source:? *(?P<format>[\w.$-]*)"
-)
-_NO_CLASS: Final = re.compile(
-    r"(?:NoClassDefFoundError|ClassNotFoundException)(?:: Could not initialize class)?"
-    r"[: ]+(?:Class )?(?P<name>[\w./$]+)"
-)
-_NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)')
-
-_SPARK: Final = "org.apache.spark:{name}_2.13:{version}"
-
-_PACKAGES: Final[tuple[tuple[str, str], ...]] = (
-    (r"kafka|commons[./]pool2", _SPARK.replace("{name}", "spark-sql-kafka-0-10")),
-    (r"avro", _SPARK.replace("{name}", "spark-avro")),
-    (r"protobuf", _SPARK.replace("{name}", "spark-protobuf")),
-    (r"kinesis", "the connector of your Kinesis stream"),
-    (r"delta", "io.delta:delta-spark_2.13 (the version for this Spark)"),
-    (r"iceberg", "org.apache.iceberg:iceberg-spark-runtime (the one for this Spark)"),
-    (r"s3a?n?$|s3a", _SPARK.replace("{name}", "spark-hadoop-cloud")),
-    (r"abfss?|wasbs?|azure|gs$|gcs", _SPARK.replace("{name}", "spark-hadoop-cloud")),
-)
-
-
 def missing_connector(text: str) -> RefusedError | None:
     """The error for a connector that is not there, or None when a message is about another thing.
 
@@ -255,16 +254,6 @@ def _spark_version() -> str:
         return version("pyspark")
     except PackageNotFoundError:
         return "4"
-
-
-# an error as one line, without its Java
-
-_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z][A-Z0-9_]+)*)\] ?([^\n]*)")
-_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
-_CAUSE: Final = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): ([^\n]+)", re.MULTILINE)
-_CALL: Final = re.compile(r"^An error occurred while calling [^\n]*\n: (?:[\w$]+\.)*")
-_ADVICE: Final = re.compile(r" If the stream job is restarted with .*clear the existing .*")
-"""Spark's own remedy for state that cannot be read is to throw it away."""
 
 
 class SparkFailure(NamedTuple):

@@ -35,6 +35,9 @@ from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import DamageError
 
 ReadText = Callable[[str], str]
+_URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<host>[^/]*))?(?P<path>.*)")
+# what java.net.URI leaves as it is in a path
+_SAFE: Final = "/:@&=+$,;-_.!~*'()"
 
 
 class _FileLine(msgspec.Struct):
@@ -225,13 +228,6 @@ def _tried(
 def _listed(numbers: Collection[int]) -> str:
     shown = ", ".join(str(number) for number in list(numbers)[:5])
     return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} more"
-
-
-# the absolute paths inside
-
-_URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<host>[^/]*))?(?P<path>.*)")
-# what java.net.URI leaves as it is in a path
-_SAFE: Final = "/:@&=+$,;-_.!~*'()"
 
 
 def moved(text: str, prefixes: Mapping[str, str]) -> str:

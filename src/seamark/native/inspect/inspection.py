@@ -46,6 +46,17 @@ Advance = Callable[[int], None]
 _PAUSE: Final = 0.25
 _ORDER: Final = {Severity.DAMAGE: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _OURS: Final = ("owner.json", "checkpoints", "manifests")
+_MOST: Final = 1000
+_WRONG_RESULTS: Final = frozenset(
+    {
+        Code.COMMIT_WITHOUT_OFFSETS,
+        Code.STATE_DUPLICATED,
+        Code.KEY_IN_TWO_PARTITIONS,
+        Code.STATE_NEWER_THAN_LOG,
+        Code.SNAPSHOT_DISAGREES,
+    }
+)
+"""What a restart does not notice, and goes wrong by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,21 +251,6 @@ def _way_back(inspection: Inspection) -> str:
         "Nothing in this directory can be rolled back to. Restore a snapshot of it, or start the "
         "query with a new checkpointLocation."
     )
-
-
-# what a restart would do, and how far back one could still roll
-
-_MOST: Final = 1000
-_WRONG_RESULTS: Final = frozenset(
-    {
-        Code.COMMIT_WITHOUT_OFFSETS,
-        Code.STATE_DUPLICATED,
-        Code.KEY_IN_TWO_PARTITIONS,
-        Code.STATE_NEWER_THAN_LOG,
-        Code.SNAPSHOT_DISAGREES,
-    }
-)
-"""What a restart does not notice, and goes wrong by."""
 
 
 class SparkAction(StrEnum):

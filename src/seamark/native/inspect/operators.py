@@ -36,6 +36,10 @@ _SIGNS: Final = (
     ("2.3", "spark.sql.streaming.stateStore.providerClass"),
     ("2.2", "spark.sql.shuffle.partitions"),
 )
+HDFS: Final = "HDFS-backed"
+ROCKSDB: Final = "RocksDB"
+CHANGELOG: Final = "RocksDB changelog"
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 def spark_version(listing: CachedListing, conf: Mapping[str, str]) -> str | None:
@@ -167,14 +171,6 @@ def temporary_findings(listing: CachedListing) -> Iterator[Finding]:
         if len(old) == 1:
             what = "a temporary file of a write that was never finished"
         yield info(Code.TEMPORARY_FILES, old[0], what, "They may be removed.")
-
-
-# their kind of state store, and how large each partition is
-
-HDFS: Final = "HDFS-backed"
-ROCKSDB: Final = "RocksDB"
-CHANGELOG: Final = "RocksDB changelog"
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 @dataclass(frozen=True, kw_only=True)

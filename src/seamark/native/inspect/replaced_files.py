@@ -23,6 +23,9 @@ from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.findings import ROLL_BACK, Code, Finding, damage, numbers_text, warning
 from seamark.native.inspect.state import State, Store
 
+_FEWEST: Final = 3
+"""Files of one store whose times have to be right before the others' mean anything."""
+
 
 class _Copy(NamedTuple):
     store: Store
@@ -168,12 +171,6 @@ def _repeated(other: _Copy, copy: _Copy, why: str) -> Finding:
         f"{why}. Spark would not notice a copy",
         "If it was not put there on purpose, roll back to a batch before it.",
     )
-
-
-# when files were written
-
-_FEWEST: Final = 3
-"""Files of one store whose times have to be right before the others' mean anything."""
 
 
 class StrangeTime(StrEnum):

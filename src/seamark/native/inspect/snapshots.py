@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 _MOST: Final = 256 << 20
 """Bytes of one store that are held in memory to compare a snapshot with its changes."""
 _CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+_LARGEST_ZIP: Final = 64 << 20
+ReadFile = Callable[[str], bytes | None]
+_SST: Final = re.compile(r"[0-9]{1,19}\.sst")
+_MEMBER: Final = re.compile(r"[A-Z0-9][A-Za-z0-9.-]{0,60}")
 
 
 def snapshot_findings(
@@ -185,9 +189,6 @@ def _against_times(listing: CachedListing, store: Store, snapshot: StateFile) ->
         )
 
 
-_LARGEST_ZIP: Final = 64 << 20
-
-
 def zip_findings(
     listing: CachedListing, folder: StoreFolder, path: str, named: str
 ) -> Iterator[Finding]:
@@ -229,14 +230,6 @@ def _problem(data: bytes) -> str | None:
         return next(iter(zip_problems(data)), None)
     except DamageError as error:
         return error.what
-
-
-# the rows of a RocksDB snapshot
-
-ReadFile = Callable[[str], bytes | None]
-
-_SST: Final = re.compile(r"[0-9]{1,19}\.sst")
-_MEMBER: Final = re.compile(r"[A-Z0-9][A-Za-z0-9.-]{0,60}")
 
 
 def can_read() -> bool:

@@ -39,6 +39,8 @@ KINDS: Final = (STATE, OPERATORS, COMMITS, OFFSETS, SOURCES, SINK_LOG)
 _DESCRIPTION: Final = re.compile(r"state/\d+/(?:_metadata/v2|_stateSchema/.+)/\.?(\d+)[^/]*")
 _ENTRY: Final = re.compile(r"(offsets|commits|sources/[^/]+)/(\d+)(\.compact)?")
 _CHECKSUM: Final = re.compile(r"(.*/)?\.([^/]+)\.crc")
+_TOGETHER: Final = 128
+"""Files that are removed by one call: object stores take many in one request."""
 
 
 class Move(NamedTuple):
@@ -132,12 +134,6 @@ def writing_order(path: str) -> tuple[int, str]:
     top = path.partition("/")[0]
     order = (STATE, SOURCES, OFFSETS, COMMITS)
     return (order.index(top) if top in order else len(order)), path
-
-
-# moving them
-
-_TOGETHER: Final = 128
-"""Files that are removed by one call: object stores take many in one request."""
 
 
 def move_all(source: Directory, paths: Iterable[str], target: Directory, below: str = "") -> None:

@@ -43,6 +43,9 @@ from seamark.store.validation import CheckpointKind
 
 _PART: Final = 32 << 20
 _AT_A_TIME: Final = 8
+PLAN: Final = "plan"
+"""The name under which the batch in flight is kept."""
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 @dataclass(frozen=True)
@@ -219,14 +222,6 @@ def _is_of_one_history(batch: int, logs: dict[str, bytes], at: BatchAt) -> bool:
         if here != logs.get(path) or (here is None and not is_optional):
             return False
     return True
-
-
-# the manifest
-
-PLAN: Final = "plan"
-"""The name under which the batch in flight is kept."""
-
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 def native_manifest(

@@ -25,6 +25,8 @@ _MOST: Final = 40
 """Keys or functions of one operator that are listed; of more there is a digest."""
 
 Operator = dict[str, Any]
+_PASSES_ON: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark", "Join"})
+"""Nodes whose columns are those of their children. Of other nodes every column counts as read."""
 
 
 def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
@@ -173,12 +175,6 @@ def _bounded(texts: list[Text] | list[str]) -> list[Any]:
         return list(texts)
     rest = "; ".join(map(str, texts[_MOST:]))
     return [*texts[:_MOST], shortened(f"and {len(texts) - _MOST} more: {rest}")]
-
-
-# which columns are read
-
-_PASSES_ON: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark", "Join"})
-"""Nodes whose columns are those of their children. Of other nodes every column counts as read."""
 
 
 def nodes_with_read_columns(

@@ -33,6 +33,18 @@ _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
 
 Text = str | dict[str, str]
 """An expression in words; a time window in its parts."""
+_SLIDE: Final = re.compile(r"- (?P<offset>-?\d+)L\) % (?P<slide>\d+)L\)")
+_LENGTH: Final = re.compile(r"\+ (?P<length>\d+)L\)+$")
+_GAP: Final = re.compile(r"'end', .* \+ CAST\('(?P<gap>[^']+)' AS INTERVAL\)( AS \w+)?\)+$")
+_UNITS: Final = (
+    (604_800_000_000, "weeks"),
+    (86_400_000_000, "days"),
+    (3_600_000_000, "hours"),
+    (60_000_000, "minutes"),
+    (1_000_000, "seconds"),
+    (1_000, "milliseconds"),
+    (1, "microseconds"),
+)
 
 
 class Definitions:
@@ -200,23 +212,6 @@ def _time_column(window: Any) -> Any:
             break
         node = children.head()
     return column.child() if column is not None else window
-
-
-# time windows
-
-_SLIDE: Final = re.compile(r"- (?P<offset>-?\d+)L\) % (?P<slide>\d+)L\)")
-_LENGTH: Final = re.compile(r"\+ (?P<length>\d+)L\)+$")
-_GAP: Final = re.compile(r"'end', .* \+ CAST\('(?P<gap>[^']+)' AS INTERVAL\)( AS \w+)?\)+$")
-
-_UNITS: Final = (
-    (604_800_000_000, "weeks"),
-    (86_400_000_000, "days"),
-    (3_600_000_000, "hours"),
-    (60_000_000, "minutes"),
-    (1_000_000, "seconds"),
-    (1_000, "milliseconds"),
-    (1, "microseconds"),
-)
 
 
 def time_window(sql: str) -> dict[str, str] | None:

@@ -42,6 +42,13 @@ _KINDS: Final[Mapping[str, str]] = {
     "TransformWithStateInPandas": "transformWithState",
     "TransformWithStateInPySpark": "transformWithState",
 }
+EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
+EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
+_OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
+_RULES_THAT_REMOVE_LIMITS: Final = (
+    f"{_OPTIMIZER}.EliminateLimits",
+    f"{_OPTIMIZER}.ConvertToLocalRelation",
+)
 
 
 @dataclass(frozen=True)
@@ -176,17 +183,6 @@ def _sees_watermark(plan: PlanNode) -> bool:
 
 def _times(number: int, operator: PlanOperator) -> str:
     return str(operator) if number == 1 else f"{number} × {operator}"
-
-
-# what must run
-
-EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
-EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
-_OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
-_RULES_THAT_REMOVE_LIMITS: Final = (
-    f"{_OPTIMIZER}.EliminateLimits",
-    f"{_OPTIMIZER}.ConvertToLocalRelation",
-)
 
 
 def settings_for(operators: Iterable[PlanOperator], excluded_rules: str) -> dict[str, str]:
