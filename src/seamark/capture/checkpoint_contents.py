@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -143,21 +143,14 @@ def _partitioned(
     return f"{STATE_PREFIX}{written.checkpoint_id}", size
 
 
-class Unpacked(NamedTuple):
-    """Some files of one operator, or of Spark's logs."""
-
-    label: str
-    contents: Contents
-    digests: dict[str, bytes]
+Unpacked = tuple[str, Contents, dict[str, bytes]]
+"""Label of an operator or of Spark's logs, some of its files, and the SHA-256 of each."""
 
 
 def _unpacked(label: str, pack: bytes) -> Unpacked:
     entries = unpack_all(pack)
-    return Unpacked(
-        label,
-        {entry.key: data for entry, data in entries},
-        {entry.key: entry.sha256 for entry, _ in entries},
-    )
+    contents = {entry.key: data for entry, data in entries}
+    return label, contents, {entry.key: entry.sha256 for entry, _ in entries}
 
 
 def contents_of(

@@ -139,7 +139,8 @@ def readable_offset(line: str) -> dict[str, str]:
 def _flat(value: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, inner in value.items():
-        if isinstance(inner, dict) and inner and not _has_objects(inner):
+        is_object = isinstance(inner, dict) and bool(inner)
+        if is_object and not any(isinstance(at, dict | list) for at in inner.values()):
             flat |= {f"{name}-{part}": _plain(at) for part, at in inner.items()}
         else:
             flat[name] = _plain(inner)
@@ -154,10 +155,6 @@ def log_offset(line: str) -> int | None:
         return int(json.loads(line)["logOffset"])
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def _has_objects(value: Mapping[str, Any]) -> bool:
-    return any(isinstance(inner, dict | list) for inner in value.values())
 
 
 def _plain(value: object) -> str:

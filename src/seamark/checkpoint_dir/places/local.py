@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 
 from seamark._common.files import read_file, replace_file, require_inside, sync_folders
@@ -220,20 +220,17 @@ class WorkingCopy(CheckpointFiles):
 
     def forget_versions_above(self, version: int) -> None:
         """Remove state that is newer than a version, whatever wrote it."""
-        for folder, names in self._folders("state"):
-            for name in names:
-                newer = version_of(name)
-                if newer is not None and newer > version:
-                    with suppress(FileNotFoundError):
-                        os.unlink(f"{folder}/{name}")
+        self._unlink("state", lambda name: (version_of(name) or 0) > version)
 
     def remove_hadoop_checksums(self) -> None:
         """Remove the hidden checksum files that Hadoop puts next to every file on a local disk."""
-        for folder, names in self._folders("."):
-            for name in names:
-                if name.startswith(".") and name.endswith(".crc"):
-                    with suppress(FileNotFoundError):
-                        os.unlink(f"{folder}/{name}")
+        self._unlink(".", lambda name: name.startswith(".") and name.endswith(".crc"))
+
+    def _unlink(self, relative: str, is_meant: Callable[[str], bool]) -> None:
+        for folder, names in self._folders(relative):
+            for name in filter(is_meant, names):
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{folder}/{name}")
 
     def rewrite_root(self) -> None:
         """Make absolute paths inside Spark's files lead here, after a move or a restore."""

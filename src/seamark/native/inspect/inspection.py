@@ -44,9 +44,9 @@ from seamark.native.rewind.barrier import found_barrier
 Advance = Callable[[int], None]
 
 _PAUSE: Final = 0.25
-_ORDER: Final = {Severity.DAMAGE: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_ORDER: Final = list(Severity)
 _OURS: Final = ("owner.json", "checkpoints", "manifests")
-_MOST: Final = 1000
+_MOST_BATCHES: Final = 1000
 _WRONG_RESULTS: Final = frozenset(
     {
         Code.COMMIT_WITHOUT_OFFSETS,
@@ -237,7 +237,7 @@ def _with_outlook(inspection: Inspection, findings: list[Finding]) -> Inspection
         advice = finding.advice or (_way_back(inspection) if finding.stops else "")
         known = replace(finding, advice=advice.replace(" PATH ", f" {url} "))
         by_place.setdefault((finding.code, shown(finding.path)), cleaned(known))
-    ordered = sorted(by_place.values(), key=lambda each: _ORDER[each.severity])
+    ordered = sorted(by_place.values(), key=lambda finding: _ORDER.index(finding.severity))
     logs = Logs(offsets=inspection.offsets, commits=inspection.commits)
     return replace(inspection, findings=ordered, would_do=outlook(logs, ordered))
 
@@ -305,7 +305,7 @@ def restorable(listing: CachedListing, logs: Logs, state: State) -> list[int]:
     }
     known = {finding.path for finding in logs.findings}
     batches = []
-    for batch in logs.commits[-_MOST:]:
+    for batch in logs.commits[-_MOST_BATCHES:]:
         entry = logs.entries.get(batch)
         if entry is None or (batch > 0 and batch - 1 not in logs.entries):
             continue

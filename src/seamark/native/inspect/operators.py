@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -205,25 +206,22 @@ def operators_of(
     listing: CachedListing, state: State, version: int, conf: Mapping[str, str]
 ) -> list[OperatorSummary]:
     """Every stateful operator, by its number."""
-    sizes: dict[int, dict[int, int]] = {}
-    counts: dict[int, int] = {}
+    sizes: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    counts: Counter[int] = Counter()
     for path, entry in listing.entries.items():
-        parts = path.split("/")
-        if parts[0] != "state" or len(parts) < 3 or parts[-1].startswith("."):
+        top, *parts = path.split("/")
+        if top != "state" or len(parts) < 2 or parts[-1].startswith("."):
             continue
-        if not _is_number(parts[1]):
-            continue
-        number = int(parts[1])
-        counts[number] = counts.get(number, 0) + 1
-        if len(parts) > 3 and _is_number(parts[2]):
-            of = sizes.setdefault(number, {})
-            of[int(parts[2])] = of.get(int(parts[2]), 0) + entry.size
+        if _is_number(parts[0]):
+            counts[int(parts[0])] += 1
+            if len(parts) > 2 and _is_number(parts[1]):
+                sizes[int(parts[0])][int(parts[1])] += entry.size
     summaries = []
     for number in listing.operator_numbers():
         operator = listing.operator(number)
         stores = [store for store in state.stores if store.folder.operator == number]
         partitions = len({store.folder.partition for store in stores}) or operator.partitions
-        own = dict(sorted(sizes.get(number, {}).items()))
+        own = dict(sorted(sizes[number].items()))
         summaries.append(
             OperatorSummary(
                 number=number,
@@ -234,7 +232,7 @@ def operators_of(
                 version=version,
                 is_complete=version == 0
                 or all(store.folder.path in state.needed for store in stores),
-                files=counts.get(number, 0),
+                files=counts[number],
                 size=sum(own.values()),
                 partition_sizes=own,
             )

@@ -159,18 +159,13 @@ def _shares(tree: Tree, paths: list[str]) -> Iterator[list[str]]:
 class HeldFiles:
     """Files that need not be taken again."""
 
-    manifest: CheckpointManifest | None
+    manifest: CheckpointManifest | None = None
     """The checkpoint to build on; None for a full one."""
     chain: tuple[CheckpointManifest, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     """Path → version of the file, as its place tells it."""
     is_same_batch: bool = False
     """Whether it is this very batch, with all that is known about it."""
-
-
-def nothing_held() -> HeldFiles:
-    """A full checkpoint is to be made."""
-    return HeldFiles(None)
 
 
 def held_by(
@@ -184,25 +179,25 @@ def held_by(
     byte of it is read.
     """
     if newest is None or newest.native is None or newest.batch > at.batch:
-        return nothing_held()
+        return HeldFiles()
     try:
         chain = chain_of(store, newest)
         if not _is_whole(store, chain, verify=verify):
-            return nothing_held()
+            return HeldFiles()
         versions: dict[str, str] = {}
         logs: dict[str, bytes] = {}
         for manifest in chain:
             own = logs_of(store, manifest)
             listed = file_list_in(own)
             if own and listed is None:
-                return nothing_held()
+                return HeldFiles()
             versions |= listed.taken if listed is not None else {}
             logs |= own
         plan = planned(newest)
     except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
-        return nothing_held()
+        return HeldFiles()
     if not _is_of_one_history(newest.batch, logs, at):
-        return nothing_held()
+        return HeldFiles()
     is_same = newest.batch == at.batch and at.plan in (None, plan)
     return HeldFiles(newest, tuple(chain), versions, is_same)
 

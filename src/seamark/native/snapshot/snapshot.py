@@ -32,7 +32,6 @@ from seamark.native.snapshot.new_checkpoint import (
     HeldFiles,
     held_by,
     native_manifest,
-    nothing_held,
     read_new,
 )
 from seamark.store import CheckpointStore
@@ -158,7 +157,7 @@ class _SnapshotRun:
             return self._result(held.manifest, tries)
         follows = held.manifest
         if len(held.chain) > self.longest_chain:
-            held = nothing_held()
+            held = HeldFiles()
         new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
         if new.large is not None:
             self._claim(newest)  # what is written next to the manifests must not be pruned
@@ -187,7 +186,7 @@ class _SnapshotRun:
         if self.takes_newest and stored is not None:
             _require_newest(tree, at.batch, stored)
         if self.full:
-            return nothing_held()
+            return HeldFiles()
         return held_by(self.store, stored, at, verify=self.verify_parent)
 
     def _newest_id(self) -> int:

@@ -282,9 +282,7 @@ class Watcher:
 
     def _take(self, newest: int) -> None:
         began = time.monotonic()
-        mark = self._mark_of(
-            newest
-        )  # from before: what comes in the meantime is seen the next time
+        mark = self._mark_of(newest)  # first: what comes in the meantime is seen the next time
         taken = self._taken()
         self._mark = mark if taken.batch == newest else self._mark_of(taken.batch)
         self._notes.took(taken, began)

@@ -117,8 +117,8 @@ class Definitions:
             return self._alias(attribute, expression, children[0])
         if kind == "Generate":
             return f"{self.text(node.generator(), children[0])}.{name}"
-        made_by = [str(e.sql()).split("(")[0] for e in each(node.expressions()) if _is_python(e)]
-        return f"{made_by[0] if made_by else kind}.{name}"
+        python = [e for e in each(node.expressions()) if class_name(e).startswith("Python")]
+        return f"{str(python[0].sql()).split('(')[0] if python else kind}.{name}"
 
     def _column(self, attribute: Any, name: str) -> str:
         """A column of a leaf, with the name of the leaf where an earlier one has the same."""
@@ -181,15 +181,9 @@ def class_name(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _is_python(expression: Any) -> bool:
-    return class_name(expression).startswith("Python")
-
-
 def _place(attribute: Any, output: Any) -> int:
-    ids = [column.exprId() for column in each(output)]
-    return next(
-        n for n, expression_id in enumerate(ids) if expression_id.equals(attribute.exprId())
-    )
+    wanted = attribute.exprId()
+    return next(n for n, column in enumerate(each(output)) if column.exprId().equals(wanted))
 
 
 def _unqualified(sql: str, written: str, name: str) -> str:
