@@ -18,12 +18,7 @@ from seamark.checkpoint_dir.file_logs.source_log import entries_up_to
 from seamark.checkpoint_dir.files import ROOT_MARK, CheckpointFiles, with_root
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
-from seamark.spark.batch_log import (
-    OffsetLogEntry,
-    Plan,
-    parse_commit,
-    parse_offsets,
-)
+from seamark.spark.batch_log import OffsetLogEntry, Plan, parse_commit, parse_offsets
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 SWITCH_OFF: Final = (

@@ -15,7 +15,6 @@ from seamark.native.watch.status import WatchStatus
 from seamark.native.watch.watcher import KEEP, STOP_SECONDS, Watcher, WatchHooks, WatchPace
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logger_named("seamark.spark")
@@ -104,12 +103,16 @@ def _watcher_of(
     pace: WatchPace,
     storage_options: Mapping[str, Any] | None,
 ) -> Watcher:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     if _TEMPORARY.search(location):
         log.warning(
             "the query has no checkpointLocation; Spark removes %s when it ends well", location
         )
     options = None if _LOCAL.match(location) else storage_options
-    directory = open_directory(location, options, spark=_session(_java_query(query)))
+    session = SparkSession(SparkContext.getOrCreate(), _java_query(query).sparkSession())
+    directory = open_directory(location, options, spark=session)
 
     def end() -> None:
         try:
@@ -140,13 +143,6 @@ def _java_query(query: object) -> Any:
         f"a {type(query).__name__} cannot be protected",
         hint="Give a running StreamingQuery, or the checkpointLocation of one.",
     )
-
-
-def _session(wrapper: Any) -> SparkSession:
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    return SparkSession(SparkContext.getOrCreate(), wrapper.sparkSession())
 
 
 def _is_active(query: StreamingQuery) -> bool:

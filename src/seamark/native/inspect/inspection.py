@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -18,7 +18,7 @@ from seamark.checkpoint_dir.file_logs.compactions import LogNames, parse_names
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.errors import CheckpointNotFoundError
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.contents import ReadState, hadoop_findings, read_state
+from seamark.native.inspect.contents import Advance, ReadState, hadoop_findings, read_state
 from seamark.native.inspect.findings import Code, Finding, Severity, cleaned, damage, shown
 from seamark.native.inspect.logs import Logs, read_logs
 from seamark.native.inspect.operators import (
@@ -40,8 +40,6 @@ from seamark.native.inspect.sources import (
 )
 from seamark.native.inspect.state import State, state_of
 from seamark.native.rewind.barrier import found_barrier
-
-Advance = Callable[[int], None]
 
 _PAUSE: Final = 0.25
 _ORDER: Final = list(Severity)

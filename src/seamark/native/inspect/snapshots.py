@@ -25,12 +25,7 @@ from seamark.checkpoint_dir.formats.rocksdb_zip import (
     zip_problems,
 )
 from seamark.checkpoint_dir.operators import StoreFolder
-from seamark.checkpoint_dir.state_files import (
-    SST_FOLDER,
-    StateFile,
-    needed_ssts,
-    opened_zip,
-)
+from seamark.checkpoint_dir.state_files import SST_FOLDER, StateFile, needed_ssts, opened_zip
 from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import (

@@ -225,17 +225,22 @@ def _was_there(listing: CachedListing, store: Store, version: int) -> bool:
     )
 
 
+def _by_operator(some: list[Store], stores: list[Store]) -> Iterator[tuple[Store, list[int], int]]:
+    """The first store of each operator among some, their partitions, and how many it has."""
+    for number in sorted({store.folder.operator for store in some}):
+        own = [store for store in some if store.folder.operator == number]
+        count = len({s.folder.partition for s in stores if s.folder.operator == number})
+        yield own[0], sorted({store.folder.partition for store in own}), count
+
+
 def _gone(gone: list[Store], stores: list[Store]) -> Iterator[Finding]:
     """Stores that nothing is left of, reported once for each operator."""
-    for number in sorted({store.folder.operator for store in gone}):
-        own = [store for store in gone if store.folder.operator == number]
-        which = sorted({store.folder.partition for store in own})
-        count = len({s.folder.partition for s in stores if s.folder.operator == number})
+    for first, which, count in _by_operator(gone, stores):
         yield damage(
             Code.STATE_MISSING,
-            own[0].folder.path,
-            f"operator {number}: of partition {numbers_text(which)} there is nothing at all, and "
-            f"it has {count}",
+            first.folder.path,
+            f"operator {first.folder.operator}: of partition {numbers_text(which)} there is "
+            f"nothing at all, and it has {count}",
             stops=CANNOT_LOAD,
         )
 
@@ -294,17 +299,14 @@ def _back_to_snapshot(store: Store, version: int) -> int:
 
 
 def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterator[Finding]:
-    for number in sorted({store.folder.operator for store in lost}):
-        which = sorted({s.folder.partition for s in lost if s.folder.operator == number})
-        count = len({s.folder.partition for s in stores if s.folder.operator == number})
+    for first, which, count in _by_operator(lost, stores):
         which_text = "no partition has" if len(which) == count else f"{len(which)} of {count} lack"
-        first = next(s for s in lost if s.folder.operator == number)
         yield damage(
             Code.BATCH_NOT_CONSUMED,
             f"{first.folder.path}/{batch + 1}.{first.change_kind}",
-            f"batch {batch} was committed and {which_text} its state (operator {number}, version "
-            f"{batch + 1}, partition {numbers_text(which)}): it was not consumed as a whole, by "
-            "limit or show in foreachBatch, or its files are lost",
+            f"batch {batch} was committed and {which_text} its state (operator "
+            f"{first.folder.operator}, version {batch + 1}, partition {numbers_text(which)}): it was "
+            "not consumed as a whole, by limit or show in foreachBatch, or its files are lost",
             stops=CANNOT_LOAD,
         )
 

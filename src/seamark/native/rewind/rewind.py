@@ -38,13 +38,7 @@ from seamark.checkpoint_dir.file_logs.sink_log import SinkRewind
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.errors import RefusedError, SeamarkError
 from seamark.native.restore import metadata_of
-from seamark.native.rewind.barrier import (
-    Barrier,
-    behind,
-    found_barrier,
-    new_barrier,
-    without,
-)
+from seamark.native.rewind.barrier import Barrier, behind, found_barrier, new_barrier, without
 from seamark.native.rewind.files import (
     SINK_LOG,
     Move,

@@ -13,12 +13,7 @@ from seamark.capture.batches import newest_committed
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.operators import JOIN, StatefulOperator
 from seamark.checkpoint_dir.state_files import parse_state_file
-from seamark.errors import (
-    CheckpointNotFoundError,
-    DamageError,
-    InvalidInputError,
-    RefusedError,
-)
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError, RefusedError
 from seamark.spark.batch_log import OffsetLogEntry, parse_commit, parse_offsets
 
 Side = Literal["left", "right"]

@@ -120,13 +120,11 @@ class WatchNotes:
         self._failure: LastFailure | None = None
 
     def started(self) -> None:
-        """The watcher runs."""
         with self._lock:
             self._running = True
             self._level_at = time.monotonic()
 
     def ended(self) -> None:
-        """The watcher does not run any more."""
         with self._lock:
             self._running = False
 

@@ -25,12 +25,7 @@ from seamark._common.logs import logger_named
 from seamark._redaction import Redactor
 from seamark.checkpoint_dir.places.directory import Directory, open_directory
 from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.errors import (
-    CheckpointNotFoundError,
-    FencedError,
-    InvalidInputError,
-    SeamarkError,
-)
+from seamark.errors import CheckpointNotFoundError, FencedError, InvalidInputError, SeamarkError
 from seamark.native.overlap_check import local_store_path, require_apart
 from seamark.native.snapshot.snapshot import LONGEST_CHAIN, Snapshot, take_snapshot
 from seamark.native.watch.status import Schedule, WatchNotes, WatchStatus
