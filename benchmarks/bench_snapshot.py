@@ -19,7 +19,7 @@ from typing import Final
 from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark import open_store
 from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
-from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.snapshot import take_snapshot
 
 PARTITIONS: Final = 64
 SST: Final = 4 << 20

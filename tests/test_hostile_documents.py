@@ -19,7 +19,7 @@ from seamark.checkpoint_dir.formats.hdfs_state import lineage_of
 from seamark.errors import DamageError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import InFlightRecord
-from seamark.native.snapshot.new_checkpoint import PLAN, planned
+from seamark.native.new_checkpoint import PLAN, planned
 from seamark.sinks.epoch_folder import read_record
 from seamark.sinks.target_checks import claim_folder
 from seamark.state.task import TaskReceipt

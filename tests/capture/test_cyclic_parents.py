@@ -16,7 +16,7 @@ from seamark.cli.app import run
 from seamark.errors import DamageError
 from seamark.native.restore import restore_directory
 from seamark.native.rewind.targets import shared_history
-from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.snapshot import take_snapshot
 from seamark.store import CheckpointStore
 from seamark.store.copy.plan import plan_copy
 from seamark.store.copy.run import copy_checkpoints

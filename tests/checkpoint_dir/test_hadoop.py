@@ -14,7 +14,7 @@ from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.cli.app import run
 from seamark.errors import CheckpointNotFoundError, SeamarkError
 from seamark.native.restore import restore_directory
-from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code
 from seamark.native.restore import RestoreOptions, restore_directory
-from seamark.native.snapshot.snapshot import take_snapshot
-from seamark.native.state.choice import keepers
+from seamark.native.snapshot import take_snapshot
+from seamark.native.state_choice import keepers
 from tests.checkpoint_dir.support.directories import source_entry
 from tests.native.support.inspected import codes, looked_at, packed, write
 

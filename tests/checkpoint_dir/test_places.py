@@ -20,7 +20,7 @@ from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUn
 from seamark.limits import LARGEST_FILE
 from seamark.native.restore import restore_directory
 from seamark.native.rewind.files import move_all
-from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.rewinds import contents
 

@@ -21,7 +21,7 @@ from seamark.manifest import (
     OperatorCheckpoint,
     SinkCommitStatus,
 )
-from seamark.native.snapshot.new_checkpoint import native_manifest
+from seamark.native.new_checkpoint import native_manifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.epoch_manifest import (
     draft_manifest,

@@ -17,7 +17,7 @@ from seamark.errors import CheckpointNotFoundError
 from seamark.native.inspect.findings import Code, Severity
 from seamark.native.inspect.inspection import SparkAction, inspect
 from seamark.native.restore import restore_directory
-from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.snapshot import take_snapshot
 from seamark.store import open_store
 from tests.checkpoint_dir.support.directories import make_copy, source_entry
 from tests.native.support.growing import GrowingDirectory

@@ -14,8 +14,8 @@ from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code, Severity
 from seamark.native.inspect.inspection import SparkAction
 from seamark.native.restore import restore_directory
-from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
-from seamark.native.state.choice import format_version
+from seamark.native.snapshot import Snapshot, take_snapshot
+from seamark.native.state_choice import format_version
 from seamark.spark.batch_log import parse_commit, parse_offsets
 from tests.checkpoint_dir.support.directories import source_entry
 from tests.native.support.inspected import (

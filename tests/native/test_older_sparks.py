@@ -15,9 +15,9 @@ from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import RefusedError
 from seamark.native.inspect.inspection import inspect
 from seamark.native.restore import restore_directory
-from seamark.native.snapshot.snapshot import take_snapshot
-from seamark.native.state.choice import StateRequest, choose
-from seamark.native.state.rows import state_frame
+from seamark.native.snapshot import take_snapshot
+from seamark.native.state_choice import StateRequest, choose
+from seamark.native.state_rows import state_frame
 from tests.native.support.queries import AGED_KINDS, after, run
 from tests.pipeline.support.workloads import write_input
 

@@ -19,9 +19,9 @@ from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import InvalidInputError
+from seamark.native import watcher as watching
 from seamark.native.restore import restore_directory
-from seamark.native.watch import watcher as watching
-from seamark.native.watch.status import WatchStatus
+from seamark.native.watch_status import WatchStatus
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.native.support.queries import after, busy_maintenance, finish, outputs, run, started
 from tests.pipeline.support.workloads import put_file, write_input

@@ -11,7 +11,7 @@ import pytest
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
-from seamark.native.state.repartition import (
+from seamark.native.repartition import (
     OLDEST,
     _failed,
     _verified,

@@ -25,7 +25,7 @@ from seamark.native.rewind.rewind import (
     rewind,
 )
 from seamark.native.rewind.targets import RewindRequest, planned_rewind, shared_history
-from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry
 from tests.native.support.rewinds import (
     BATCHES,

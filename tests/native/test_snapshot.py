@@ -18,7 +18,7 @@ from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import RestoreOptions, restore_directory
-from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
+from seamark.native.snapshot import Snapshot, take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.support.servers import ObjectServer

@@ -21,8 +21,8 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
-from seamark.native.state.choice import StateRequest, choose, keepers
-from seamark.native.state.rows import _error_for, brought_here, plain
+from seamark.native.state_choice import StateRequest, choose, keepers
+from seamark.native.state_rows import _error_for, brought_here, plain
 from seamark.spark.failures import SparkFailure, said_by
 from tests.checkpoint_dir.support.directories import make_copy
 

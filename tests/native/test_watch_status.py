@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from seamark.errors import InvalidInputError
-from seamark.native.snapshot.snapshot import Snapshot
-from seamark.native.watch.status import (
+from seamark.native.snapshot import Snapshot
+from seamark.native.watch_status import (
     LastCheckpoint,
     LastFailure,
     Schedule,
     WatchNotes,
     WatchStatus,
 )
-from seamark.native.watch.watcher import Watcher, WatchPace
+from seamark.native.watcher import Watcher, WatchPace
 
 
 @pytest.mark.parametrize("every", [0, -1, 0.0, True, float("nan"), timedelta(0), "5", None])

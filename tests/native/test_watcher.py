@@ -22,8 +22,8 @@ from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import InvalidInputError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import restore_directory
-from seamark.native.watch.status import WatchStatus
-from seamark.native.watch.watcher import Watcher, WatchHooks, WatchPace
+from seamark.native.watch_status import WatchStatus
+from seamark.native.watcher import Watcher, WatchHooks, WatchPace
 from seamark.store import CheckpointStore, open_store
 from tests.checkpoint_dir.support.directories import offsets_text
 from tests.native.support.growing import GrowingDirectory, batches_restored_from

@@ -33,7 +33,7 @@ def test_a_program_that_ends_does_not_wait_for_ever(
 ) -> None:
     code = (
         "import sys, threading\n"
-        "from seamark.native.watch import watcher\n"
+        "from seamark.native import watcher\n"
         "from seamark.checkpoint_dir.places.local import LocalDirectory\n"
         "class Stuck(LocalDirectory):\n"
         "    def listing(self):\n"

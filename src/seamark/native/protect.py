@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from seamark._common.logs import logger_named
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import InvalidInputError
-from seamark.native.watch.status import WatchStatus
-from seamark.native.watch.watcher import KEEP, STOP_SECONDS, Watcher, WatchHooks, WatchPace
+from seamark.native.watch_status import WatchStatus
+from seamark.native.watcher import KEEP, STOP_SECONDS, Watcher, WatchHooks, WatchPace
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -1,7 +1,4 @@
-"""From a checkpoint of a store to a directory from which stock Spark continues.
-
-Tests: ``tests/native/test_restore_on_spark.py``.
-"""
+"""From a checkpoint of a store to a directory from which stock Spark continues."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.native.snapshot.new_checkpoint import planned
+from seamark.native.new_checkpoint import planned
 from seamark.store import CheckpointStore
 
 Advance = Callable[[int], None]

@@ -14,7 +14,7 @@ import pytest
 
 from seamark import open_store
 from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.native.snapshot.snapshot import take_snapshot
+from seamark.native.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.support.running import Cli
 from tests.native.support.queries import Outputs, run

@@ -15,14 +15,14 @@ from seamark.cli.output import Document, print_answer, print_hint, progress_bar
 from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.snapshot import snapshot_document, snapshot_line
 from seamark.cli.store_argument import opened_store
-from seamark.native.rewind.rewind import require_still
-from seamark.native.snapshot.snapshot import take_snapshot
-from seamark.native.state.repartition import (
+from seamark.native.repartition import (
     Repartition,
     plan_repartition,
     repartition,
     require_runner,
 )
+from seamark.native.rewind.rewind import require_still
+from seamark.native.snapshot import take_snapshot
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.session import installed_spark
 

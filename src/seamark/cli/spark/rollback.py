@@ -36,7 +36,7 @@ from seamark.native.rewind.barrier import query_before
 from seamark.native.rewind.files import KINDS, Move
 from seamark.native.rewind.rewind import RewindPlan, require_still, rewind
 from seamark.native.rewind.targets import RewindRequest, planned_rewind
-from seamark.native.snapshot.snapshot import pipeline_name, take_snapshot
+from seamark.native.snapshot import pipeline_name, take_snapshot
 from seamark.store import CheckpointStore
 
 _KINDS: Final = {

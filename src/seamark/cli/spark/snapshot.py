@@ -31,9 +31,9 @@ from seamark.cli.output import (
 from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.store_argument import opened_store
 from seamark.errors import CheckpointNotFoundError, SeamarkError
-from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
-from seamark.native.watch.status import WatchStatus
-from seamark.native.watch.watcher import KEEP, Watcher, WatchHooks, WatchPace
+from seamark.native.snapshot import Snapshot, take_snapshot
+from seamark.native.watch_status import WatchStatus
+from seamark.native.watcher import KEEP, Watcher, WatchHooks, WatchPace
 
 _LOOK: Final = 0.1
 _BATCHES: Final = re.compile(r"([1-9]\d*)\s*b(?:atch(?:es)?)?")

@@ -19,7 +19,7 @@ from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store, resolve_id
 from seamark.native.restore import restore_directory
-from seamark.native.state.choice import Side, StateRequest, choose, keepers
+from seamark.native.state_choice import Side, StateRequest, choose, keepers
 
 _ON_SCREEN = 20
 

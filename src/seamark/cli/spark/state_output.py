@@ -25,8 +25,8 @@ from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
-from seamark.native.state.choice import StateSelection
-from seamark.native.state.rows import brought_here, plain_row, state_frame
+from seamark.native.state_choice import StateSelection
+from seamark.native.state_rows import brought_here, plain_row, state_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

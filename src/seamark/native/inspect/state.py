@@ -305,8 +305,8 @@ def _not_consumed(lost: list[Store], stores: list[Store], batch: int) -> Iterato
             Code.BATCH_NOT_CONSUMED,
             f"{first.folder.path}/{batch + 1}.{first.change_kind}",
             f"batch {batch} was committed and {which_text} its state (operator "
-            f"{first.folder.operator}, version {batch + 1}, partition {numbers_text(which)}): it was "
-            "not consumed as a whole, by limit or show in foreachBatch, or its files are lost",
+            f"{first.folder.operator}, version {batch + 1}, partition {numbers_text(which)}): it "
+            "was not consumed as a whole, by limit or show in foreachBatch, or its files are lost",
             stops=CANNOT_LOAD,
         )
 

@@ -26,6 +26,7 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
+from seamark.native.new_checkpoint import planned
 from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.rewind.barrier import behind, found_barrier, query_before
 from seamark.native.rewind.rewind import (
@@ -35,7 +36,6 @@ from seamark.native.rewind.rewind import (
     plan_rewind,
     possible_batches,
 )
-from seamark.native.snapshot.new_checkpoint import planned
 from seamark.store import CheckpointStore
 
 

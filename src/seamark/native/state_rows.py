@@ -1,7 +1,4 @@
-"""The rows of a query's state at a batch, and what batches changed, by Spark's own reader.
-
-Tests: ``tests/native/test_state_rows.py``.
-"""
+"""The rows of a query's state at a batch, and what batches changed, by Spark's own reader."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from seamark.checkpoint_dir.files import CheckpointFiles, with_root
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
-from seamark.native.state.choice import FORMAT_VERSION, StateSelection
+from seamark.native.state_choice import FORMAT_VERSION, StateSelection
 from seamark.spark.failures import SparkFailure, is_of_spark, said_by
 
 if TYPE_CHECKING:

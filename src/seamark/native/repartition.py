@@ -18,7 +18,7 @@ from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import closure
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
-from seamark.native.state.choice import FORMAT_VERSION, PROVIDER, format_version, offsets_of
+from seamark.native.state_choice import FORMAT_VERSION, PROVIDER, format_version, offsets_of
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit
 from seamark.spark.failures import is_of_spark, said_by
 from seamark.spark.session import spark_version

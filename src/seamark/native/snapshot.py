@@ -27,8 +27,8 @@ from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
+from seamark.native.new_checkpoint import HeldFiles, held_by, native_manifest, read_new
 from seamark.native.overlap_check import require_apart
-from seamark.native.snapshot.new_checkpoint import HeldFiles, held_by, native_manifest, read_new
 from seamark.store import CheckpointStore
 
 log = logger_named("seamark.spark")

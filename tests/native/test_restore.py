@@ -14,7 +14,7 @@ from seamark import open_store
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.native.inspect.inspection import inspect
 from seamark.native.restore import restore_directory
-from seamark.native.snapshot.snapshot import Snapshot, take_snapshot
+from seamark.native.snapshot import Snapshot, take_snapshot
 from seamark.spark.session import spark_version
 from tests.native.support.queries import (
     KINDS,

@@ -27,8 +27,8 @@ from seamark.checkpoint_dir.places.directory import Directory, open_directory
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, FencedError, InvalidInputError, SeamarkError
 from seamark.native.overlap_check import local_store_path, require_apart
-from seamark.native.snapshot.snapshot import LONGEST_CHAIN, Snapshot, take_snapshot
-from seamark.native.watch.status import Schedule, WatchNotes, WatchStatus
+from seamark.native.snapshot import LONGEST_CHAIN, Snapshot, take_snapshot
+from seamark.native.watch_status import Schedule, WatchNotes, WatchStatus
 from seamark.store import open_store
 
 log = logger_named("seamark.spark")

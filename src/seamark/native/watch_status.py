@@ -1,7 +1,4 @@
-"""How far a watched directory is stored: when a checkpoint is due, what was taken, what failed.
-
-Tests: ``tests/native/test_watch_status.py``.
-"""
+"""How far a watched directory is stored: when a checkpoint is due, what was taken, what failed."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from seamark.errors import InvalidInputError
-from seamark.native.snapshot.snapshot import Snapshot
+from seamark.native.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Storing a directory as a checkpoint."""

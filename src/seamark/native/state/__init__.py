@@ -1,1 +1,0 @@
-"""Reading and repartitioning the rows of state."""

@@ -1,1 +1,0 @@
-"""Storing a directory while its query runs."""
