@@ -184,7 +184,11 @@ class Capture:
             folder: f"{folder.path}/{version}" + (f"_{uid_of(folder)}" if ids is not None else "")
             for folder in folders
         }
-        contents = self._reader.read_first([self._candidates(stem) for stem in stems.values()])
+        # names are known, so nothing is listed
+        kinds = (self._usual, *_EXTENSIONS) if self._usual else _EXTENSIONS
+        contents = self._reader.read_first(
+            [[f"{s}.{kind}" for kind in kinds] for s in stems.values()]
+        )
         by_stem = {path.rpartition(".")[0]: path for path in contents}
         further: list[tuple[str, ...]] = []
         for folder, stem in stems.items():
@@ -198,11 +202,6 @@ class Capture:
                 further.append((f"{path}.crc",))
         self._usual = next(iter(contents)).rpartition(".")[2] if contents else self._usual
         return contents | self._read_further(further)
-
-    def _candidates(self, stem: str) -> list[str]:
-        """What a batch may have written into a store: names are known, nothing is listed."""
-        first = [self._usual] if self._usual else []
-        return [f"{stem}.{extension}" for extension in (*first, *_EXTENSIONS)]
 
     def _read_further(self, groups: list[tuple[str, ...]]) -> Contents:
         contents = self._reader.read_first(groups) if groups else {}

@@ -244,16 +244,11 @@ def way_back(at: TableAt, batch: int) -> str:
     """What to do with a table that has later batches than the one to continue from."""
     if at.version is None:
         undo = "its log no longer tells which version was the one before them"
-    elif at.kind == "delta":
-        undo = (
-            f"version {at.version} is the last one without them "
-            f"(RESTORE TABLE … TO VERSION AS OF {at.version})"
-        )
     else:
-        undo = (
-            f"snapshot {at.version} is the last one without them "
-            f"(CALL system.rollback_to_snapshot(…, {at.version}))"
-        )
+        name, sql = "snapshot", f"CALL system.rollback_to_snapshot(…, {at.version})"
+        if at.kind == "delta":
+            name, sql = "version", f"RESTORE TABLE … TO VERSION AS OF {at.version}"
+        undo = f"{name} {at.version} is the last one without them ({sql})"
     first, last = batch + 1, at.newest_batch
     which = f"batch {first}" if first == last else f"batches {first} to {last}"
     return f"{at.url} has {which} of this query; {undo}"

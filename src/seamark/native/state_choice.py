@@ -243,12 +243,9 @@ def offsets_of(files: CheckpointFiles, batch: int) -> OffsetLogEntry:
 
 def _require_changes(files: CheckpointFiles, operator: StatefulOperator) -> None:
     """:class:`RefusedError` when every version of the state is a whole one."""
-    missing = [
-        file
-        for path in files.files_below(f"state/{operator.number}")
-        if (file := parse_state_file(path.rsplit("/", 1)[1])) is not None
-    ]
-    if missing and all(file.is_snapshot for file in missing):
+    paths = files.files_below(f"state/{operator.number}")
+    kept = [file for path in paths if (file := parse_state_file(path.rsplit("/", 1)[1]))]
+    if kept and all(file.is_snapshot for file in kept):
         raise RefusedError(
             "this state keeps no changes: RocksDB wrote a whole snapshot with every batch",
             where=files.uri,
