@@ -215,7 +215,7 @@ def test_a_planned_file_that_is_gone_stops_the_epoch_until_it_is_back(
     with pytest.raises(SeamarkError, match="gone") as missing:
         run(spark, "windowed", "hdfs", shop.folder, tmp_path)
     assert third.name in str(missing.value)
-    assert "Bring it back" in str(missing.value)
+    assert "Put it back" in str(missing.value)
     (tmp_path / "aside").rename(third)
     run(spark, "windowed", "hdfs", shop.folder, tmp_path)
     assert shown(tmp_path) == uninterrupted("windowed")

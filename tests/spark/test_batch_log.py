@@ -44,9 +44,9 @@ def test_a_torn_entry_is_damage(text: str) -> None:
 def test_settings_that_are_no_numbers_are_damage(wrong: str) -> None:
     conf = f'"conf":{{"spark.sql.shuffle.partitions":{wrong}}}'
     entry = parse_offsets(f'v1\n{{"batchWatermarkMs":{wrong},{conf}}}\n-')
-    with pytest.raises(DamageError, match="watermark is no number"):
+    with pytest.raises(DamageError, match="watermark is not a number"):
         _ = entry.watermark_ms
-    with pytest.raises(DamageError, match="number of partitions is no number"):
+    with pytest.raises(DamageError, match="number of partitions is not a number"):
         _ = entry.state_partitions
 
 

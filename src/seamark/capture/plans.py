@@ -242,7 +242,7 @@ def require_planned_files(spark: SparkSession, plan: Plan, epoch: int) -> None:
         raise SeamarkError(
             f"a file that epoch {epoch} was planned to read is gone",
             where=", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if gone[3:] else ""),
-            hint="Bring it back: the epoch runs again on exactly the rows that it was planned for. "
+            hint="Put it back: the epoch runs again on exactly the rows that it was planned for. "
             "Spark itself would take it for a file without rows.",
         )
 

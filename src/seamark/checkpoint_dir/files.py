@@ -67,7 +67,7 @@ class CheckpointFiles(ABC):
         """Relative paths of all files, without hidden ones (temporary, Hadoop's checksums)."""
 
     def read_text(self, relative: str) -> str | None:
-        """The text of a file, or None when there is none or it is no text."""
+        """The text of a file, or None when there is none or it is not text."""
         try:
             return self.read(relative).decode()
         except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):

@@ -164,7 +164,7 @@ def _part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> dict[st
     number = keeper.operator.number
     if asked.side is not None:
         raise InvalidInputError(
-            f"operator {number} ({keeper.operator.name}) is no join, so it has no sides"
+            f"operator {number} ({keeper.operator.name}) is not a join, so it has no sides"
         )
     stores = keeper.operator.stores
     if asked.store is not None and asked.store not in stores:

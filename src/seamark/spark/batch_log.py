@@ -65,7 +65,7 @@ def _whole(value: object, what: str) -> int:
     try:
         return int(value)  # type: ignore[call-overload, no-any-return]
     except (ValueError, TypeError, OverflowError):
-        raise DamageError(f"the offset log's {what} is no number") from None
+        raise DamageError(f"the offset log's {what} is not a number") from None
 
 
 def log_lines(text: str) -> list[str]:
@@ -79,7 +79,7 @@ def log_lines(text: str) -> list[str]:
 
 
 def parse_offsets(text: str) -> OffsetLogEntry:
-    """An entry of the offset log; :class:`DamageError` when it is none."""
+    """An entry of the offset log; :class:`DamageError` for anything else."""
     head, *rest = log_lines(text) or [""]
     if head not in ("v1", "v2") or not rest:
         raise DamageError(f"not an entry of Spark's offset log: it begins with {head[:20]!r}")

@@ -66,7 +66,7 @@ def _parts(error: SeamarkError) -> dict[str, Any]:
 def _rebuilt(parts: dict[str, Any], clean: Callable[[str], str]) -> SeamarkError:
     cls = getattr(errors, parts["type"], None)
     if not (isinstance(cls, type) and issubclass(cls, SeamarkError)):
-        raise ValueError(f"{parts['type']!r} is no error of Seamark's")
+        raise ValueError(f"{parts['type']!r} is not an error of Seamark's")
 
     def text(name: str) -> str | None:
         return None if parts[name] is None else clean(str(parts[name]))

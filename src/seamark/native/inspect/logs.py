@@ -132,7 +132,7 @@ def _text(listing: CachedListing, path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise DamageError("it is no text") from None
+        raise DamageError("it is not text") from None
 
 
 def parsed_offsets(text: str) -> OffsetLogEntry:
@@ -162,7 +162,7 @@ def _is_whole(line: str) -> bool:
 
 
 def parsed_commit(text: str) -> CommitIds | None:
-    """The ids of the state files that a commit names; :class:`DamageError` when it is none."""
+    """The ids of the state files that a commit names; :class:`DamageError` for anything else."""
     try:
         return parse_commit(text)[1]
     except TROUBLE as error:

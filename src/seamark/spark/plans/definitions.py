@@ -222,7 +222,7 @@ def time_window(sql: str) -> dict[str, str] | None:
 
 
 def session_gap(sql: str) -> str | None:
-    """The gap of a session window, or None when it is no constant."""
+    """The gap of a session window, or None when it is not a constant."""
     if not sql.startswith("named_struct('start', "):
         return None
     match = _GAP.search(sql)
