@@ -154,9 +154,7 @@ def read_query_id(files: CheckpointFiles) -> str:
     """The id that Spark has given the query."""
     text = files.read_text("metadata")
     if text is None and not any(files.has_folder(log) for log in ("offsets", "commits", "state")):
-        raise CheckpointNotFoundError(
-            "this is not a checkpoint directory of Spark", where=files.uri
-        )
+        raise CheckpointNotFoundError("not a checkpoint directory of Spark", where=files.uri)
     if text is None:
         raise DamageError("the directory has no metadata file", where=files.uri)
     try:

@@ -58,7 +58,9 @@ class LocalDirectory(Directory):
                             known = entry.stat(follow_symlinks=False)
                             if not stat.S_ISREG(known.st_mode):
                                 raise _not_followed(f"{self.url}/{path}", known)
-                            files[path] = _entry(known)
+                            # a replaced file has another inode, also within a tick of the clock
+                            version = f"{known.st_ino}-{known.st_mtime_ns}-{known.st_size}"
+                            files[path] = FileEntry(known.st_size, known.st_mtime, version)
                     if folder and before == (len(files), len(waiting)):
                         empty.append(folder)
         self._empty = empty
@@ -103,12 +105,6 @@ class LocalDirectory(Directory):
 
     def sibling(self, suffix: str) -> LocalDirectory:
         return LocalDirectory(f"{self.url}{suffix}")
-
-
-def _entry(status: os.stat_result) -> FileEntry:
-    # a file that is replaced gets another inode, also within one tick of the clock
-    version = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
-    return FileEntry(status.st_size, status.st_mtime, version)
 
 
 def _not_followed(path: str, known: os.stat_result) -> RefusedError:
