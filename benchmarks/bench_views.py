@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from harness import Row, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark.sinks import KeyValueSink
-from seamark.sinks.keyvalue.columns import KEY, VALUE, Shape
+from seamark.sinks.keyvalue.view_columns import KEY, VALUE, Shape
 from seamark.testing.conformance.sink_examples import epoch
 from tests.pipeline.support.driver import session
 from tests.support.databases import redis_server

@@ -25,7 +25,7 @@ from seamark.spark.batch_log import parse_offsets
 from seamark.state.pack import PackBuilder
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
-from tests.pipeline.test_stored_plans import plan_of
+from tests.pipeline.test_epoch_plan import plan_of
 
 LEAVES = ("in",)
 STRUCTURE: dict[str, Any] = {"sources": {}, "sinks": {}}

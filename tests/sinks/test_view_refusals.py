@@ -14,7 +14,7 @@ from redis import Redis
 from seamark.errors import InvalidInputError, RefusedError, SeamarkError
 from seamark.progress.redis.client import judge_persistence
 from seamark.sinks import KeyValueSink
-from seamark.sinks.keyvalue.columns import Shape
+from seamark.sinks.keyvalue.view_columns import Shape
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK
 from tests.sinks.support.views import HandWrittenView, World, lines, rows_of, told
 from tests.support.databases import redis_server

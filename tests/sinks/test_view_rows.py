@@ -12,7 +12,7 @@ import pytest
 
 from seamark.errors import DamageError, RefusedError
 from seamark.progress import open_progress
-from seamark.sinks.keyvalue.rows import Rows, load_rows
+from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from tests.sinks.support.views import HandWrittenView, Row, World, lines, told
 
 

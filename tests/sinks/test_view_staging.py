@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from seamark.errors import DamageError
-from seamark.sinks.keyvalue.staging import Staging
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
+from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, epoch, receipt
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import HandWritten

@@ -1,7 +1,4 @@
-"""Turns errors of the operating system into ours: which file, what failed, what to do next.
-
-Tests: ``tests/store/test_io_errors.py``.
-"""
+"""Turns errors of the operating system into ours: which file, what failed, what to do next."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from seamark.state import StateStore
 from seamark.state.pack import PackBuilder, unpack_all
 from seamark.store import CheckpointStore
 from seamark.store.inspection import pruned_or
-from seamark.store.partitioned import STATE_PREFIX, named_state
+from seamark.store.partitioned_state import STATE_PREFIX, named_state
 
 _WRITERS: Final = 3
 """Parts in memory at a time; each is hashed and written without Python's lock."""

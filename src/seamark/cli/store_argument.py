@@ -26,7 +26,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore, open_store
 from seamark.store.inspection import scan
 from seamark.store.owner import live_pins
-from seamark.store.partitioned import named_state
+from seamark.store.partitioned_state import named_state
 
 _SHORTEST_PREFIX: Final = 4
 _NUMBER: Final = re.compile(r"[0-9]+")

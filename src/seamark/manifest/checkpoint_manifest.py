@@ -4,8 +4,6 @@ The 23 named fields have the names and the JSON shapes of LaminarDB's manifest, 
 can be read here and ours there. Four of those names say little on Spark; they have a second name
 (:data:`JSON_NAMES`). Everything else in a document is kept in ``extra`` and written back as it
 was: fields of our own, which are typed attributes (:class:`SeamarkFacts`), and unknown fields.
-
-Tests: ``tests/manifest/test_manifest.py``.
 """
 
 from __future__ import annotations

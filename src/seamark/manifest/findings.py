@@ -1,6 +1,6 @@
 """What looks wrong in a manifest, as far as the document alone shows.
 
-Tests: ``tests/manifest/test_manifest.py``.
+Tests: ``tests/manifest/test_checkpoint_manifest.py``.
 """
 
 from __future__ import annotations

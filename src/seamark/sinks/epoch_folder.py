@@ -1,7 +1,4 @@
-"""The folder of one epoch on disk: its files, and the record that says what they must be.
-
-Tests: ``tests/sinks/test_damage.py``.
-"""
+"""The folder of one epoch on disk: its files, and the record that says what they must be."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Folders of a sink: named, looked at, made durable, removed, while others may do the same.
 
-Tests: ``tests/sinks/test_publishing.py``.
+Tests: ``tests/sinks/test_publish.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Publishes the epochs of a file sink by one rename each, lists them, and takes them back.
 
 Any process may publish an epoch, as often as it likes.
-
-Tests: ``tests/sinks/test_publishing.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Small states are packed, large ones get an object of their own. A task ends in a receipt, a small
 value that goes back to the writer of the manifest. Until that is written, nothing a task did
 counts, and a task that dies leaves only objects that nobody refers to.
-
-Tests: ``tests/state/test_tasks.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A prune moves the boundary in ``owner.json`` before it removes anything. So a re
 something asks for the owner once more: when it has changed, the reader was overtaken and begins
 again from a new listing; when it has not, what is missing is missing. Only a reader that is
 overtaken time after time gives up, with an error that says nothing about the data.
-
-Tests: ``tests/store/test_overtaken_readers.py``.
 """
 
 from __future__ import annotations

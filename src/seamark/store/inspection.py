@@ -11,7 +11,7 @@ from seamark.state.chains import Chain, PartitionKey
 from seamark.store import consistent_read
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
-from seamark.store.partitioned import own_state
+from seamark.store.partitioned_state import own_state
 from seamark.store.reader import StoreReader
 from seamark.store.sidecars import has_sidecar
 from seamark.store.validation import ExaminedCheckpoint, ReadState

@@ -1,7 +1,4 @@
-"""A scan of all checkpoints of a store: one listing, and each manifest is read once.
-
-Tests: ``tests/store/test_survey.py``.
-"""
+"""A scan of all checkpoints of a store: one listing, and each manifest is read once."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 ``owner.json`` is the small mutable root of a store. Every change to it is one conditional write,
 so a pin and a prune, or two claims, cannot pass each other unseen.
 
-Tests: ``tests/store/test_two_writers.py``.
+Tests: ``tests/store/test_ownership.py``.
 """
 
 from __future__ import annotations

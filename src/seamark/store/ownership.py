@@ -10,8 +10,6 @@ A claim takes three steps, each of which leaves the store consistent if it is th
 
 If the tombstone of an earlier claim is still there, it is renewed, so that its writer can no longer
 replace it by a manifest.
-
-Tests: ``tests/store/test_two_writers.py``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from seamark.blobs.contract import Blobs
 from seamark.store.layout import OWNER_KEY, Layout
 from seamark.store.manifests import Manifests
 from seamark.store.ownership import Ownership
-from seamark.store.partitioned import PartitionedStates
+from seamark.store.partitioned_state import PartitionedStates
 from seamark.store.plans import Plans
 from seamark.store.sidecars import Sidecars
 from seamark.store.validation import Validator

@@ -1,6 +1,6 @@
 """The reading half of a checkpoint store: nothing here changes anything.
 
-Tests: ``tests/store/test_overtaken_readers.py``.
+Tests: ``tests/store/test_consistent_read.py``.
 """
 
 from __future__ import annotations

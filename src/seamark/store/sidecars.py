@@ -2,8 +2,6 @@
 
 A manifest's ``state_checksum`` is the SHA-256 of the sidecar, or of the names and base64 texts of
 inline operators. With both it is that of the hexadecimal inline hash and then the sidecar's bytes.
-
-Tests: ``tests/store/test_checksums.py``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.manifests import Manifests, Tombstone
 from seamark.store.owner import OddGeneration, Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
-from seamark.store.partitioned import PartitionedStates
+from seamark.store.partitioned_state import PartitionedStates
 from seamark.store.sidecars import Sidecars, has_sidecar
 
 LONGEST_CHAIN: Final = 1000

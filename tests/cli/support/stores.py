@@ -14,7 +14,7 @@ from seamark.manifest import SinkCommitStatus
 from seamark.state.pack import PackBuilder
 from seamark.store import CheckpointStore
 from seamark.store import cleanup as housekeeping
-from seamark.store.partitioned import STATE_PREFIX
+from seamark.store.partitioned_state import STATE_PREFIX
 
 COMMITTED = SinkCommitStatus.committed()
 MARK = 1_767_605_400_000

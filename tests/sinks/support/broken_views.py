@@ -9,8 +9,6 @@ import msgspec
 
 from seamark.progress.session import Session
 from seamark.sinks import Epoch
-from seamark.sinks.keyvalue.rows import Rows, load_rows
-from seamark.sinks.keyvalue.staging import Staging, Way
 from seamark.sinks.keyvalue.view import (
     VIEW,
     Effect,
@@ -19,6 +17,8 @@ from seamark.sinks.keyvalue.view import (
     ViewVersion,
     shown_version,
 )
+from seamark.sinks.keyvalue.view_rows import Rows, load_rows
+from seamark.sinks.keyvalue.view_staging import Staging, Way
 from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter
 from tests.sinks.support import view_attacks as attacks
 from tests.sinks.support.view_attacks import Attack

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from seamark.progress import SourceCheckpoint, open_progress
 from seamark.sinks import Committable, Epoch, KeyValueSink
-from seamark.sinks.keyvalue.columns import DELETED, KEY, RANK, TIME, VALUE
+from seamark.sinks.keyvalue.view_columns import DELETED, KEY, RANK, TIME, VALUE
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, SINK, epoch, through_json
 
 if TYPE_CHECKING:

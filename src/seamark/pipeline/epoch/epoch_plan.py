@@ -3,8 +3,6 @@
 Plans are stored for sinks that change their target before the decision. Without them a crash
 between such a sink and the checkpoint could have the epoch planned again, with more rows. A target
 that knows the epoch already would then drop the new ones, without an error.
-
-Tests: ``tests/pipeline/test_stored_plans.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""All sinks of a pipeline, doing one step of an epoch together.
-
-Tests: ``tests/pipeline/test_sink_order.py``.
-"""
+"""All sinks of a pipeline, doing one step of an epoch together."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One epoch while it runs, what identifies it, and the history of epochs that it continues.
 
-Tests: ``tests/pipeline/test_stored_plans.py``.
+Tests: ``tests/pipeline/test_epoch_plan.py``.
 """
 
 from __future__ import annotations

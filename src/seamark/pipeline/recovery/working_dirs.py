@@ -2,8 +2,6 @@
 
 A dying process of the last generation writes into its own directory, which is no longer anybody's.
 A pipeline that got or lost a sink reads its sources in another order than its copy has noted.
-
-Tests: ``tests/pipeline/test_starts.py``.
 """
 
 from __future__ import annotations

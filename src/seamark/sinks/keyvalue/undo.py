@@ -23,7 +23,6 @@ from seamark.errors import DamageError
 from seamark.progress.session import Session
 from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
 from seamark.sinks.folders import is_there, lost_the_race, remove_tree
-from seamark.sinks.keyvalue.columns import KEY, TIME, VALUE
 from seamark.sinks.keyvalue.view import (
     TIMES,
     VIEW,
@@ -33,6 +32,7 @@ from seamark.sinks.keyvalue.view import (
     packed_time,
     unpacked_time,
 )
+from seamark.sinks.keyvalue.view_columns import KEY, TIME, VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.progress.session import Session, stage_sources
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Receipt
-from seamark.sinks.keyvalue.rows import Rows
+from seamark.sinks.keyvalue.view_rows import Rows
 
 VIEW: Final = "view"
 TIMES: Final = "times"

@@ -28,8 +28,6 @@ from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Epoch
 from seamark.sinks.folders import is_there
-from seamark.sinks.keyvalue.rows import Rows, load_rows
-from seamark.sinks.keyvalue.staging import Staging, Way
 from seamark.sinks.keyvalue.undo import can_be_taken_back, keep_what_was, take_back
 from seamark.sinks.keyvalue.view import (
     Effect,
@@ -43,6 +41,8 @@ from seamark.sinks.keyvalue.view import (
     shown_version,
     was_taken_back,
 )
+from seamark.sinks.keyvalue.view_rows import Rows, load_rows
+from seamark.sinks.keyvalue.view_staging import Staging, Way
 from seamark.sinks.lineage import Identity, another_lineage
 
 log = logger_named("seamark.sinks")

@@ -4,8 +4,6 @@ An INSERT locks its table (RowExclusiveLock) before it evaluates the key's defau
 lock until its rows are visible or gone. So a key that was handed out before the largest visible
 one belongs to a transaction that has ended or is listed in pg_locks. Comparing ``xmin`` with the
 oldest running transaction is not enough: an old transaction may take a new key.
-
-Tests: ``tests/sources/test_table_postgres.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Partitioned state: what a checkpoint points at, if that is whole, and what none points at.
-
-Tests: ``tests/store/test_partitioned_state.py``.
-"""
+"""Partitioned state: what a checkpoint points at, if that is whole, and what none points at."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from seamark.store.copy.run import copy_checkpoints
 from seamark.store.inspection import examine, scan
 from seamark.store.layout import ObjectLayout
 from tests.store.support.interleaving import Kind, Place, Seat
-from tests.store.test_two_writers import save, save_next
+from tests.store.test_ownership import save, save_next
 from tests.support.servers import ObjectServer
 
 Read = Callable[[CheckpointStore], object]

@@ -4,8 +4,6 @@
 
     {folder}/_seamark/staging/{attempt}/epoch=000042/    staged, not committed
     {folder}/_seamark/kept/{attempt}/epoch=000042/       committed, for a view that falls behind
-
-Tests: ``tests/sinks/test_view_staging.py``.
 """
 
 from __future__ import annotations

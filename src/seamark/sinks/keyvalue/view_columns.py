@@ -2,8 +2,6 @@
 
 A key of one column is its plain text; of several, a JSON list of them. A value is the whole row as
 a JSON object, with every column, null or not. Times are ISO 8601 in UTC, to the microsecond.
-
-Tests: ``tests/sinks/test_view_columns.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The staged rows of one epoch of a live view: read back, and made one per key.
-
-Tests: ``tests/sinks/test_view_rows.py``.
-"""
+"""The staged rows of one epoch of a live view: read back, and made one per key."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from seamark.errors import RefusedError
-from seamark.sinks.keyvalue.columns import DELETED, KEY, RANK, TIME, VALUE
+from seamark.sinks.keyvalue.view_columns import DELETED, KEY, RANK, TIME, VALUE
 
 if TYPE_CHECKING:
     import pyarrow as pa
