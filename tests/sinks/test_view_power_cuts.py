@@ -16,10 +16,10 @@ import pytest
 from seamark._common.files import write_all
 from seamark.errors import DamageError
 from seamark.sinks import epoch_folder, folders, staged_epochs
+from seamark.sinks.contract import receipt_of
 from seamark.sinks.keyvalue import view_staging as keyvalue_staging
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
 from seamark.sinks.keyvalue.view_staging import Staging
-from seamark.sinks.lineage import receipt_of
 from tests.sinks.support.views import told
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount

@@ -142,13 +142,17 @@ class Inside:
         return found
 
 
-def open_to_write(path: str, mode: int = 0o666) -> int:
-    """A descriptor of a regular file without a byte, new or not."""
-    fd = open_no_follow(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+def write_file(path: str, data: Buffer, *, durable: bool) -> None:
+    """Write a regular file, new or not; ``durable`` is about its bytes, not about its name."""
+    fd = open_no_follow(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise _not_a_file(path)
+        write_all(fd, data)
+        if durable:
+            os.fsync(fd)
+    finally:
         os.close(fd)
-        raise _not_a_file(path)
-    return fd
 
 
 def create_beside(path: str, mode: int = 0o666) -> tuple[int, str]:

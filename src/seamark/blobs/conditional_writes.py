@@ -50,11 +50,7 @@ def create_once(blobs: Blobs, key: str, data: bytes, limit: int) -> Tag:
             if (blob := _read_back(blobs, key, limit)) is not None:
                 return _ours_or_taken(blobs, key, blob, data)
         _wait(delay)
-    raise OutcomeUnknownError(
-        f"creating {key} was tried {len(_DELAYS) + 1} times and its outcome is not known",
-        where=blobs.url,
-        hint="Nothing was rolled back. Once the store answers again, recovery finds out.",
-    )
+    raise _unknown("creating", key, blobs)
 
 
 def replace_once(blobs: Blobs, key: str, data: bytes, tag: Tag, limit: int) -> Tag:
@@ -75,11 +71,7 @@ def replace_once(blobs: Blobs, key: str, data: bytes, tag: Tag, limit: int) -> T
             if there is not None and there.data == data:
                 return there.tag
         _wait(delay)
-    raise OutcomeUnknownError(
-        f"replacing {key} was tried {len(_DELAYS) + 1} times and its outcome is not known",
-        where=blobs.url,
-        hint="Nothing was rolled back. Once the store answers again, recovery finds out.",
-    )
+    raise _unknown("replacing", key, blobs)
 
 
 def put_once(blobs: Blobs, key: str, data: bytes, before: Tag | None, limit: int) -> Tag:
@@ -87,6 +79,14 @@ def put_once(blobs: Blobs, key: str, data: bytes, before: Tag | None, limit: int
     if before is None:
         return create_once(blobs, key, data, limit)
     return replace_once(blobs, key, data, before, limit)
+
+
+def _unknown(doing: str, key: str, blobs: Blobs) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"{doing} {key} was tried {len(_DELAYS) + 1} times and its outcome is not known",
+        where=blobs.url,
+        hint="Nothing was rolled back. Once the store answers again, recovery finds out.",
+    )
 
 
 def _read_back(blobs: Blobs, key: str, limit: int) -> Blob | None:

@@ -12,14 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from seamark._common.checks import unsafe_path
-from seamark._common.files import (
-    open_to_read,
-    open_to_write,
-    read_file,
-    sync_folder,
-    version_of_file,
-    write_all,
-)
+from seamark._common.files import open_to_read, read_file, sync_folder, version_of_file, write_file
 from seamark._common.json_documents import seal, unseal
 from seamark._common.parallel import map_in_threads
 from seamark.errors import DamageError, FormatTooNewError, SeamarkError
@@ -100,12 +93,7 @@ def seal_epoch(folder: str, receipt: Receipt) -> tuple[Sealed, Versions]:
     stored = _each(lambda name: _stored(folder, name, durable=True), files)
     record = EpochRecord(receipt, tuple(stored))
     data = seal(msgspec.json.encode(record))
-    fd = open_to_write(f"{folder}/{RECORD}", 0o644)
-    try:
-        write_all(fd, data)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    write_file(f"{folder}/{RECORD}", data, durable=True)
     for below in reversed(folders):  # a folder before the one that holds its name
         sync_folder(below)
     return Sealed(record, hashlib.sha256(data).hexdigest()), _versions(folder, files)

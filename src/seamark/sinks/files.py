@@ -17,10 +17,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from seamark.errors import InvalidInputError
-from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
+from seamark.sinks.contract import (
+    Committable,
+    Description,
+    Epoch,
+    Receipt,
+    Sink,
+    identity_in,
+    receipt_of,
+)
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
 from seamark.sinks.folders import check_token, local_folder
-from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.publish import (
     Known,
     Prepared,

@@ -13,7 +13,7 @@ from typing import Final
 from seamark._common.files import sync_folder
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, LineageError
-from seamark.sinks.contract import Receipt
+from seamark.sinks.contract import Identity, Receipt, another_lineage
 from seamark.sinks.epoch_folder import (
     Sealed,
     Versions,
@@ -30,7 +30,6 @@ from seamark.sinks.folders import (
     names_in,
     sync_if_there,
 )
-from seamark.sinks.lineage import Identity, another_lineage
 from seamark.sinks.staged_epochs import staging_folder
 
 _TRIES: Final = 3

@@ -7,28 +7,53 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from seamark.errors import InvalidInputError
-from seamark.sinks.contract import Committable, Description, Epoch, Guarantee, Receipt, Sink
-from seamark.sinks.lineage import Identity, another_lineage, identity_in, receipt_of
+from seamark.sinks.contract import (
+    Committable,
+    Description,
+    Epoch,
+    Guarantee,
+    Identity,
+    Receipt,
+    Sink,
+    another_lineage,
+    identity_in,
+    receipt_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+_WIDEST = 20
 
 
-class MemorySink(Sink):
+class _SinkForTryingOut(Sink):
+    """What is staged is in this process, and gone with it."""
+
+    guarantee = Guarantee.FOR_TRYING_OUT
+    remembers = False
+
+    def __init__(self) -> None:
+        self._staged: dict[str, Any] = {}
+
+    def abort(self, attempt: str) -> None:
+        self._staged.pop(attempt, None)
+
+    def leftovers(self) -> list[str]:
+        return sorted(self._staged)
+
+
+class MemorySink(_SinkForTryingOut):
     """Collects every epoch's rows on the driver; they are gone with the process.
 
     ``rows`` are all of them in the order of their epochs, ``epochs`` has them by epoch. Neither
     shows an epoch before it is committed.
     """
 
-    guarantee = Guarantee.FOR_TRYING_OUT
     consumes_all = True
-    remembers = False
 
     def __init__(self) -> None:
+        super().__init__()
         self.epochs: dict[int, list[Row]] = {}
         self._receipts: dict[int, Receipt] = {}
-        self._staged: dict[str, tuple[Receipt, list[Row]]] = {}
         self._last: Receipt | None = None
 
     @property
@@ -69,12 +94,6 @@ class MemorySink(Sink):
         self.epochs[receipt.epoch] = rows
         self._receipts[receipt.epoch] = receipt
 
-    def abort(self, attempt: str) -> None:
-        self._staged.pop(attempt, None)
-
-    def leftovers(self) -> list[str]:
-        return sorted(self._staged)
-
     def committed(self, timeline: str, epoch: int) -> Receipt | None:
         return self._receipts.get(epoch)
 
@@ -88,28 +107,22 @@ class MemorySink(Sink):
         return taken
 
 
-_WIDEST = 20
-
-
-class ConsoleSink(Sink):
+class ConsoleSink(_SinkForTryingOut):
     """Prints the first ``rows`` rows of an epoch when it is committed, as ``df.show()`` would.
 
     ``truncate`` cuts long values to 20 characters, or to the number given; ``file`` is standard
     output unless given.
     """
 
-    guarantee = Guarantee.FOR_TRYING_OUT
-    remembers = False
-
     def __init__(
         self, rows: int = 20, truncate: bool | int = True, file: TextIO | None = None
     ) -> None:
         if rows < 1:
             raise InvalidInputError(f"a ConsoleSink prints at least one row, not {rows}")
+        super().__init__()
         self._rows = rows
         self._widest = _WIDEST if truncate is True else int(truncate)
         self._file = file
-        self._staged: dict[str, str] = {}
         self._last: tuple[Epoch, str] | None = None
 
     def describe(self) -> Description:
@@ -136,12 +149,6 @@ class ConsoleSink(Sink):
         out = self._file or sys.stdout
         out.write(text)
         out.flush()
-
-    def abort(self, attempt: str) -> None:
-        self._staged.pop(attempt, None)
-
-    def leftovers(self) -> list[str]:
-        return sorted(self._staged)
 
     def committed(self, timeline: str, epoch: int) -> Receipt | None:
         return None

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from seamark._common.retry import TRIES, pruned_too_fast
-from seamark.errors import CheckpointNotFoundError, DamageError, SeamarkError
 from seamark.store.manifests import Manifests
 from seamark.store.owner import Owner, Standing, standing
 from seamark.store.ownership import Ownership
@@ -83,19 +82,3 @@ def view_of(owner: Owner) -> tuple[object, ...]:
 def is_pruned(ownership: Ownership, checkpoint_id: int) -> bool:
     """Whether a checkpoint is gone for good by now."""
     return standing(ownership.read(), checkpoint_id) in UNCOUNTED
-
-
-def pruned_or(
-    ownership: Ownership, where: str, checkpoint_id: int, error: DamageError
-) -> SeamarkError:
-    """What it means that a part of a checkpoint was missing or wrong.
-
-    The error itself, unless the checkpoint has been pruned since.
-    """
-    if not is_pruned(ownership, checkpoint_id):
-        return error
-    return CheckpointNotFoundError(
-        f"checkpoint {checkpoint_id} was pruned while it was being read",
-        where=where,
-        hint="The store is in use. Pin a checkpoint before you read it, or take a newer one.",
-    )

@@ -8,7 +8,6 @@ from seamark._common.checks import check_id
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.state.chains import Chain, PartitionKey
-from seamark.store import consistent_read
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
 from seamark.store.partitioned_state import own_state
@@ -88,8 +87,5 @@ def read_sidecar_range(
 
 
 def pruned_or(store: StoreReader, checkpoint_id: int, error: DamageError) -> SeamarkError:
-    """What it means that a part of a checkpoint was missing or wrong.
-
-    The error itself, unless the checkpoint has been pruned since.
-    """
-    return consistent_read.pruned_or(store._reading(), store.url, checkpoint_id, error)
+    """The error itself, unless the checkpoint has been pruned since."""
+    return store._pruned_or(checkpoint_id, error)

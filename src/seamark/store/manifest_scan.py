@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -30,7 +31,7 @@ from seamark.store.owner import (
 )
 from seamark.store.ownership import Ownership
 from seamark.store.parts import StoreParts
-from seamark.store.sidecars import has_sidecar, unvouched
+from seamark.store.sidecars import Sidecars, has_sidecar, unvouched
 
 _AT_ONCE: Final = 128
 
@@ -100,36 +101,30 @@ def _measured(
     parts: StoreParts, batches: Iterator[list[ScannedCheckpoint]]
 ) -> Iterator[ScannedCheckpoint]:
     """The same with the size of state, and state that is missing as damage."""
-    sidecars = _SidecarSizes(parts)
+
+    @cache
+    def sidecar_sizes() -> dict[str, int]:
+        return {key: entry.size for key, (_, entry) in parts.sidecars.entries().items()}
+
     for batch in batches:
         sizes = parts.partitioned.sizes([one.manifest for one in batch if one.manifest is not None])
         for one in batch:
-            whole = sidecars.measured(one)
+            whole = _with_sidecar(one, parts.sidecars, sidecar_sizes)
             yield _with_state(whole, *sizes.get(one.checkpoint_id, (0, None)))
 
 
-class _SidecarSizes:
-    """The sizes of sidecars; those of other systems' checkpoints by one listing, if any."""
-
-    def __init__(self, parts: StoreParts) -> None:
-        self._sidecars = parts.sidecars
-        self._by_key: dict[str, int] | None = None
-
-    def measured(self, one: ScannedCheckpoint) -> ScannedCheckpoint:
-        m = one.manifest
-        if m is None:
-            return one
-        if m.is_ours:
-            return one._replace(stored_bytes=m.size_bytes)
-        # what another system records as its size is not what it takes
-        if not has_sidecar(m):
-            return one
-        if self._by_key is None:
-            entries = self._sidecars.entries().items()
-            self._by_key = {key: entry.size for key, (_, entry) in entries}
-        key = self._sidecars.key_of(m)
-        lost = f"{key.rsplit('/', 1)[-1]} not found" if key not in self._by_key else None
-        return _with_state(one, self._by_key.get(key, 0), lost)
+def _with_sidecar(
+    one: ScannedCheckpoint, sidecars: Sidecars, sizes: Callable[[], dict[str, int]]
+) -> ScannedCheckpoint:
+    m = one.manifest
+    if m is not None and m.is_ours:
+        return one._replace(stored_bytes=m.size_bytes)
+    # what another system records as its size is not what it takes: that is listed, once
+    if m is None or not has_sidecar(m):
+        return one
+    key = sidecars.key_of(m)
+    lost = f"{key.rsplit('/', 1)[-1]} not found" if key not in sizes() else None
+    return _with_state(one, sizes().get(key, 0), lost)
 
 
 def _with_state(one: ScannedCheckpoint, size: int, damage: str | None) -> ScannedCheckpoint:

@@ -50,7 +50,7 @@ def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
     blobs = parts.blobs
     blob = blobs.read(OWNER_KEY, OWNER_LIMIT)
     contents = list(parts.manifests.read_many(parts.manifests.ids()))
-    newest = _newest_generation([stored for _, stored in contents])
+    newest = _newest_generation(contents)
     before: Owner | None = None
     if blob is None:
         why = "owner.json is gone"
@@ -105,12 +105,14 @@ def rebuild_owner(parts: StoreParts) -> OwnerRebuild:
     return rebuild
 
 
-def _newest_generation(contents: Sequence[object]) -> int:
-    manifests = [
-        stored.manifest.generation for stored in contents if isinstance(stored, StoredManifest)
-    ]
-    claims = [stored.generation for stored in contents if isinstance(stored, Tombstone)]
-    return max([0, *manifests, *claims])
+def _newest_generation(contents: Sequence[tuple[int, object]]) -> int:
+    generations = [0]
+    for _, stored in contents:
+        if isinstance(stored, StoredManifest):
+            generations.append(stored.manifest.generation)
+        elif isinstance(stored, Tombstone):
+            generations.append(stored.generation)
+    return max(generations)
 
 
 def rebuilt_owner(
@@ -122,10 +124,8 @@ def rebuilt_owner(
     count. Rolled-back ranges are in the manifests that superseded them.
     """
     manifests = [stored.manifest for _, stored in contents if isinstance(stored, StoredManifest)]
-    generations = [m.generation for m in manifests]
-    generations += [stored.generation for _, stored in contents if isinstance(stored, Tombstone)]
     old = _readable_part(remains)
-    generation = 1 + max([0, old.generation, *generations])
+    generation = 1 + max(old.generation, _newest_generation(contents))
     if generation > LARGEST_GENERATION:
         raise RefusedError(
             f"a manifest says generation {generation - 1}, and what is saved after it could not "

@@ -19,6 +19,7 @@ from seamark.errors import (
     DamageError,
     InvalidInputError,
     RefusedError,
+    SeamarkError,
 )
 from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
 from seamark.state import StateStore
@@ -28,7 +29,6 @@ from seamark.store.consistent_read import (
     UNCOUNTED,
     is_pruned,
     listing,
-    pruned_or,
     raise_if_overtaken,
     until_settled,
 )
@@ -182,7 +182,7 @@ class StoreReader:
             if self._sidecars.holds_sidecar(stored.manifest):
                 yield from self._sidecars.verified_stream(stored.manifest)
         except DamageError as error:
-            raise pruned_or(self._reading(), self.url, checkpoint_id, error) from None
+            raise self._pruned_or(checkpoint_id, error) from None
 
     def validate_checkpoint(self, checkpoint_id: int) -> ValidationResult:
         """Check manifest, state and every parent of a checkpoint, byte by byte."""
@@ -289,6 +289,19 @@ class StoreReader:
             return None
         owner = self._ownership.covering(owner, stored.manifest.generation, checkpoint_id)
         return None if arrived_too_late(owner, stored.manifest) else stored
+
+    def _pruned_or(self, checkpoint_id: int, error: DamageError) -> SeamarkError:
+        """What it means that a part of a checkpoint was missing or wrong.
+
+        The error itself, unless the checkpoint has been pruned since.
+        """
+        if not is_pruned(self._reading(), checkpoint_id):
+            return error
+        return CheckpointNotFoundError(
+            f"checkpoint {checkpoint_id} was pruned while it was being read",
+            where=self.url,
+            hint="The store is in use. Pin a checkpoint before you read it, or take a newer one.",
+        )
 
     def _not_found(self, checkpoint_id: int) -> CheckpointNotFoundError:
         return CheckpointNotFoundError(

@@ -12,7 +12,7 @@ import msgspec
 
 from seamark.errors import DamageError
 from seamark.sinks import Committable, Description, Epoch, Receipt, Sink
-from seamark.sinks.lineage import Identity, another_lineage, identity_in, receipt_of
+from seamark.sinks.contract import Identity, another_lineage, identity_in, receipt_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,7 +22,15 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.progress.opening import rocksdb_path
-from seamark.sinks.contract import Committable, Description, Epoch, Receipt, Sink
+from seamark.sinks.contract import (
+    Committable,
+    Description,
+    Epoch,
+    Receipt,
+    Sink,
+    identity_in,
+    receipt_of,
+)
 from seamark.sinks.folders import check_token, local_folder
 from seamark.sinks.keyvalue.view import (
     StagedEpoch,
@@ -36,7 +44,6 @@ from seamark.sinks.keyvalue.view_columns import Shape
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter, is_redis
-from seamark.sinks.lineage import identity_in, receipt_of
 from seamark.sinks.staged_epochs import staging_into, write_files
 
 if TYPE_CHECKING:

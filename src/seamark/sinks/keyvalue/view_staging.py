@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from seamark._common.files import open_to_write, read_file, require_inside, sync_folder, write_all
+from seamark._common.files import read_file, require_inside, sync_folder, write_file
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
@@ -82,7 +82,7 @@ class Staging:
         """Make what was staged durable, with what there is to know about it; its digest."""
         with making_durable(self.path, staged.receipt) as folder:
             drop_litter(folder, empty_files=False)
-            _write(f"{folder}/{_ABOUT}", msgspec.json.encode(staged))
+            write_file(f"{folder}/{_ABOUT}", msgspec.json.encode(staged), durable=False)
             sealed, _ = seal_epoch(folder, staged.receipt)
         return sealed.digest
 
@@ -196,11 +196,3 @@ def _decoded(folder: str) -> StagedEpoch:
         return msgspec.json.decode(read_file(folder, _ABOUT), type=StagedEpoch)
     except UNREADABLE as error:
         raise DamageError(f"{folder}/{_ABOUT} cannot be read: {error}") from None
-
-
-def _write(path: str, data: bytes) -> None:
-    fd = open_to_write(path, 0o644)
-    try:
-        write_all(fd, data)
-    finally:
-        os.close(fd)

@@ -26,7 +26,7 @@ from seamark.progress.opening import open_ledger
 from seamark.progress.redis.client import check_url, shown_url
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
-from seamark.sinks.contract import Epoch
+from seamark.sinks.contract import Epoch, Identity, another_lineage
 from seamark.sinks.folders import is_there
 from seamark.sinks.keyvalue.undo import can_be_taken_back, keep_what_was, take_back
 from seamark.sinks.keyvalue.view import (
@@ -43,7 +43,6 @@ from seamark.sinks.keyvalue.view import (
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging, Way
-from seamark.sinks.lineage import Identity, another_lineage
 
 log = logger_named("seamark.sinks")
 
