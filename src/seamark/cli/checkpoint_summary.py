@@ -14,10 +14,10 @@ from typing import Any, Final
 from seamark.cli.output import Document, without_secrets
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
 from seamark.store import CheckpointStore
-from seamark.store.consistent_read import UNCOUNTED, Overtaken, until_settled
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.inspection import scan
 from seamark.store.manifest_scan import ScannedCheckpoint, known_pins
-from seamark.store.owner import standing
+from seamark.store.owner import UNCOUNTED, standing
 from seamark.store.validation import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")

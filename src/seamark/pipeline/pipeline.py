@@ -1,7 +1,4 @@
-"""The pipeline that a user declares, checks and runs.
-
-Tests: ``tests/pipeline/test_asking_and_refusing.py``.
-"""
+"""The pipeline that a user declares, checks and runs."""
 
 from __future__ import annotations
 
@@ -15,9 +12,13 @@ from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compatibility import CompatibilityCheck, check_store
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
-from seamark.pipeline.declaration.explain import explanation
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
-from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity, structure_of
+from seamark.pipeline.declaration.structure import (
+    DeclaredPipeline,
+    PipelineIdentity,
+    explanation,
+    structure_of,
+)
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run

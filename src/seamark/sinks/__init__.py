@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING
 from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from seamark.sinks.contract import (
-        Committable,
-        Description,
-        Epoch,
-        Guarantee,
-        Receipt,
-        Sink,
-    )
+    from seamark.sinks.contract import Committable, Description, Epoch, Guarantee, Receipt, Sink
     from seamark.sinks.files import FileSink
     from seamark.sinks.foreach import ForeachBatchSink
     from seamark.sinks.keyvalue.sink import KeyValueSink

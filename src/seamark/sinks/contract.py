@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from seamark.errors import InvalidInputError, LineageError
+from seamark.errors import InvalidInputError, LineageError, RefusedError
 from seamark.spark.batch_log import Plan
 
 if TYPE_CHECKING:
@@ -170,8 +170,6 @@ class Sink(ABC):
 
         :class:`seamark.errors.RefusedError` when the sink cannot take anything back.
         """
-        from seamark.errors import RefusedError
-
         raise RefusedError(
             f"a {self.describe().kind} sink cannot take back what it has shown",
             hint="Continue next to what is there, or write to a new target.",

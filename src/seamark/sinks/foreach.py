@@ -1,7 +1,4 @@
-"""A function of the user's as a sink, with the guarantee that a function can give.
-
-Tests: ``tests/pipeline/test_functions.py``.
-"""
+"""A function of the user's as a sink, with the guarantee that a function can give."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The user's Spark session: its version, what that changes or refuses, and settings for a while.
 
-Tests: ``tests/pipeline/test_asking_and_refusing.py``.
+Tests: ``tests/pipeline/test_pipeline.py``.
 """
 
 from __future__ import annotations

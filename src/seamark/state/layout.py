@@ -25,14 +25,7 @@ from typing import Any, Final, Self
 import msgspec
 import uuid_utils
 
-from seamark._common.checks import (
-    I64_MAX,
-    I64_MIN,
-    U32_MAX,
-    U64_MAX,
-    check_name,
-    check_number,
-)
+from seamark._common.checks import I64_MAX, I64_MIN, U32_MAX, U64_MAX, check_name, check_number
 from seamark._common.json_documents import DocumentReader, encode_document
 from seamark.errors import InvalidInputError
 

@@ -88,7 +88,8 @@ class PackBuilder:
         ``compress=False`` is for data that is known to be compressed already.
         """
         if not self._index.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
-            raise InvalidInputError(f"the key {self._first_twice(keys)!r} is in the pack twice")
+            twice = next(key for key in keys if key in self._index or keys.count(key) > 1)
+            raise InvalidInputError(f"the key {twice!r} is in the pack twice")
         names = [encoded_key(key) for key in keys]
         before, self._unpacked = self._unpacked, self._unpacked + sum(map(len, data))
         if self._unpacked > BATCH_LIMIT:
@@ -102,9 +103,6 @@ class PackBuilder:
         self._index.update(zip(keys, zip(names, places, strict=True), strict=True))
         self._blocks += blocks
         return PackedBatch(list(zip(offsets, lengths, codecs, strict=True)), digests)
-
-    def _first_twice(self, keys: Sequence[str]) -> str:
-        return next(key for key in keys if key in self._index or keys.count(key) > 1)
 
     def finish(self) -> list[bytes]:
         """The whole pack, in parts to be written one after the other."""

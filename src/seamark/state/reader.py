@@ -48,7 +48,7 @@ def read_link(blobs: Blobs, paths: CheckpointPaths, link: Link) -> bytes:
     blob = blobs.read(key, entry.size_bytes)
     if blob is None:
         raise DamageError(f"{key} is missing", where=blobs.url)
-    _check(blob.data, entry, key, blobs.url)
+    _compare(hashlib.sha256(blob.data).hexdigest(), len(blob.data), entry, key, blobs.url)
     return blob.data
 
 
@@ -97,10 +97,6 @@ def stream_link(blobs: Blobs, paths: CheckpointPaths, link: Link) -> Iterator[Bu
         size += len(piece)
         yield piece
     _compare(hasher.hexdigest(), size, entry, key, blobs.url)
-
-
-def _check(data: bytes, entry: PartitionSnapshotEntry, key: str, url: str) -> None:
-    _compare(hashlib.sha256(data).hexdigest(), len(data), entry, key, url)
 
 
 def _compare(digest: str, size: int, entry: PartitionSnapshotEntry, key: str, url: str) -> None:

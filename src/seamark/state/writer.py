@@ -147,7 +147,8 @@ class StateWriter:
                 place = (operator, entry.partition_id)
                 if problem := unsafe_path(entry.path):
                     raise InvalidInputError(f"the receipt's path {entry.path!r} {problem}")
-                if place in written and not _same_state(written[place][0], entry):
+                first = written.get(place, [entry])[0]
+                if (first.sha256, first.is_delta) != (entry.sha256, entry.is_delta):
                     raise InvalidInputError(
                         f"operator {operator!r} partition {entry.partition_id} was brought by two"
                         " tasks, with different bytes"
@@ -175,10 +176,6 @@ class StateWriter:
             hint="There is none to build on, or its chain of deltas has become too long. "
             "needs_snapshot() says so beforehand.",
         )
-
-
-def _same_state(one: PartitionSnapshotEntry, other: PartitionSnapshotEntry) -> bool:
-    return one.sha256 == other.sha256 and one.is_delta == other.is_delta
 
 
 def _by_operator(

@@ -14,13 +14,7 @@ from seamark._common.checks import check_duration, check_id, check_name
 from seamark._common.logs import logger_named
 from seamark.blobs.conditional_writes import Taken
 from seamark.blobs.contract import Blob, Buffer, Tag, TagMismatch
-from seamark.errors import (
-    DamageError,
-    FencedError,
-    InvalidInputError,
-    RefusedError,
-    SeamarkError,
-)
+from seamark.errors import DamageError, FencedError, InvalidInputError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.store import cleanup, owner_rebuild
 from seamark.store.cleanup import Removed
@@ -36,6 +30,7 @@ from seamark.store.manifest_changes import (
 )
 from seamark.store.manifests import MANIFEST_LIMIT, StoredManifest, Tombstone, parse_manifest
 from seamark.store.owner import (
+    UNCOUNTED,
     Owner,
     Pin,
     Standing,
@@ -164,7 +159,7 @@ class CheckpointStore(StoreReader):
         known = self._manifests.remembered(update.checkpoint_id)
         if known is None or is_outdated(update, known):
             return None
-        gone = standing(owner, update.checkpoint_id) in (Standing.PRUNED, Standing.VOID)
+        gone = standing(owner, update.checkpoint_id) in UNCOUNTED
         return None if gone or arrived_too_late(owner, known.manifest) else known
 
     @property

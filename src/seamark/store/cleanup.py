@@ -17,9 +17,9 @@ from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
 from seamark.blobs.contract import Entry, unfinished
 from seamark.errors import DamageError, FencedError, StoreUnavailableError
-from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
+from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
 from seamark.store.manifests import StoredManifest
-from seamark.store.owner import Owner, Standing, covers_any, live_pins, standing
+from seamark.store.owner import UNCOUNTED, Owner, Standing, covers_any, live_pins, standing
 from seamark.store.parts import StoreParts
 from seamark.store.plans import is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention

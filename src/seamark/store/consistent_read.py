@@ -9,14 +9,12 @@ overtaken time after time gives up, with an error that says nothing about the da
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.store.manifests import Manifests
-from seamark.store.owner import Owner, Standing, standing
+from seamark.store.owner import UNCOUNTED, Owner, standing
 from seamark.store.ownership import Ownership
-
-UNCOUNTED: Final = (Standing.PRUNED, Standing.VOID)
 
 T = TypeVar("T")
 

@@ -12,16 +12,11 @@ from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
-from seamark.store.consistent_read import (
-    UNCOUNTED,
-    Overtaken,
-    is_pruned,
-    listing,
-    raise_if_overtaken,
-)
+from seamark.store.consistent_read import Overtaken, is_pruned, listing, raise_if_overtaken
 from seamark.store.layout import Layout
 from seamark.store.manifests import StoredManifest, Tombstone
 from seamark.store.owner import (
+    UNCOUNTED,
     OddGeneration,
     Owner,
     Standing,

@@ -63,7 +63,11 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> StoredManifest | Tombstone
     sealed = is_sealed(data)
     document = unseal(data) if sealed else data
     if sealed and document.startswith(b'{"tombstone":'):
-        return _parse_tombstone(document, tag)
+        try:
+            claim = msgspec.json.decode(document, type=_TombstoneDocument)
+        except UNREADABLE as error:
+            raise DamageError(f"corrupt tombstone: {error}") from None
+        return Tombstone(claim.generation, tag)
     # with its checksum, which later identifies what a changed copy was made from
     manifest = CheckpointManifest.from_json(data)
     if manifest.is_ours and not sealed:
@@ -82,13 +86,6 @@ def parse_manifest(blob: Blob, checkpoint_id: int) -> StoredManifest | Tombstone
             hint="Use the Seamark that wrote it, or a newer one.",
         )
     return StoredManifest(manifest, data, tag)
-
-
-def _parse_tombstone(document: bytes, tag: Tag) -> Tombstone:
-    try:
-        return Tombstone(msgspec.json.decode(document, type=_TombstoneDocument).generation, tag)
-    except UNREADABLE as error:
-        raise DamageError(f"corrupt tombstone: {error}") from None
 
 
 class Manifests:

@@ -19,11 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from seamark._common.json_documents import decode_sealed, seal
-from seamark.errors import (
-    CheckpointNotFoundError,
-    DamageError,
-    RefusedError,
-)
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.limits import MOST_SUPERSEDED_RANGES, MOST_TOMBSTONES
 from seamark.manifest import CheckpointManifest
 
@@ -107,6 +103,10 @@ class Standing(Enum):
     PRUNED = "pruned"
     SUPERSEDED = "superseded"
     VOID = "void"
+
+
+UNCOUNTED: Final = (Standing.PRUNED, Standing.VOID)
+"""What no checkpoint of such an id comes back from."""
 
 
 def encode_owner(owner: Owner) -> bytes:
@@ -248,7 +248,7 @@ def with_superseded(owner: Owner, first_id: int, last_id: int, timeline: str) ->
 
 def with_pin(owner: Owner, name: str, pin: Pin) -> Owner:
     """One more pin, unless its checkpoint is being pruned or the name is taken."""
-    if standing(owner, pin.checkpoint_id) in (Standing.PRUNED, Standing.VOID):
+    if standing(owner, pin.checkpoint_id) in UNCOUNTED:
         raise CheckpointNotFoundError(f"there is no checkpoint {pin.checkpoint_id}")
     there = live_pins(owner).get(name)
     if there is not None and there.checkpoint_id != pin.checkpoint_id:

@@ -1,7 +1,4 @@
-"""A new ``owner.json`` from what the manifests say, for a store whose own is damaged or lost.
-
-Tests: ``tests/cli/test_doctor_rebuild.py``.
-"""
+"""A new ``owner.json`` from what the manifests say, for a store whose own is damaged or lost."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from seamark._common.logs import logger_named
-from seamark.blobs.conditional_writes import (
-    Taken,
-    ensure_conditional_writes,
-)
+from seamark.blobs.conditional_writes import Taken, ensure_conditional_writes
 from seamark.blobs.contract import Blob, TagMismatch
 from seamark.errors import DamageError, FencedError, RefusedError
 from seamark.limits import LARGEST_GENERATION

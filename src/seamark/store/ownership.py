@@ -27,11 +27,7 @@ import msgspec
 from seamark._common.checks import U64_MAX, check_text
 from seamark._common.logs import logger_named
 from seamark._common.text import age_text, default_writer
-from seamark.blobs.conditional_writes import (
-    Taken,
-    ensure_conditional_writes,
-    put_once,
-)
+from seamark.blobs.conditional_writes import Taken, ensure_conditional_writes, put_once
 from seamark.blobs.contract import Blobs, Tag, TagMismatch
 from seamark.errors import (
     DamageError,

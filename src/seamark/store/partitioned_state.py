@@ -10,9 +10,9 @@ from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.state import CheckpointId, StateStore
-from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
+from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
 from seamark.store.manifests import Manifests, StoredManifest
-from seamark.store.owner import arrived_too_late, standing
+from seamark.store.owner import UNCOUNTED, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 
 STATE_PREFIX: Final = "state/"

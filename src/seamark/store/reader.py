@@ -25,16 +25,10 @@ from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
 from seamark.state import StateStore
 from seamark.store import cleanup as housekeeping
 from seamark.store import recovery
-from seamark.store.consistent_read import (
-    UNCOUNTED,
-    is_pruned,
-    listing,
-    raise_if_overtaken,
-    until_settled,
-)
+from seamark.store.consistent_read import is_pruned, listing, raise_if_overtaken, until_settled
 from seamark.store.layout import Layout
 from seamark.store.manifests import StoredManifest
-from seamark.store.owner import Owner, Pin, Standing, arrived_too_late, standing
+from seamark.store.owner import UNCOUNTED, Owner, Pin, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 from seamark.store.parts import StoreParts
 from seamark.store.recovery import RecoveryReport
@@ -210,7 +204,8 @@ class StoreReader:
         When everything is damaged, ``chosen_id`` is None and ``fresh_start`` False: whoever starts
         a pipeline must refuse that. An I/O error that proves nothing is raised.
         """
-        return recovery.recover(self._manifests, self._reading(), self._validator)
+        self._reading()
+        return recovery.recover(self._parts)
 
     def owner(self) -> Owner:
         """What the store says about its owner, pins, boundary and superseded ranges."""

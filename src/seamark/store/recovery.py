@@ -11,11 +11,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
-from seamark.store.manifests import Manifests
-from seamark.store.owner import Owner, Standing, standing
-from seamark.store.ownership import Ownership
-from seamark.store.validation import CheckpointKind, KnownCheckpoints, Validator
+from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
+from seamark.store.owner import UNCOUNTED, Owner, Standing, standing
+from seamark.store.parts import StoreParts
+from seamark.store.validation import CheckpointKind, KnownCheckpoints
 
 
 @dataclass(frozen=True)
@@ -45,21 +44,15 @@ class RecoveryReport:
         return self.fresh_start or (bool(self.skipped) and not self.broken)
 
 
-def recover(manifests: Manifests, ownership: Ownership, validator: Validator) -> RecoveryReport:
+def recover(parts: StoreParts) -> RecoveryReport:
     """Choose the newest checkpoint that is valid, of the current timeline, and not superseded."""
     started = time.perf_counter()
-
-    def walk() -> RecoveryReport:
-        return _walk(manifests, ownership, validator, started)
-
-    return until_settled(walk, manifests.url)
+    return until_settled(lambda: _walk(parts, started), parts.blobs.url)
 
 
-def _walk(
-    manifests: Manifests, ownership: Ownership, validator: Validator, started: float
-) -> RecoveryReport:
-    listed, owner = listing(manifests, ownership)
-    named = manifests.read_pointer()
+def _walk(parts: StoreParts, started: float) -> RecoveryReport:
+    listed, owner = listing(parts.manifests, parts.ownership)
+    named = parts.manifests.read_pointer()
     skipped: list[tuple[int, str]] = []
     given_up: set[int] = set()
     examined = 0
@@ -72,12 +65,12 @@ def _walk(
             decided = True
             continue
         examined += 1
-        candidate = validator.examine(checkpoint_id, owner, known=known)
+        candidate = parts.validator.examine(checkpoint_id, owner, known=known)
         if candidate.kind is CheckpointKind.TOMBSTONE:
             continue
         decided = True
         if candidate.kind is not CheckpointKind.CHECKPOINT:
-            raise_if_overtaken(ownership, owner)  # before anything is called gone or damaged
+            raise_if_overtaken(parts.ownership, owner)  # before anything is called gone or damaged
         else:
             warnings = [str(issue) for issue in candidate.result.issues]
             elapsed = time.perf_counter() - started

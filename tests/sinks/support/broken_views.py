@@ -19,7 +19,7 @@ from seamark.sinks.keyvalue.view import (
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging, Way
-from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter
+from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter
 from tests.sinks.support import view_attacks as attacks
 from tests.sinks.support.view_attacks import Attack
 from tests.sinks.support.views import HandWrittenView

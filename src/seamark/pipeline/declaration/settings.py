@@ -1,6 +1,6 @@
 """Everything about a pipeline that can be set and has a good default.
 
-Tests: ``tests/pipeline/test_asking_and_refusing.py``.
+Tests: ``tests/pipeline/test_pipeline.py``.
 """
 
 from __future__ import annotations

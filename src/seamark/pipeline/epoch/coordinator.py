@@ -31,10 +31,7 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
-from seamark.pipeline.epoch.epoch_manifest import (
-    draft_manifest,
-    with_sink_statuses,
-)
+from seamark.pipeline.epoch.epoch_manifest import draft_manifest, with_sink_statuses
 from seamark.pipeline.epoch.epoch_plan import (
     is_replay,
     needs_stored_plans,

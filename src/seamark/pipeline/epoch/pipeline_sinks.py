@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark._redaction import redacted
-from seamark.errors import (
-    LineageError,
-    OutcomeUnknownError,
-    SeamarkError,
-    StoreUnavailableError,
-)
+from seamark.errors import LineageError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.settings import Step

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from seamark._common.retry import Backoff
-from seamark.errors import (
-    FencedError,
-    OutcomeUnknownError,
-    SeamarkError,
-    StoreUnavailableError,
-)
+from seamark.errors import FencedError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
 

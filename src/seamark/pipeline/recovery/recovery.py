@@ -1,7 +1,4 @@
-"""Starting a pipeline: from whatever the last run left, to the newest decided epoch.
-
-Tests: ``tests/pipeline/test_starts_that_die.py``.
-"""
+"""Starting a pipeline: from whatever the last run left, to the newest decided epoch."""
 
 from __future__ import annotations
 
@@ -35,11 +32,7 @@ from seamark.pipeline.declaration.compatibility import (
 )
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.epoch_manifest import with_sink_statuses
-from seamark.pipeline.epoch.epoch_plan import (
-    needs_stored_plans,
-    refuse_unknown_rows,
-    stored_plans,
-)
+from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, refuse_unknown_rows, stored_plans
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint

@@ -1,6 +1,6 @@
 """What a start does with the sinks: finish the decided epoch, and remove what no epoch owns.
 
-Tests: ``tests/pipeline/test_starts_that_die.py``.
+Tests: ``tests/pipeline/test_recovery.py``.
 """
 
 from __future__ import annotations

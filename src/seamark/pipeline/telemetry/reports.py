@@ -151,11 +151,10 @@ class Timings:
         for durations in epochs:
             for phase, seconds in durations.items():
                 by_phase.setdefault(phase, []).append(seconds)
-        return {phase: _percentiles(sorted(seconds)) for phase, seconds in by_phase.items()}
-
-
-def _percentiles(ordered: Sequence[float]) -> Percentiles:
-    return Percentiles(*(_nearest_rank(ordered, percent) for percent in (50, 95, 99)))
+        return {
+            phase: Percentiles(*(_nearest_rank(sorted(seconds), of) for of in (50, 95, 99)))
+            for phase, seconds in by_phase.items()
+        }
 
 
 def _nearest_rank(ordered: Sequence[float], percent: int) -> float:

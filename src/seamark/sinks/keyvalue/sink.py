@@ -17,10 +17,7 @@ import msgspec
 
 from seamark._common.checks import check_name, check_number
 from seamark._common.logs import logger_named
-from seamark.errors import (
-    InvalidInputError,
-    RefusedError,
-)
+from seamark.errors import InvalidInputError, RefusedError
 from seamark.progress.opening import rocksdb_path
 from seamark.sinks.contract import (
     Committable,
@@ -43,7 +40,7 @@ from seamark.sinks.keyvalue.view import (
 from seamark.sinks.keyvalue.view_columns import Shape
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging
-from seamark.sinks.keyvalue.writer import PreparedView, ViewWriter, is_redis
+from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter, is_redis
 from seamark.sinks.staged_epochs import staging_into, write_files
 
 if TYPE_CHECKING:

@@ -6,8 +6,6 @@ Spaces of the progress store::
     times     {key} → when it expires, milliseconds, 8 bytes, big-endian; only with ``expire``
     epochs    {number, 20 digits} → the receipt; 'newest' → which one is shown; 'owner' → whose;
               'taken back: {attempt}' → shown once, and never again
-
-Tests: ``tests/sinks/test_view_histories.py``.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def _in_order(
         both_go = flags[one] and flags[other]
         return both_go or (values[one], flags[one]) == (values[other], flags[other])
 
-    ranks = [_rank(value) for value in table[RANK].to_pylist()] if _has_ranks(table) else None
+    has_ranks = RANK in table.column_names
+    ranks = [_rank(value) for value in table[RANK].to_pylist()] if has_ranks else None
     order = list(range(len(keys)))
     if ranks is not None:
         order.sort(key=ranks.__getitem__)
@@ -106,12 +107,8 @@ def _in_order(
         last[key] = row
     for key, is_tied in tied.items():
         if is_tied:
-            raise _ambiguous(key, has_order=ranks is not None)
+            raise _ambiguous(key, has_order=has_ranks)
     return order
-
-
-def _has_ranks(table: pa.Table) -> bool:
-    return RANK in table.column_names
 
 
 def _rank(value: Any) -> tuple[int, Any]:

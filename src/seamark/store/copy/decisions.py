@@ -17,14 +17,7 @@ from seamark._common.json_documents import is_sealed, seal, unseal
 from seamark.errors import RefusedError
 from seamark.manifest import NAMED_FIELDS, CheckpointManifest
 from seamark.store.manifests import StoredManifest
-from seamark.store.owner import (
-    Owner,
-    Pin,
-    Standing,
-    covers_any,
-    live_pins,
-    standing,
-)
+from seamark.store.owner import Owner, Pin, Standing, covers_any, live_pins, standing
 from seamark.store.validation import Evidence, state_evidence
 
 NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
@@ -118,14 +111,6 @@ def with_chains(chosen: Iterable[int], items: Mapping[int, CopyItem]) -> list[in
     return sorted(chained)
 
 
-def first_own_id(owner: Owner) -> int | None:
-    """The first id that a writer of the target's own could have decided since the last copy.
-
-    A copy leaves no fences, and every claim puts one above all ids that are there.
-    """
-    return owner.fences[0][0] if owner.fences else None
-
-
 def refuse_other_history(
     source: Owner,
     target: Owner,
@@ -145,7 +130,9 @@ def refuse_other_history(
                 f"the target has a rollback of its own: {first} to {last} do not count there",
                 hint=NEW_STORE,
             )
-    own = first_own_id(target)
+    # a copy leaves no fences, and every claim puts one above all ids that are there: from the first
+    # one on, a writer of the target's own could have decided ids since the last copy
+    own = target.fences[0][0] if target.fences else None
     for checkpoint_id, target_checkpoint in there.items():
         if target_checkpoint.too_late:
             continue

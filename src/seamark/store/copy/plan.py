@@ -18,7 +18,7 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.consistent_read import UNCOUNTED, listing, raise_if_overtaken, until_settled
+from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
 from seamark.store.copy.decisions import (
     NEW_STORE,
     CopyItem,
@@ -33,7 +33,7 @@ from seamark.store.copy.decisions import (
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifest_scan import covering_owner
 from seamark.store.manifests import StoredManifest
-from seamark.store.owner import Owner, Standing, arrived_too_late, standing
+from seamark.store.owner import UNCOUNTED, Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import claim_mark
 
 Outcome = Literal["copied", "there already", "pruned there", "damaged", "gone"]

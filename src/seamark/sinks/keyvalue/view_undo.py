@@ -4,8 +4,6 @@
 
     {folder}/_seamark/kept/{attempt}/epoch=000042/    the rows of the epoch
     {folder}/_seamark/kept/{attempt}/before/          the rows that it replaced
-
-Tests: ``tests/sinks/test_view_going_back.py``.
 """
 
 from __future__ import annotations

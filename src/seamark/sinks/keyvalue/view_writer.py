@@ -1,7 +1,4 @@
-"""Brings a live view to an epoch, one atomic session per epoch, from whatever it shows now.
-
-Tests: ``tests/sinks/test_view_falling_behind.py``.
-"""
+"""Brings a live view to an epoch, one atomic session per epoch, from whatever it shows now."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
 from seamark.sinks.contract import Epoch, Identity, another_lineage
 from seamark.sinks.folders import is_there
-from seamark.sinks.keyvalue.undo import can_be_taken_back, keep_what_was, take_back
 from seamark.sinks.keyvalue.view import (
     Effect,
     Expiry,
@@ -43,6 +39,7 @@ from seamark.sinks.keyvalue.view import (
 )
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging, Way
+from seamark.sinks.keyvalue.view_undo import can_be_taken_back, keep_what_was, take_back
 
 log = logger_named("seamark.sinks")
 
