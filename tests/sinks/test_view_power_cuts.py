@@ -59,7 +59,7 @@ def run(facts: Facts) -> None:
         facts.prepared.append(epoch.version)
         # here the server commits it
         folder.put_aside(f"a{number}")
-    folder.remove("a9")
+    staged_epochs.remove_staged(folder.path, "a9")
     facts.done = True
 
 
@@ -80,10 +80,10 @@ def test_a_prepared_epoch_is_found_whole_after_a_death_at_any_io(
             if found is not None:
                 with suppress(DamageError):
                     assert folder.read(found).version == version
-        for attempt in folder.attempts():
+        for attempt in staged_epochs.staged_attempts(folder.path):
             folder.epochs(attempt)  # whatever is torn, it can be looked at and removed
             if attempt not in [version.attempt for version in facts.prepared]:
-                folder.remove(attempt)
+                staged_epochs.remove_staged(folder.path, attempt)
         for version in facts.prepared[-1:]:
             folder.put_aside(version.attempt)
             found = folder.find(version)

@@ -156,7 +156,9 @@ class FilesystemBlobs(Blobs):
                     listed.append(_entry(prefix + entry.name, info))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
-        self._check_root()
+        if os.path.exists(self.url) and not os.path.isdir(self.url):
+            # a file where the store should be must not look like an empty store
+            raise StoreUnavailableError(f"{self.url} is not a directory", hint="Check the path.")
         folder = self._path(check_folder(prefix).rstrip("/"))
         folders: list[str] = []
         with translate_os_errors("listing", folder):
@@ -381,11 +383,6 @@ class FilesystemBlobs(Blobs):
         with translate_os_errors("locking", path):
             self._make_folder(os.path.dirname(path))
         return FileLock(path)
-
-    def _check_root(self) -> None:
-        """A file where the store should be must not look like an empty store."""
-        if os.path.exists(self.url) and not os.path.isdir(self.url):
-            raise StoreUnavailableError(f"{self.url} is not a directory", hint="Check the path.")
 
     def _path(self, key: str) -> str:
         return f"{self.url}/{check_key(key)}"

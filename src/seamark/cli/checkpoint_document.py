@@ -18,8 +18,7 @@ from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
 from seamark.store.inspection import partitions_of, pruned_or, read_sidecar_range, stored_bytes
-from seamark.store.manifest_scan import known_pins
-from seamark.store.owner import Owner, Standing, standing
+from seamark.store.owner import Owner, Standing, known_pins, standing
 from seamark.store.validation import LONGEST_CHAIN
 
 _PARTITION: Final = re.compile(r"state/[0-9]+/([0-9]{1,9})/")

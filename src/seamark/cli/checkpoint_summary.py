@@ -16,8 +16,8 @@ from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.inspection import scan
-from seamark.store.manifest_scan import ScannedCheckpoint, known_pins
-from seamark.store.owner import UNCOUNTED, standing
+from seamark.store.manifest_scan import ScannedCheckpoint
+from seamark.store.owner import UNCOUNTED, known_pins, standing
 from seamark.store.validation import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")

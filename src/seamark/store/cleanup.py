@@ -6,7 +6,6 @@ Tests: ``tests/store/test_conformance.py``.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
@@ -19,7 +18,7 @@ from seamark.blobs.contract import Entry, unfinished
 from seamark.errors import DamageError, FencedError, StoreUnavailableError
 from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
 from seamark.store.manifests import StoredManifest
-from seamark.store.owner import UNCOUNTED, Owner, Standing, covers_any, live_pins, standing
+from seamark.store.owner import UNCOUNTED, Owner, Standing, covers_any, known_pins, standing
 from seamark.store.parts import StoreParts
 from seamark.store.plans import is_stale
 from seamark.store.retention import Candidate, Retention, Verdict, plan_retention
@@ -189,15 +188,12 @@ def _survey(parts: StoreParts, listed: list[int], owner: Owner, rule: Retention)
 
 def _verdicts(candidates: list[Candidate], owner: Owner, rule: Retention) -> list[Verdict]:
     now_ms = time.time_ns() // 1_000_000
-    pins: dict[int, list[str]] = defaultdict(list)
-    for name, pin in live_pins(owner, now_ms).items():
-        pins[pin.checkpoint_id].append(name)
     current = [  # what was rolled back or pruned since the survey no longer counts
         replace(c, superseded=standing(owner, c.checkpoint_id) is Standing.SUPERSEDED)
         for c in candidates
         if standing(owner, c.checkpoint_id) is not Standing.PRUNED
     ]
-    return plan_retention(current, rule, pins=pins, now_ms=now_ms)
+    return plan_retention(current, rule, pins=known_pins(owner, now_ms), now_ms=now_ms)
 
 
 def _sweep(parts: StoreParts, owner: Owner) -> None:

@@ -21,7 +21,6 @@ from seamark.store.owner import (
     Owner,
     Standing,
     arrived_too_late,
-    live_pins,
     standing,
 )
 from seamark.store.ownership import Ownership
@@ -173,11 +172,3 @@ def damage_in(manifest: CheckpointManifest, layout: Layout) -> str | None:
 def _gone(checkpoint_id: int, named: int) -> str:
     text = f"manifest not found for checkpoint {checkpoint_id}"
     return f"{text}, although the pointer names it" if checkpoint_id == named else text
-
-
-def known_pins(owner: Owner) -> dict[int, list[str]]:
-    """The names of the pins that have not expired, by checkpoint."""
-    names: dict[int, list[str]] = {}
-    for name, pin in sorted(live_pins(owner).items()):
-        names.setdefault(pin.checkpoint_id, []).append(name)
-    return names

@@ -213,6 +213,14 @@ def live_pins(owner: Owner, now_ms: int | None = None) -> dict[str, Pin]:
     }
 
 
+def known_pins(owner: Owner, now_ms: int | None = None) -> dict[int, list[str]]:
+    """The names of the pins that have not expired, by checkpoint."""
+    names: dict[int, list[str]] = {}
+    for name, pin in sorted(live_pins(owner, now_ms).items()):
+        names.setdefault(pin.checkpoint_id, []).append(name)
+    return names
+
+
 # Changes: each gives the owner as it should become, or refuses.
 
 

@@ -20,6 +20,7 @@ from seamark.sinks.keyvalue.view import (
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging, Way
 from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter
+from seamark.sinks.staged_epochs import remove_staged
 from tests.sinks.support import view_attacks as attacks
 from tests.sinks.support.view_attacks import Attack
 from tests.sinks.support.views import HandWrittenView
@@ -128,7 +129,7 @@ class TrustsItsFiles(WithWriter):
 
 class _Forgetful(Staging):
     def put_aside(self, attempt: str, *, newest: int | None = None) -> None:
-        self.remove(attempt)
+        remove_staged(self.path, attempt)
 
 
 @falls_to(attacks.the_server_falls_behind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
@@ -109,7 +109,8 @@ class PipelineSinks:
                 return
         batch = batch.persist()
         try:
-            if apart or not self._is_read_in_full(to_stage):
+            every_row = self._compiled.reads_every_row
+            if apart or not any(o.sink.consumes_all and every_row(n) for n, o in to_stage):
                 batch.count()  # Spark cannot load state unless it has computed every partition
             computed = self._narrowed(batch) if apart else batch
             for number, output in to_stage:
@@ -117,12 +118,6 @@ class PipelineSinks:
                 self._stage_one(rows, output, epoch, check_claim)
         finally:
             batch.unpersist()
-
-    def _is_read_in_full(self, outputs: Iterable[tuple[int, Output]]) -> bool:
-        return any(
-            output.sink.consumes_all and self._compiled.reads_every_row(number)
-            for number, output in outputs
-        )
 
     def _stage_one(
         self, rows: DataFrame, output: Output, epoch: RunningEpoch, check_claim: Callable[[], None]

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from seamark._common.logs import logger_named
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
-from seamark.pipeline.telemetry.reports import PHASES, TEXT_COLUMN, EpochStats, StartReport
+from seamark.pipeline.telemetry.reports import PHASES, TEXT_COLUMN, WIDTH, EpochStats, StartReport
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 StyledLine = list[tuple[str, str]]
 """A line in parts, each with its style for terminals that have colours."""
-
-USUAL_WIDTH: Final = 80
 
 _logger: Final = logger_named("seamark.pipeline")
 _NEEDS_QUOTES: Final = re.compile(r'[\s="\\]|^$')
@@ -157,9 +155,9 @@ class PlainTerminal:
     def width(self) -> int:
         """How many columns it has at the moment."""
         try:
-            return os.get_terminal_size(self._stream.fileno()).columns or USUAL_WIDTH
+            return os.get_terminal_size(self._stream.fileno()).columns or WIDTH
         except OSError:
-            return USUAL_WIDTH
+            return WIDTH
 
     def print(self, line: StyledLine) -> None:
         """Print one line as it is; ``OSError`` or ``ValueError`` when the terminal was closed."""

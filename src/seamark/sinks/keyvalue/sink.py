@@ -41,7 +41,7 @@ from seamark.sinks.keyvalue.view_columns import Shape
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter, is_redis
-from seamark.sinks.staged_epochs import staging_into, write_files
+from seamark.sinks.staged_epochs import remove_staged, staged_attempts, staging_into, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -205,10 +205,10 @@ class KeyValueSink(Sink):
         if self._is_shown(attempt):
             self._staging.put_aside(attempt)
         else:
-            self._staging.remove(attempt)
+            remove_staged(self._staging.path, attempt)
 
     def leftovers(self) -> list[str]:
-        return [attempt for attempt in self._staging.attempts() if not self._is_shown(attempt)]
+        return [a for a in staged_attempts(self._staging.path) if not self._is_shown(a)]
 
     def _is_shown(self, attempt: str) -> bool:
         """Whether an attempt in the staging folder was committed all the same."""

@@ -38,8 +38,6 @@ from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
 from seamark.sinks.staged_epochs import (
     attempt_folder,
     making_durable,
-    remove_staged,
-    staged_attempts,
     staging_folder,
 )
 
@@ -115,17 +113,11 @@ class Staging:
                 )
             return _decoded(folder)
 
-    def attempts(self) -> list[str]:
-        """Tokens that something is staged under."""
-        return staged_attempts(self.path)
-
     def epochs(self, attempt: str) -> list[int]:
         """What is staged under a token; by name, as a record may be torn or not there yet."""
         return [n for name in names_in(attempt_folder(self.path, attempt)) if (n := epoch_of(name))]
 
-    def way(
-        self, now: ViewVersion | None, until: ViewVersion | None
-    ) -> dict[ViewVersion | None, ViewVersion]:
+    def way(self, now: ViewVersion | None, until: ViewVersion | None) -> Way:
         """What to apply after what, to bring a view from ``now`` to ``until``, by kept epochs.
 
         It leads as far back as they do, so ``now`` may be missing in it.
@@ -146,10 +138,6 @@ class Staging:
             steps[before] = until
             until = before
         return steps
-
-    def remove(self, attempt: str) -> None:
-        """Remove what was staged under a token."""
-        remove_staged(self.path, attempt)
 
     def put_aside(self, attempt: str, *, newest: int | None = None) -> None:
         """Keep a committed attempt, and remove what has been kept for long enough.
