@@ -118,7 +118,7 @@ class Pipeline:
         self._use(df)
         if not isinstance(sink, Sink):
             raise InvalidInputError(
-                f"sink {name!r} is {type(sink).__name__}, which is no seamark.sinks.Sink"
+                f"sink {name!r} is {type(sink).__name__}, not a seamark.sinks.Sink"
             )
         if name in self._outputs:
             raise InvalidInputError(f"there is a sink {name!r} already")

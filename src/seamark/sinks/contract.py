@@ -195,7 +195,7 @@ def identity_in(committable: Committable, kind: type[T]) -> T:
     try:
         return msgspec.convert(committable, kind)
     except msgspec.ValidationError as error:
-        raise InvalidInputError(f"this is no committable of such a sink: {error}") from None
+        raise InvalidInputError(f"this is not a committable of such a sink: {error}") from None
 
 
 def receipt_of(epoch: Epoch, attempt: str) -> Receipt:

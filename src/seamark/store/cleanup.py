@@ -277,7 +277,7 @@ def cleanup_orphans(parts: StoreParts, min_age: float, own: Collection[str]) -> 
 def plan_cleanup(parts: StoreParts, min_age: float, own: Collection[str]) -> Orphans:
     """Sidecars without a manifest, what was pruned and is still there, plans that no start needs,
     unfinished files and probes, and partitioned state that no checkpoint points at, when they are
-    old enough to be removed. Nothing of a place that is no store.
+    old enough to be removed. Nothing of a place that is not a store.
 
     ``own`` are sidecars that the caller has written and is about to use.
     """

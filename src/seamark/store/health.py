@@ -285,7 +285,7 @@ def _tidied(blobs: Blobs) -> Iterator[Blobs]:
     """Leave nothing behind that was not there: the place may not be a store yet.
 
     Locks of the place itself are never removed, as a first writer may hold one. So a place that
-    is no store yet is probed in a folder of its own.
+    is not a store yet is probed in a folder of its own.
     """
     if not isinstance(blobs, FilesystemBlobs):
         yield blobs

@@ -106,7 +106,7 @@ class Standing(Enum):
 
 
 UNCOUNTED: Final = (Standing.PRUNED, Standing.VOID)
-"""What no checkpoint of such an id comes back from."""
+"""Under such an id nothing counts, now or later."""
 
 
 def encode_owner(owner: Owner) -> bytes:

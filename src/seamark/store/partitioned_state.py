@@ -29,7 +29,7 @@ def named_state(manifest: CheckpointManifest) -> CheckpointId | None:
         return CheckpointId.parse(path.removeprefix(STATE_PREFIX))
     except ValueError:
         raise DamageError(
-            f"checkpoint {manifest.checkpoint_id} points at {path!r}, which is no state checkpoint"
+            f"checkpoint {manifest.checkpoint_id} points at {path!r}, not at a state checkpoint"
         ) from None
 
 

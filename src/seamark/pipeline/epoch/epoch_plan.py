@@ -239,7 +239,7 @@ def _check(stored: StoredPlan) -> None:
     if len(lines) != len(stored.leaves):
         raise _damaged(stored, f"it has {len(lines)} offsets for {len(stored.leaves)} sources")
     if odd := next((path for path in stored.sources if not _SOURCE_ENTRY.fullmatch(path)), None):
-        raise _damaged(stored, f"it holds a file {odd!r}, which is no entry of a source's log")
+        raise _damaged(stored, f"it holds a file {odd!r}, which is not an entry of a source's log")
     if fingerprint(stored.timeline, lines, stored.sources) != stored.fingerprint:
         raise _damaged(stored, "its fingerprint is that of another one")
 

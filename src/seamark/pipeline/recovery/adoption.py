@@ -55,7 +55,7 @@ def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -
 def _last_committed(old: WorkingCopy) -> int:
     commits = old.batches("commits")
     if not commits or old.read_text("metadata") is None:
-        raise _refused(old, "it is no checkpoint directory of a query that has committed a batch")
+        raise _refused(old, "no query that has committed a batch has its checkpoint there")
     return commits[-1]
 
 

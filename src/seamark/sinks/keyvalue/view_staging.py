@@ -35,11 +35,7 @@ from seamark.sinks.folders import (
     sync_if_there,
 )
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
-from seamark.sinks.staged_epochs import (
-    attempt_folder,
-    making_durable,
-    staging_folder,
-)
+from seamark.sinks.staged_epochs import attempt_folder, making_durable, staging_folder
 
 _KEPT: Final = "_seamark/kept"
 _ABOUT: Final = "epoch.json"

@@ -126,7 +126,7 @@ class Database:
                     hint="Install it where Spark's driver runs.",
                 ) from None
             if not hasattr(module, "paramstyle"):
-                raise InvalidInputError(f"the module {self._driver!r} is no DB-API 2 driver")
+                raise InvalidInputError(f"the module {self._driver!r} is not a DB-API 2 driver")
             self._module = module
         return self._module
 

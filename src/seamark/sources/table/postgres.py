@@ -93,7 +93,7 @@ class PostgresTable:
         if standby:
             why = "a standby server does not know who is writing on its primary"
         elif kind not in ("r", "p"):
-            why = "it is no table, and rows are added to what it is made of"
+            why = "it is not a table, and rows are added to what it is made of"
         elif subscribed:
             why = "it is filled by a subscription, in the order of commits elsewhere"
         elif cache is None:

@@ -251,4 +251,4 @@ class TableSource(SequencedSource):
 def _key_of(position: Position | None) -> int | None:
     if position is None or isinstance(position, int):
         return position
-    raise InvalidInputError(f"{position!r} is no key of a table")
+    raise InvalidInputError(f"{position!r} is not a key of a table")

@@ -102,7 +102,7 @@ def converter_to(kind: DataType, column: str) -> Converter:
             return convert(value)
         except (TypeError, ValueError, ArithmeticError):
             raise InvalidInputError(
-                f"column {column!r} has a value of the type {type(value).__name__}, which is no "
+                f"column {column!r} has a value of the type {type(value).__name__}, which is not "
                 f"{kind.simpleString()}",
                 hint="Give a schema that fits by spark.readStream.schema(…).",
             ) from None
