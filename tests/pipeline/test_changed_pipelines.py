@@ -275,7 +275,7 @@ def _finish_after_wiping(declare: Any, shop: Shop, spark: SparkSession, root: Pa
 def test_what_cannot_be_adopted_is_refused_with_the_reason_and_left_alone(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:
-    with pytest.raises(RefusedError, match="no checkpoint directory of a query"):
+    with pytest.raises(RefusedError, match="no query that has committed a batch"):
         adopting(shop, spark, tmp_path).run()
     by_hand(spark, shop.folder, tmp_path)
     before = sorted(path for path in (tmp_path / "old").rglob("*"))

@@ -178,7 +178,7 @@ def test_a_plan_cannot_write_outside_the_logs_of_the_sources(
 ) -> None:
     plan = plan_of(0, "a")
     put(store, stored(store, Plan(plan.offsets, {path: "x"})))
-    with pytest.raises(DamageError, match="no entry of a source's log"):
+    with pytest.raises(DamageError, match="not an entry of a source's log"):
         found(store)
 
 

@@ -217,7 +217,7 @@ def test_a_prepared_transaction_is_waited_for(
     ("create", "why"),
     [
         ("CREATE TABLE t (id bigint PRIMARY KEY, v text)", "no sequence of its own"),
-        ("CREATE TABLE u (id bigserial, v text); CREATE VIEW t AS SELECT * FROM u", "no table"),
+        ("CREATE TABLE u (id bigserial, v text); CREATE VIEW t AS SELECT * FROM u", "not a table"),
         (CREATE + "; ALTER TABLE t ALTER id SET CACHE 20", "keeps 20 keys for later"),
         (CREATE + "; ALTER TABLE t ALTER id SET CYCLE", "does not grow"),
     ],

@@ -299,7 +299,7 @@ def test_a_value_that_is_not_what_the_column_says_is_refused(
 ) -> None:
     db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
     db.execute("INSERT INTO t VALUES (1, 'seven')")
-    with pytest.raises(InvalidInputError, match=r"'n' has a value of the type str.*no bigint"):
+    with pytest.raises(InvalidInputError, match=r"'n' has a value of the type str.*not bigint"):
         TableStream(options_of("sqlite3", path)).drain()
 
 
