@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "pin": ("seamark.cli.pins", "Keep a checkpoint under a name."),
     "unpin": ("seamark.cli.pins", "Remove a pin."),
     "prune": ("seamark.cli.prune", "Remove checkpoints that a rule does not keep."),
-    "gc": ("seamark.cli.gc", "Remove what unfinished writes left behind."),
+    "gc": ("seamark.cli.prune", "Remove what unfinished writes left behind."),
     "copy": ("seamark.cli.copy", "Copy checkpoints to another store and verify them."),
     "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
     "doctor": ("seamark.cli.doctor", "Check whether a store can be relied on."),
@@ -38,27 +38,15 @@ INTERRUPTED: Final = 130
 _PIPE_CLOSED: Final = 141
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, given: bool) -> None:
-    if given and not ctx.resilient_parsing:
-        click.echo(f"seamark {__version__}")
-        ctx.exit()
-
-
 app = LazyGroup(
     "seamark",
     table=COMMANDS,
     help="Exactly-once, verifiable, portable checkpoints for PySpark streaming pipelines.",
-    params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            expose_value=False,
-            is_eager=True,
-            callback=_print_version,
-            help="Show the version and exit.",
-        )
-    ],
 )
+click.version_option(__version__, message="seamark %(version)s", help="Show the version and exit.")(
+    app
+)
+app.params.insert(0, app.params.pop())  # the first one in the help
 app.context_settings["help_option_names"] = ["-h", "--help"]
 
 

@@ -50,14 +50,9 @@ def _change(context: click.Context, **changes: Any) -> None:
     hide_values(now.storage_options)
 
 
-def _json(context: click.Context, _: click.Parameter, given: bool) -> None:
+def _flag(context: click.Context, parameter: click.Parameter, given: bool) -> None:
     if given:
-        _change(context, as_json=True)
-
-
-def _quiet(context: click.Context, _: click.Parameter, given: bool) -> None:
-    if given:
-        _change(context, quiet=True)
+        _change(context, **{str(parameter.name): True})
 
 
 def _verbose(context: click.Context, _: click.Parameter, count: int) -> None:
@@ -90,9 +85,9 @@ def common_options() -> list[click.Parameter]:
     kept_back: dict[str, Any] = {"expose_value": False, "is_eager": True}
     option = click.Option
     return [
-        option(["--json", "as_json"], is_flag=True, callback=_json, help="Print JSON.",
+        option(["--json", "as_json"], is_flag=True, callback=_flag, help="Print JSON.",
                **kept_back),
-        option(["-q", "--quiet"], is_flag=True, callback=_quiet,
+        option(["-q", "--quiet"], is_flag=True, callback=_flag,
                help="Print no progress bars and no hints.", **kept_back),
         option(["-v", "--verbose"], count=True, callback=_verbose,
                help="Log more; -vv also shows the traceback of an error.", **kept_back),
@@ -123,9 +118,8 @@ class LazyGroup(click.Group):
         *,
         table: Mapping[str, tuple[str, str]],
         help: str,  # noqa: A002 - click's own name
-        params: Iterable[click.Parameter] = (),
     ) -> None:
-        super().__init__(name, help=help, params=[*params, *common_options()])
+        super().__init__(name, help=help, params=common_options())
         self.table = dict(table)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

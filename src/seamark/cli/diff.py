@@ -37,6 +37,7 @@ def command(store: str, a: str, b: str) -> None:
 
 def difference(before: Document, after: Document) -> Document:
     """What ``seamark diff --json`` prints: the way from one checkpoint to another."""
+    old, new = before["watermarks"]["epoch"], after["watermarks"]["epoch"]
     return {
         "store": after["store"],
         "a": before["id"],
@@ -46,8 +47,12 @@ def difference(before: Document, after: Document) -> Document:
         "timeline_changed": before["timeline"] != after["timeline"],
         "sources": _offsets(before["sources"], after["sources"]),
         "tables": _offsets(before["tables"], after["tables"]),
-        "watermark": _watermark(before["watermarks"]["epoch"], after["watermarks"]["epoch"]),
-        "operators": _growth(before["operators"], after["operators"]),
+        "watermark": {"a": old, "b": new, "advance_ms": None if None in (old, new) else new - old},
+        "operators": {
+            name: {"a": a, "b": b, "growth": b - a}
+            for name in dict.fromkeys([*before["operators"], *after["operators"]])
+            for a, b in [[d["operators"].get(name, {}).get("bytes", 0) for d in (before, after)]]
+        },
         "sinks": _changes(before["sinks"], after["sinks"]),
         "configuration": _changes(_flat(before["configuration"]), _flat(after["configuration"])),
         "pipeline_hash_changed": before["pipeline_hash"] != after["pipeline_hash"],
@@ -90,20 +95,6 @@ def _advance(old: str | None, new: str | None) -> int | None:
         return int(new or "") - int(old or "")
     except ValueError:
         return None
-
-
-def _watermark(old: int | None, new: int | None) -> Document:
-    known = old is not None and new is not None
-    return {"a": old, "b": new, "advance_ms": (new or 0) - (old or 0) if known else None}
-
-
-def _growth(before: Document, after: Document) -> dict[str, Document]:
-    growth = {}
-    for name in dict.fromkeys([*before, *after]):
-        old = before.get(name, {}).get("bytes", 0)
-        new = after.get(name, {}).get("bytes", 0)
-        growth[name] = {"a": old, "b": new, "growth": new - old}
-    return growth
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Document]:

@@ -10,13 +10,13 @@ import click
 
 from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.gc import plan as plan_gc
 from seamark.cli.layout import plural, print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, styled
+from seamark.cli.prune import plan_gc
 from seamark.cli.store_argument import opened_store, require_path
 from seamark.errors import SeamarkError
 from seamark.progress.ledger import Ledger
-from seamark.progress.opening import open_ledger, rocksdb_path
+from seamark.progress.urls import open_ledger, rocksdb_path
 from seamark.store import CheckpointStore
 from seamark.store.content_health import check_contents
 from seamark.store.health import (

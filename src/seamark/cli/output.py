@@ -24,20 +24,13 @@ from seamark.cli.standard_streams import escape_controls, escape_controls_in_jso
 WIDTH: Final = 80
 
 STYLES: Final = {
-    "valid": "green",
-    "ok": "green",
-    "chosen": "green",
-    "keep": "green",
-    "committing": "yellow",
-    "gone": "yellow",
-    "unreadable": "yellow",
-    "warning": "yellow",
-    "superseded": "yellow",
-    "skipped": "yellow",
-    "damaged": "red",
-    "remove": "red",
-    "error": "red",
-    "failed": "red",
+    word: colour
+    for colour, words in {
+        "green": "valid ok chosen keep",
+        "yellow": "committing gone unreadable warning superseded skipped",
+        "red": "damaged remove error failed",
+    }.items()
+    for word in words.split()
 }
 """Colours are a second signal, next to these words."""
 

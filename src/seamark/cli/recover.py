@@ -141,16 +141,11 @@ def _why(chosen: Document) -> str:
     if chosen["builds_on"]:
         reasons.append(f"builds on {', '.join(map(str, chosen['builds_on']))}, also checked")
     if chosen["sinks"]:
-        reasons.append("sinks: " + ", ".join(map(" ".join, _sink_words(chosen))))
+        again = dict.fromkeys(chosen["commits_again"], " → will be committed again")
+        sinks = chosen["sinks"].items()
+        texts = [f"{name} {status or 'no status'}{again.get(name, '')}" for name, status in sinks]
+        reasons.append("sinks: " + ", ".join(texts))
     return " · ".join(reasons)
-
-
-def _sink_words(chosen: Document) -> list[tuple[str, ...]]:
-    return [
-        (name, status or "no status", *(["→ will be committed again"] if again else []))
-        for name, status in chosen["sinks"].items()
-        for again in [name in chosen["commits_again"]]
-    ]
 
 
 def _consequence(document: Document) -> str:

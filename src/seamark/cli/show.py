@@ -48,7 +48,13 @@ def _show(document: Document) -> None:
     print_paragraph(f"Checkpoint {document['id']} · epoch {document['epoch']}")
     print_facts(_basics(document))
     for title, key in (("Sources", "sources"), ("Reference tables", "tables")):
-        print_section(title, ((name, _pairs(at)) for name, at in document[key].items()))
+        print_section(
+            title,
+            (
+                (name, "  ".join(f"{part} = {at[part]}" for part in at) or "at its beginning")
+                for name, at in document[key].items()
+            ),
+        )
     print_section("Watermarks", _watermarks(document["watermarks"]))
     _show_state(document)
     print_section("Sinks", _sinks(document["sinks"]))
@@ -96,10 +102,6 @@ def _place_in_engine(document: Document) -> Iterator[tuple[str, Cell]]:
     if document["state_partitions"]:
         label = "partitions" if document["written_by_seamark"] else "vnodes"
         yield label, str(document["state_partitions"])
-
-
-def _pairs(values: Mapping[str, str]) -> str:
-    return "  ".join(f"{name} = {value}" for name, value in values.items()) or "at its beginning"
 
 
 def _watermarks(watermarks: Document) -> Iterator[tuple[str, Cell]]:

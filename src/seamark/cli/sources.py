@@ -17,8 +17,8 @@ from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.store_argument import load, local_path, opened_store, require_path, resolve_id
 from seamark.errors import CheckpointNotFoundError
-from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
+from seamark.progress.urls import open_progress, rocksdb_path, rocksdb_url
 from seamark.store import CheckpointStore
 
 _REMOTE: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
@@ -55,7 +55,8 @@ def _progress_url(url: str) -> str | None:
     if path is not None:
         require_path(path, "progress store")
         inside = f"{path}/{_IN_STORE}"
-        if not _is_rocksdb(inside) and not _is_rocksdb(path) and _has_checkpoints(path):
+        has_checkpoints = any(os.path.exists(f"{path}/{n}") for n in ("owner.json", "checkpoints"))
+        if not _is_rocksdb(inside) and not _is_rocksdb(path) and has_checkpoints:
             return None
         url = rocksdb_url(inside if _is_rocksdb(inside) else path)
     if url.lower().startswith("rocksdb:"):
@@ -64,10 +65,6 @@ def _progress_url(url: str) -> str | None:
             require_path(folder, "progress store")
             _require_rocksdb(folder)
     return url
-
-
-def _has_checkpoints(path: str) -> bool:
-    return any(os.path.exists(f"{path}/{name}") for name in ("owner.json", "checkpoints"))
 
 
 def _of_checkpoint(store: CheckpointStore) -> Document:

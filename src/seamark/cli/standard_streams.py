@@ -126,7 +126,10 @@ def escape_controls(text: str, *, lines: bool = False) -> str:
 
 def escape_controls_in_json(document: str) -> str:
     """The same for a JSON document, which stays one and means what it meant."""
-    return _SUSPECT.sub(lambda match: _escaped(match[0]), document)
+    return _SUSPECT.sub(
+        lambda m: json.dumps(m[0])[1:-1] if unicodedata.category(m[0]) in _OBEYED else m[0],
+        document,
+    )
 
 
 def _shown(char: str, *, lines: bool) -> str:
@@ -138,7 +141,3 @@ def _shown(char: str, *, lines: bool) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
-
-
-def _escaped(char: str) -> str:
-    return json.dumps(char)[1:-1] if unicodedata.category(char) in _OBEYED else char

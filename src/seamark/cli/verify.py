@@ -144,15 +144,14 @@ def _show(document: Document, url: str) -> None:
     if not rows:
         print_paragraph("No checkpoints: nothing to verify.")
         return
-    problems = [
-        (row["id"], word, finding)
-        for row in rows
-        for word, finding in [
-            *[("damaged", text) for text in row["damage"]],
-            *([("unreadable", row["error"])] if row["error"] else []),
-            *([("gone", _why_gone(row))] if row["status"] == "gone" else []),
-        ]
-    ]
+    problems = []
+    for row in rows:
+        problems += [(row["id"], "damaged", text) for text in row["damage"]]
+        if row["error"]:
+            problems.append((row["id"], "unreadable", row["error"]))
+        if row["status"] == "gone":
+            why = "; ".join(row["warnings"]) or "pruned meanwhile"
+            problems.append((row["id"], "gone", why))
     warned = Counter(text for row in rows for text in row["warnings"] if row["status"] != "gone")
     if problems:
         print_rows(
@@ -174,10 +173,6 @@ def _show(document: Document, url: str) -> None:
         print_hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
     elif not document["data_read"]:
         print_hint(f"To read every byte too:  seamark verify {url} --read-data")
-
-
-def _why_gone(row: Document) -> str:
-    return "; ".join(row["warnings"]) or "pruned meanwhile"
 
 
 def _depth(document: Document) -> str:

@@ -21,21 +21,15 @@ PARTS = (
 )  # fmt: skip
 
 
-def versions() -> dict[str, str | None]:
-    """Return the version of Seamark, of Python and of each part; None where it is not installed."""
+@click.command("version", cls=Command)
+def command() -> None:
+    """Show the versions of Seamark and its dependencies."""
     installed: dict[str, str | None] = {"seamark": __version__, "python": platform.python_version()}
     for part in PARTS:
         try:
             installed[part] = installed_version(part)
         except PackageNotFoundError:
             installed[part] = None
-    return installed
-
-
-@click.command("version", cls=Command)
-def command() -> None:
-    """Show the versions of Seamark and its dependencies."""
-    installed = versions()
     if settings().as_json:
         click.echo(json.dumps(installed))
         return

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from seamark.progress.checkpoints import MAX_POSITION_BYTES, SequenceDedup, SourceCheckpoint
     from seamark.progress.configuration import config_hash, explain_change
     from seamark.progress.ledger import Ledger
-    from seamark.progress.opening import open_progress, rocksdb_url
     from seamark.progress.policy import (
         Action,
         Decision,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from seamark.progress.reset import StartingSource, begin_from, start_over
     from seamark.progress.session import Session
     from seamark.progress.store import SourceCheckpointStore
+    from seamark.progress.urls import open_progress, rocksdb_url
 
 __all__ = [
     "MAX_POSITION_BYTES",
@@ -63,7 +63,7 @@ _HOMES = {
     "seamark.progress.checkpoints": "MAX_POSITION_BYTES SequenceDedup SourceCheckpoint",
     "seamark.progress.configuration": "config_hash explain_change",
     "seamark.progress.ledger": "Ledger",
-    "seamark.progress.opening": "open_progress rocksdb_url",
+    "seamark.progress.urls": "open_progress rocksdb_url",
     "seamark.progress.policy": "Action Decision Policy Reason SourceFacts StartFacts decide_start",
     "seamark.progress.reset": "StartingSource begin_from start_over",
     "seamark.progress.session": "Session",

@@ -73,7 +73,10 @@ def explain_change(old: Any, new: Any) -> list[str]:
         >>> explain_change({"state_partitions": 4}, '{"state_partitions":8}')
         ['state_partitions was 4, is 8']
     """
-    return list(_changes(_parsed(old), _parsed(new)))
+    before, after = _parsed(old), _parsed(new)
+    if isinstance(before, dict) and isinstance(after, dict):
+        return list(_members("", before, after, _TOPOLOGY))
+    return list(_value("the structure", before, after))
 
 
 def _parsed(structure: Any) -> Any:
@@ -131,18 +134,10 @@ def _at(place: str) -> str:
 # what differs
 
 
-def _changes(old: Any, new: Any) -> Iterator[str]:
-    """A sentence for each difference of two parsed structures, in a stable order."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        yield from _members("", old, new, _TOPOLOGY)
-    else:
-        yield from _value("the structure", old, new)
-
-
 def _members(
     prefix: str, old: dict[str, Any], new: dict[str, Any], described: _Described | None = None
 ) -> Iterator[str]:
-    """What changed in a mapping."""
+    """A sentence for each difference of two mappings, in a stable order."""
     for key in sorted(old.keys() | new.keys(), key=_rank if described is _TOPOLOGY else None):
         # an empty group and none at all differ, which only the general sentence can say
         before, after = old.get(key, {}), new.get(key, {})

@@ -12,8 +12,8 @@ from typing import Final
 from seamark.cli.demo.pipeline import LATEST
 from seamark.cli.demo.trades import TRADES_PER_EPOCH, Trade, latest_trades
 from seamark.errors import DamageError, SeamarkError, StoreUnavailableError
-from seamark.progress.opening import open_progress, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
+from seamark.progress.urls import open_progress, rocksdb_url
 
 _SECONDS: Final = 0.05
 _SPACE: Final = "view"

@@ -37,7 +37,6 @@ _LOOK: Final = (
 @click.argument("checkpoint", metavar="ID")
 @click.argument("path", type=PLACE)
 @sink_options
-@click.option("--new-query-id", is_flag=True, hidden=True)
 @click.option(
     "--table", metavar="PATH", help="The Delta or Iceberg table that the query writes to."
 )
@@ -51,7 +50,6 @@ def command(
     path: str,
     file_sink: str | None,
     query_id: str | None,
-    new_query_id: bool,
     table: str | None,
     move_input: tuple[str, ...],
     without_plan: bool,
@@ -74,7 +72,6 @@ def command(
         require_empty(target)
         batch = manifest.batch
         table_state = _looked_up(table, manifest) if table is not None else None
-        query_id = "new" if new_query_id else query_id
         if query_id is None and file_sink is not None:
             query_id = "keep"
         decided = _decided(query_id, table_state, batch, target.url)

@@ -185,18 +185,13 @@ def _say_what_is_awaited(directory: Directory) -> None:
 def _print(taken: Snapshot, status: WatchStatus | None, console: Console) -> None:
     document = snapshot_document(taken)
     if settings().as_json:
-        lag = {} if status is None else _lag(status)
-        print_json(document | lag)
+        if status is not None:
+            document["newest_batch"] = status.newest_batch
+            document["lag_batches"] = status.lag_batches
+            document["failures"] = status.failures
+        print_json(document)
         return
     print_long(snapshot_line(document), console)
-
-
-def _lag(status: WatchStatus) -> Document:
-    return {
-        "newest_batch": status.newest_batch,
-        "lag_batches": status.lag_batches,
-        "failures": status.failures,
-    }
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def command(
             print_answer(_listing(tree), _show_list)
             return
         reading = choose(tree, asked)
-        require_new(output_options)
+        require_new(output_options.output)
         write_rows(directory, tree, reading, output_options)
 
 

@@ -45,12 +45,12 @@ class RowOutput:
     """0 is all."""
 
 
-def require_new(destination: RowOutput) -> None:
+def require_new(path: str | None) -> None:
     """:class:`RefusedError` when the file is there already: nothing is overwritten."""
-    if destination.output is not None and os.path.lexists(destination.output):
+    if path is not None and os.path.lexists(path):
         raise RefusedError(
             "the file is there already, and nothing is overwritten",
-            where=destination.output,
+            where=path,
             hint="Choose another name, or remove it first.",
         )
 
@@ -191,12 +191,11 @@ def _put_csv(file: TextIO, names: list[str], rows: Iterator[Document]) -> int:
     writer.writerow(names)
     count = 0
     for count, row in enumerate(rows, 1):  # noqa: B007 - the last number is how many there were
-        writer.writerow([_csv_cell(row[name]) for name in names])
+        writer.writerow(
+            json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+            for value in map(row.get, names)
+        )
     return count
-
-
-def _csv_cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
 def _write_parquet(frame: DataFrame, destination: RowOutput) -> None:
@@ -226,7 +225,7 @@ def _new_file(path: str) -> Iterator[TextIO]:
     try:
         file = open(path, "x", encoding="utf-8", newline="")  # noqa: SIM115 - closed below
     except FileExistsError:
-        require_new(RowOutput("", path, 0))
+        require_new(path)
         raise
     except OSError as error:
         raise RefusedError(f"the file cannot be written: {error.strerror}", where=path) from None

@@ -17,9 +17,9 @@ from seamark._common.logs import logger_named
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, FencedError, InvalidInputError
 from seamark.manifest import CheckpointManifest
-from seamark.progress.opening import open_progress, rocksdb_path, rocksdb_url
 from seamark.progress.session import kept_position, stage_sources
 from seamark.progress.store import SourceCheckpointStore
+from seamark.progress.urls import open_progress, rocksdb_path, rocksdb_url
 from seamark.store import CheckpointStore
 
 log = logger_named("seamark.pipeline")

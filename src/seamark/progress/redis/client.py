@@ -1,18 +1,14 @@
-"""Talking to a Redis, Valkey or Garnet server: its URL, what its errors mean, what it may lose.
-
-Tests: ``tests/progress/test_redis_faults.py``.
-"""
+"""Talking to a Redis, Valkey or Garnet server: its URL, what its errors mean, what it may lose."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from seamark._common.checks import check_text
-from seamark._common.logs import logger_named
 from seamark._redaction import Redactor
 from seamark.errors import (
     DamageError,
@@ -24,6 +20,8 @@ from seamark.errors import (
 
 if TYPE_CHECKING:
     from redis import Redis
+
+T = TypeVar("T")
 
 _NAMESPACE: Final = "namespace"
 _SECONDS: Final = 10.0
@@ -190,8 +188,6 @@ def number(meta: Mapping[bytes, bytes], field: bytes, key: str, where: str) -> i
     return value
 
 
-log = logger_named("seamark.progress")
-
 _UNKNOWN: Final = (
     "the server does not say how durable it is (CONFIG and INFO are not allowed): check "
     "yourself that appendonly is on and appendfsync is always"
@@ -200,7 +196,8 @@ _UNKNOWN: Final = (
 
 def persistence_warnings(client: Any) -> list[str]:
     """What a restart of the server may lose, as messages; empty when nothing is at risk."""
-    return judge_persistence(_config(client), _info(client))
+    info = _answer(lambda: dict(client.info("persistence")))
+    return judge_persistence(_answer(lambda: _config(client)), info)
 
 
 def judge_persistence(
@@ -236,25 +233,20 @@ def judge_persistence(
     return warnings
 
 
-def _config(client: Any) -> dict[str, str] | None:
-    from redis.exceptions import RedisError
-
-    settings: dict[str, str] = {}
-    try:
-        for name in ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy"):
-            settings.update({_text(k): _text(v) for k, v in client.config_get(name).items()})
-    except (RedisError, OSError):
-        return None
-    return settings
-
-
-def _info(client: Any) -> dict[str, Any] | None:
+def _answer(question: Callable[[], T]) -> T | None:
+    """What a server answers; None when it may not be asked."""
     from redis.exceptions import RedisError
 
     try:
-        return dict(client.info("persistence"))
+        return question()
     except (RedisError, OSError):
         return None
+
+
+def _config(client: Any) -> dict[str, str]:
+    names = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+    pairs = [pair for name in names for pair in client.config_get(name).items()]
+    return {_text(name): _text(value) for name, value in pairs}
 
 
 def _text(value: Any) -> str:

@@ -10,8 +10,6 @@ All keys of a namespace are in one slot of a cluster::
 Numbers are decimal text. ``meta`` is watched by every session and changed by every commit, so of
 two that overlap only one gets through. Whoever takes the store over raises ``generation`` and
 writes a token of its own into ``owner``; a writer that finds another one there is fenced.
-
-Tests: ``tests/progress/test_redis.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A session in Redis: what it reads, and its one MULTI/EXEC.
 
-Tests: ``tests/progress/test_redis.py``.
+Tests: ``tests/progress/redis/test_ledger.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""RocksDB itself: opens a folder to write, or to read alongside its writer; maps its errors.
-
-Tests: ``tests/progress/test_rocksdb_beside.py``.
-"""
+"""RocksDB itself: opens a folder to write, or to read alongside its writer; maps its errors."""
 
 from __future__ import annotations
 

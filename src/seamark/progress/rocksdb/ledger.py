@@ -7,8 +7,6 @@
     result_sequence:{query id}      the sequence of the last result, 8 bytes, big-endian
     config_hash                     8 bytes, big-endian
     data:{space}\\0{key}             a value
-
-Tests: ``tests/progress/test_rocksdb.py``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import msgspec
 from seamark._common.checks import check_name, check_number
 from seamark._common.logs import logger_named
 from seamark.errors import InvalidInputError, RefusedError
-from seamark.progress.opening import rocksdb_path
+from seamark.progress.urls import rocksdb_path
 from seamark.sinks.contract import (
     Committable,
     Description,

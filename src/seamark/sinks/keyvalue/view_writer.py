@@ -19,10 +19,10 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.progress.ledger import SessionOvertaken
-from seamark.progress.opening import open_ledger
 from seamark.progress.redis.client import check_url, shown_url
 from seamark.progress.session import Session
 from seamark.progress.store import SourceCheckpointStore
+from seamark.progress.urls import open_ledger
 from seamark.sinks.contract import Epoch, Identity, another_lineage
 from seamark.sinks.folders import is_there
 from seamark.sinks.keyvalue.view import (

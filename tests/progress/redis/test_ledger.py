@@ -14,7 +14,7 @@ from redis import Redis
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
 from seamark.progress import SourceCheckpointStore, open_progress
 from seamark.progress.ledger import SessionOvertaken
-from seamark.progress.opening import open_ledger
+from seamark.progress.urls import open_ledger
 from tests.progress.support.children import SPACES, whole_number, write_number
 from tests.support.databases import RedisServer, redis_server
 

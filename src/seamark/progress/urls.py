@@ -1,4 +1,4 @@
-"""Opens the store of source checkpoints at a URL."""
+"""What the URL of a progress store means: which backend, and where."""
 
 from __future__ import annotations
 
