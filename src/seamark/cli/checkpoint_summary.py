@@ -90,8 +90,7 @@ def _inherit(summary: CheckpointSummary, parent: CheckpointSummary | None) -> No
     elif parent.damage is not None:
         summary.damage = summary.damage or f"it builds on {parent.id}, which is damaged"
     if parent is not None and parent.error is not None:
-        unread = f"it builds on {parent.id}, which could not be read"
-        summary.error = summary.error or unread
+        summary.error = summary.error or f"it builds on {parent.id}, which could not be read"
 
 
 def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:

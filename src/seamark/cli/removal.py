@@ -35,10 +35,10 @@ force_option = click.option(
 
 def removal_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--yes``, ``--take-over`` and ``--force``."""
-    alive = "Do it even if a writer may be alive. This stops that writer."
-    take_over = click.option("--take-over", is_flag=True, help=alive)
-    undone = "Do it. Without this, only show what would be done."
-    return click.option("--yes", is_flag=True, help=undone)(take_over(force_option(command)))
+    take_over_help = "Do it even if a writer may be alive. This stops that writer."
+    take_over = click.option("--take-over", is_flag=True, help=take_over_help)
+    yes_help = "Do it. Without this, only show what would be done."
+    return click.option("--yes", is_flag=True, help=yes_help)(take_over(force_option(command)))
 
 
 def require_store(store: CheckpointStore, *, or_empty: bool = False) -> None:

@@ -235,8 +235,7 @@ def _problems(facts: StartFacts) -> Iterator[_Problem]:
     """Everything that prevents resuming, most serious first."""
     fixed = [name for name, source in facts.sources.items() if not source.replayable]
     if fixed and not facts.was_reset:
-        message = f"{named(fixed)} cannot be read again from a position."
-        yield Reason.NOT_REPLAYABLE, message
+        yield Reason.NOT_REPLAYABLE, f"{named(fixed)} cannot be read again from a position."
     if facts.unfinished:
         yield Reason.UNFINISHED, _HALF
         return  # nothing that is stored counts
@@ -250,8 +249,7 @@ def _problems(facts: StartFacts) -> Iterator[_Problem]:
     if bare := [name for name, source in with_one.items() if source.position is None]:
         yield Reason.POSITION_MISSING, f"{named(bare)} has a checkpoint without a position."
     if gone := [name for name, source in with_one.items() if source.is_available is False]:
-        message = f"{named(gone)} no longer has what comes after its position."
-        yield Reason.POSITION_GONE, message
+        yield Reason.POSITION_GONE, f"{named(gone)} no longer has what comes after its position."
     if facts.stored_hash is None:
         yield Reason.CONFIG_UNKNOWN, _UNKNOWN
     elif facts.stored_hash != facts.current_hash:
