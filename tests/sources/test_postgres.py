@@ -87,7 +87,7 @@ def test_a_numeric_key_that_is_no_whole_number_is_refused(
     if "Infinity" in key and session.info.server_version < 14_00_00:
         pytest.skip("numbers are finite before PostgreSQL 14")
     ready(session, "CREATE TABLE t (id numeric, v text)", f"INSERT INTO t VALUES ('{key}', 'x')")
-    with pytest.raises(InvalidInputError, match=f"'id' .* is no whole number but {key}"):
+    with pytest.raises(InvalidInputError, match=f"'id' .* is not a whole number but {key}"):
         streams(settle_seconds="0").drain()
 
 

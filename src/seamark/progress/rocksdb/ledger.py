@@ -15,13 +15,17 @@ import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar, Final
 
-from seamark.errors import DamageError
+from seamark._common.logs import logger_named
+from seamark.errors import DamageError, SeamarkError
 from seamark.progress.checkpoints import SourceCheckpoint
 from seamark.progress.ledger import Changes, SingleWriterLedger, Writes
 from seamark.progress.rocksdb.database import Primary, ReadableDatabase, Secondary
+
+log = logger_named(__name__)
 
 _SOURCES: Final = b"source_"
 _SEQUENCE: Final = b"source_sequence:"
@@ -38,6 +42,14 @@ def space_prefix(space: str) -> bytes:
     return b"data:" + space.encode() + b"\x00"
 
 
+def _quietly(give_back: Callable[[], None]) -> None:
+    """For a handle that nobody closed, often at the end of the process: nobody can be told."""
+    try:
+        give_back()
+    except SeamarkError as error:
+        log.debug("a progress store was not closed well: %s", error)
+
+
 class RocksDBLedger(SingleWriterLedger):
     """A folder that one process writes while any number of others read it."""
 
@@ -50,9 +62,11 @@ class RocksDBLedger(SingleWriterLedger):
         self.url = f"rocksdb://{path}"
         self._database: ReadableDatabase = Secondary(path) if read_only else self._borrow(path)
         self.turn = self._database.turn
+        self._give_back_database: Callable[[], None] = (
+            self._database.close if read_only else partial(RocksDBLedger._give_back, path)
+        )
         # a handle that is dropped without close() releases RocksDB's lock too
-        give_back = self._database.close if read_only else lambda: RocksDBLedger._give_back(path)
-        self._close = weakref.finalize(self, give_back)
+        self._dropped = weakref.finalize(self, _quietly, self._give_back_database)
 
     @classmethod
     def _borrow(cls, path: str) -> Primary:
@@ -191,7 +205,8 @@ class RocksDBLedger(SingleWriterLedger):
         return [key for prefix in prefixes if snapshot for key, _ in snapshot.below(prefix)]
 
     def close(self) -> None:
-        self._close()
+        if self._dropped.detach() is not None:
+            self._give_back_database()
 
 
 def _all_writes(changes: Changes, gone: list[bytes]) -> Writes:

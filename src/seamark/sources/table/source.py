@@ -226,7 +226,7 @@ class TableSource(SequencedSource):
             shown = f"a {type(key).__name__}"
         if not whole:
             raise InvalidInputError(
-                f"the key {self._key!r} of {self._path} is no whole number but {shown}"
+                f"the key {self._key!r} of {self._path} is not a whole number but {shown}"
             )
         return int(key)
 
