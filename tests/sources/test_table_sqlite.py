@@ -285,12 +285,12 @@ def test_a_row_without_a_key_is_told_with_the_next_that_has_one(
 
 
 @pytest.mark.parametrize("key", ["'a'", "1.5", "x'00'"])
-def test_a_key_that_is_no_whole_number_is_refused(
+def test_a_key_that_is_not_a_whole_number_is_refused(
     db: sqlite3.Connection, path: str, key: str
 ) -> None:
     db.execute("CREATE TABLE t (id BLOB, v TEXT)")
     db.execute(f"INSERT INTO t VALUES ({key}, 'x')")
-    with pytest.raises(InvalidInputError, match="no whole number"):
+    with pytest.raises(InvalidInputError, match="not a whole number"):
         TableStream(options_of("sqlite3", path)).drain()
 
 
