@@ -46,12 +46,18 @@ def test_every_pair_of_kind_provider_and_point_meets_in_some_case(
     assert met == all_pairs(where)
 
 
+QUICK = 3
+"""The case that ``make test`` runs: windows in RocksDB with changelogs. The others take long."""
+
+
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("number", "case"),
     [
         *(
-            pytest.param(n, case, marks=[pytest.mark.warm, *([pytest.mark.slow] if n % 11 else [])])
+            pytest.param(
+                n, case, marks=[pytest.mark.warm, *([pytest.mark.slow] if n != QUICK else [])]
+            )
             for n, case in enumerate(CASES)
         ),
         *(pytest.param(n, case, marks=pytest.mark.spark) for n, case in enumerate(FURTHER_CASES)),

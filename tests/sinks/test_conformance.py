@@ -34,6 +34,7 @@ class TestFileSinkByHand(WithoutSpark, SinkSuite):
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 class TestFileSinkOnSpark(SinkSuite):
     @pytest.fixture
     def open_sink(self, tmp_path: Path) -> OpenSink:

@@ -63,6 +63,7 @@ def run(facts: Facts) -> None:
     facts.done = True
 
 
+@pytest.mark.slow
 def test_a_prepared_epoch_is_found_whole_after_a_death_at_any_io(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
