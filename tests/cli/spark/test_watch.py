@@ -160,6 +160,7 @@ def test_killed_at_any_time_it_goes_on_where_the_store_is(tmp_path: Path) -> Non
                 until(lambda before=before: newest_batch(store) > before + 3)  # type: ignore[misc]
                 assert running.end(signal.SIGKILL)[0] == -signal.SIGKILL
     with watch(growing.root, store) as running:
+        growing.run_batch()  # one that only this watcher can store, so it has begun
         until(lambda: newest_batch(store) == growing.next_batch - 1)
         assert running.end(signal.SIGTERM)[0] == 0
     batches = batches_restored_from(store, tmp_path)
