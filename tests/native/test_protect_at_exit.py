@@ -29,7 +29,7 @@ print("end")
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "ending",
     ["pass", "query.stop()", "spark.stop()", "spark.sparkContext._gateway.shutdown()"],

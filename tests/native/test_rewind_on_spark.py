@@ -174,7 +174,7 @@ def test_a_query_that_runs_unseen_stops_at_the_barrier_before_its_next_batch(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_also_without_the_barrier_a_half_done_rollback_never_gives_wrong_results(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.pipeline.support.cluster import standalone_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 _FILES = 6
 _ROWS = 40

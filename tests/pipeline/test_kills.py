@@ -70,7 +70,8 @@ def test_a_kill_at_any_point_of_an_epoch_loses_nothing(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.chaos
+@pytest.mark.timeout(1200)
 def test_three_kills_at_any_time_lose_nothing(spark: SparkSession, tmp_path: Path) -> None:
     kill_often(spark, tmp_path, "windowed", "rocksdb-changelog", 3, seeded())
 

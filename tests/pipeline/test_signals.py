@@ -10,7 +10,7 @@ import pytest
 from seamark.store import open_store
 from tests.pipeline.support.drivers import FILES, start, visible, wait_for, write_input
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

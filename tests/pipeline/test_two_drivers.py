@@ -19,9 +19,10 @@ from tests.pipeline.support.drivers import (
     write_input,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "point", [("save", "before", "3"), ("save", "after", "3"), ("commit", "after", "3")]
 )

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 POINTS = ("save:after:2", "commit:before:3", "commit:after:4", "record:after:5")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_killed_at_any_point_the_views_on_both_servers_are_the_same_in_the_end(
     spark: SparkSession, input_folder: Path, tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -41,7 +41,7 @@ def test_killed_at_any_point_the_views_on_both_servers_are_the_same_in_the_end(
     assert shown(killed) == shown(tmp_path / "calm")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_I2_readers_beside_the_kills_never_see_half_an_epoch(
     spark: SparkSession, tmp_path: Path, redis: RedisServer
 ) -> None:
