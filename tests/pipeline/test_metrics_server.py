@@ -214,6 +214,7 @@ def test_without_file_descriptors_the_server_waits_and_saves_go_on(tmp_path: Pat
     code = f"""
 import os, resource, socket, sys, time
 from prometheus_client import CollectorRegistry
+from seamark.errors import StoreUnavailableError
 from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from seamark.store import open_store
 from tests.pipeline.test_metrics_server import save
@@ -236,7 +237,12 @@ time.sleep(0.2)                             # the server may have heard it by no
 began, used = time.monotonic(), time.process_time()
 time.sleep(1)
 print((time.process_time() - used) / (time.monotonic() - began), flush=True)
-save(store)                                 # with what the server has given back
+while True:
+    try:
+        save(store)                         # with what the server has given back by now
+        break
+    except StoreUnavailableError:
+        time.sleep(0.05)
 for each in taken:
     os.close(each)
 sys.stdin.readline()
