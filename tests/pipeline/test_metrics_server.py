@@ -222,8 +222,11 @@ from tests.pipeline.test_metrics_server import save
 metrics = PipelineMetrics("trades", CollectorRegistry(), port=0)
 store = open_store({str(tmp_path)!r})
 save(store)
+before = len(os.listdir("/proc/self/fd"))
 print(metrics.port, flush=True)
-sys.stdin.readline()                        # ten clients are idle now
+sys.stdin.readline()                        # ten clients are idle now, or about to be accepted
+while len(os.listdir("/proc/self/fd")) < before + 10:
+    time.sleep(0.01)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 taken = []
 try:
