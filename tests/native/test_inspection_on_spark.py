@@ -101,6 +101,7 @@ def test_a_damage_is_named_and_its_healthy_twin_has_none(
     assert codes <= found(tmp_path / "copy"), hurt
 
 
+@pytest.mark.slow
 def test_a_missing_sst_file_is_named(healthy: Callable[[str], Path], tmp_path: Path) -> None:
     shutil.copytree(healthy("counted-rocksdb"), tmp_path / "copy")
     folder = tmp_path / "copy" / "state" / "0" / "0" / "SSTs"

@@ -124,6 +124,7 @@ def test_a_protected_query_restored_gives_the_results_that_it_would_have_had(
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_a_query_does_not_notice_that_its_protection_fails(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

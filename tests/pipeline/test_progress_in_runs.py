@@ -73,6 +73,7 @@ def test_what_a_crash_has_left_behind_is_put_right_by_the_next_start(
     assert shown(tmp_path) == uninterrupted(KIND)
 
 
+@pytest.mark.slow
 def test_a_record_that_is_gone_or_in_the_way_costs_no_epoch(
     spark: SparkSession,
     uninterrupted: Uninterrupted,

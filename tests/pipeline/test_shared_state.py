@@ -75,6 +75,7 @@ def operators_in(root: Path) -> list[str]:
 
 
 @pytest.mark.warm
+@pytest.mark.slow
 def test_outputs_of_one_aggregation_share_its_state_and_each_gets_its_rows(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
