@@ -17,8 +17,8 @@ from bench_requests import REQUESTS, counting
 from harness import Row, options, scratch, show
 from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink
+from tests.integration.support.object_server import versitygw_or_moto
 from tests.pipeline.support.driver import session
-from tests.support.servers import s3_server
 
 PARTITIONS: Final = 200
 
@@ -31,7 +31,7 @@ def main() -> None:
     spark.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
     requests: list[int] = []
     objects: list[int] = []
-    with s3_server() as server, scratch(given.directory) as folder, counting() as recording:
+    with versitygw_or_moto() as server, scratch(given.directory) as folder, counting() as recording:
 
         def note(step: Step, when: Literal["before", "after"], _: int) -> None:
             if (step, when) != (Step.BEGIN, "before"):

@@ -18,16 +18,16 @@ from typing import Final
 
 from harness import Row, file_system, in_milliseconds, interleaved, options, ratio, scratch, show
 from seamark import open_store
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.native.snapshot import take_snapshot
 
 PARTITIONS: Final = 64
 SST: Final = 4 << 20
 
 
-def make_directory(root: Path, size: int) -> WorkingCopy:
+def make_directory(root: Path, size: int) -> LocalCopy:
     """What RocksDB leaves after one batch, as far as it is read."""
-    copy = WorkingCopy(root)
+    copy = LocalCopy(root)
     conf = {"spark.sql.shuffle.partitions": str(PARTITIONS)}
     copy.write("metadata", b'{"id":"benchmark"}')
     info = {
@@ -54,14 +54,14 @@ def zipped(names: list[str]) -> bytes:
     return made.getvalue()
 
 
-def add_batch(copy: WorkingCopy, batch: int, conf: dict[str, str]) -> None:
+def add_batch(copy: LocalCopy, batch: int, conf: dict[str, str]) -> None:
     """Offsets and commit of one batch."""
     meta = {"batchWatermarkMs": 0, "batchTimestampMs": batch, "conf": conf}
     copy.write(f"offsets/{batch}", f"v1\n{json.dumps(meta)}\n{batch}".encode())
     copy.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
 
 
-def add_change(copy: WorkingCopy, batch: int) -> None:
+def add_change(copy: LocalCopy, batch: int) -> None:
     """One batch more, which changed 4 KiB in every partition."""
     for partition in range(PARTITIONS):
         copy.write(f"state/0/{partition}/{batch + 1}.changelog", os.urandom(4096))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +12,11 @@ from seamark import open_store
 from seamark.checkpoint_dir.places.directory import Tree, open_directory
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.cli.app import run
-from seamark.errors import CheckpointNotFoundError, SeamarkError
+from seamark.errors import CheckpointNotFoundError, RefusedError, SeamarkError
 from seamark.native.restore import restore_directory
 from seamark.native.snapshot import take_snapshot
 from tests.checkpoint_dir.support.directories import make_copy
+from tests.checkpoint_dir.support.mounts import mounted_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,15 +26,8 @@ pytestmark = pytest.mark.warm
 
 @pytest.fixture
 def mounted(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A URI of a scheme that neither we nor any object store know, leading to a local folder."""
-    java: Any = spark.sparkContext._jsc
-    conf = java.hadoopConfiguration()
-    key = "fs.viewfs.mounttable.seamark.link./data"
-    (tmp_path / "data").mkdir()
-    conf.set(key, (tmp_path / "data").as_uri())
-    conf.set("fs.viewfs.impl.disable.cache", "true")
-    yield "viewfs://seamark/data"
-    conf.unset(key)
+    with mounted_folder(spark, tmp_path / "data") as uri:
+        yield uri
 
 
 def test_a_directory_that_only_hadoop_knows_is_taken_and_restored(
@@ -52,6 +46,18 @@ def test_a_directory_that_only_hadoop_knows_is_taken_and_restored(
     assert there.batches("commits") == [1, 2]
     for path in there.files_below("state"):
         assert there.read(path) == local.read(path)
+    directory.close()
+
+
+def test_a_link_on_a_local_disk_is_refused_whatever_leads_there(
+    mounted: str, tmp_path: Path
+) -> None:
+    make_copy(tmp_path / "data" / "ck", 3)
+    (tmp_path / "secret").write_text("bytes of somebody else")
+    (tmp_path / "data" / "ck" / "state" / "0" / "0" / "9.delta").symlink_to(tmp_path / "secret")
+    directory = open_directory(f"{mounted}/ck")
+    with pytest.raises(RefusedError, match="is a link"):
+        directory.listing()
     directory.close()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seamark import open_store
 from seamark.checkpoint_dir.operators import JOIN_STORES, are_of_one_partition
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code
 from seamark.native.restore import RestoreOptions, restore_directory
@@ -97,7 +97,7 @@ def test_state_without_a_description_is_stored_whole_and_comes_back(
     assert taken(root) == BATCHES - 1
     with open_store(tmp_path / "store") as store:
         restore_directory(store, 1, LocalDirectory(tmp_path / "new"))
-    old, new = WorkingCopy(root), WorkingCopy(tmp_path / "new")
+    old, new = LocalCopy(root), LocalCopy(tmp_path / "new")
     state = sorted(old.files_below("state"))
     assert sorted(new.files_below("state")) == state
     assert all(new.read(path) == old.read(path) for path in state)
@@ -191,7 +191,7 @@ def test_a_directory_without_a_commit_log_is_stored_with_the_batch_that_runs_aga
             restore_directory(
                 store, 1, LocalDirectory(tmp_path / "other"), RestoreOptions(without_plan=True)
             )
-    new = WorkingCopy(tmp_path / "new")
+    new = LocalCopy(tmp_path / "new")
     assert (new.batches("offsets"), new.batches("commits")) == ([0, 1, 2], [])
     assert sorted(new.names("state/0/4")) == ["1.delta", "2.delta"]
     assert looked_at(tmp_path / "new").would_do == looked_at(root).would_do
@@ -207,7 +207,7 @@ def test_inspect_and_snapshot_agree_on_what_is_whole(
 ) -> None:
     root = tmp_path_factory.mktemp("agree") / "ck"
     KINDS[data.draw(st.sampled_from(sorted(KINDS)))](root)
-    files = sorted(WorkingCopy(root).files_below("state"))
+    files = sorted(LocalCopy(root).files_below("state"))
     for path in data.draw(st.lists(st.sampled_from(files), max_size=3, unique=True)):
         (root / path).unlink()
     found = looked_at(root)

@@ -15,7 +15,7 @@ from seamark import open_store
 from seamark.capture.restore import difference
 from seamark.checkpoint_dir.places.directory import Tree, open_directory
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
 from seamark.native.restore import restore_directory
@@ -255,7 +255,7 @@ def test_a_planted_link_catches_nothing_that_is_written(
     offsets.mkdir(parents=True)
     for name in (".8.seamark.tmp", f".8.{'0' * 16}.seamark.tmp"):
         (offsets / name).symlink_to(victim)
-    for write in (LocalDirectory(tmp_path / "ck").write, WorkingCopy(tmp_path / "ck").write):
+    for write in (LocalDirectory(tmp_path / "ck").write, LocalCopy(tmp_path / "ck").write):
         with pytest.raises(OSError, match=r"exist"):
             write("offsets/8", b"plan")
     assert victim.read_bytes() == b"mine"

@@ -28,14 +28,29 @@ VALUES: dict[str, Any] = {
     "fingerprint": "f",
     "structure": {"sinks": {}},
     "sink_guarantees": {"bars": "exactly once"},
+    "read_points": {"bars": {"kind": "files", "target": "/data/bars"}},
+    "late_read_points": {"2": {"bars": {"kind": "files", "target": "/data/bars"}}},
     "shown_as": "t0",
     "abandoned": ["t0"],
     "leaves": ["trades"],
     "native": {"query_id": "q"},
+    "shared_objects": (("3-" + "ab" * 16, 5, "cd" * 32),),
+    "added_bytes": 5,
+    "restore_bytes": 9,
     "spark_version": "4.0.1",
     "source_ids": {"trades": {"topic": "id"}},
+    "source_servers": {"trades": "broker:9092"},
+    "source_latest": {"trades": '{"topic":{"0":7}}'},
+    "source_times": {"trades": {"topic-0": 1_700_000_000_000}},
+    "gaps": ({"source": "trades", "epoch": 3},),
 }
-ABSENT: dict[str, Any] = {"generation": 0, "supersedes": ()}
+ABSENT: dict[str, Any] = {
+    "generation": 0,
+    "supersedes": (),
+    "shared_objects": (),
+    "added_bytes": 0,
+    "gaps": (),
+}
 """None for all others."""
 ALIASED = {
     "batch": 6,

@@ -13,14 +13,15 @@ from typing import Any, cast
 import pytest
 
 from seamark.capture.batches import BatchAt
-from seamark.capture.capture import Captured
 from seamark.capture.checkpoint_contents import PlacedState
+from seamark.capture.epoch_files import Captured
 from seamark.manifest import (
     CheckpointManifest,
     ConnectorCheckpoint,
     OperatorCheckpoint,
     SinkCommitStatus,
 )
+from seamark.manifest.facts import SharedObject
 from seamark.native.new_checkpoint import native_manifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.epoch_manifest import (
@@ -30,6 +31,7 @@ from seamark.pipeline.epoch.epoch_manifest import (
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.spark.batch_log import Plan, parse_offsets
+from seamark.spark.kafka.positions import TopicFacts
 from seamark.spark.plans.plan import WatermarkInfo
 from seamark.store.layout import ObjectLayout
 from seamark.store.manifest_changes import amended, sealed, stamped
@@ -60,12 +62,20 @@ IDENTITY = PipelineIdentity(
     tables={"codes": ConnectorCheckpoint({"files": "3"}, 0, {"digest": "ab"})},
     guarantees={"bars": "exactly once", "alerts": "at least once"},
     spark_version="4.0.1",
-    source_ids={"trades": {"trades": "id-1"}},
+    topics={"trades": {"trades": TopicFacts(topic_id="id-1", partitions={})}},
 )
 OWNER = Owner(generation=3, writer="driver", timeline="t3", next_id=6, superseded=((2, 4),))
 CLAIM = Claim(3, "t3", "driver", 5)
 WRITTEN = WrittenSidecar("state/state-000005-x.bin", 9, "0" * 64, "1" * 64, None)
-STATES = {"log": OperatorCheckpoint.in_sidecar(0, 9)}
+PLACED = PlacedState(
+    operator_states={"log": OperatorCheckpoint.in_sidecar(0, 9)},
+    chunks=[],
+    shared_objects=[SharedObject("3-" + "ab" * 16, 5, "cd" * 32)],
+    size=14,
+    added_bytes=5,
+    restore_size=20,
+    files={},
+)
 
 
 def of_epoch(parent: CheckpointManifest | None = None) -> CheckpointManifest:
@@ -81,8 +91,8 @@ def of_epoch(parent: CheckpointManifest | None = None) -> CheckpointManifest:
     return draft_manifest(
         epoch,
         EpochHistory("t3", 3, 5, parent),
-        Captured({}, is_full=parent is None, versions=[7, 7, 7, 7]),
-        PlacedState(STATES, [], "state/0190", 9, {}),
+        Captured(files={}, is_full=parent is None, versions=[7, 7, 7, 7]),
+        PLACED,
         committables={"bars": {"epoch": 7, "files": ["a", "b"]}, "alerts": {}},
         already={"alerts"},
         next_watermark=1_700_000_000_400,
@@ -102,9 +112,8 @@ def of_snapshot(follows: CheckpointManifest | None = None) -> CheckpointManifest
         plan=PLAN,
         files=tree,
     )
-    placed = PlacedState(STATES, [], None, 9, {})
     manifest = native_manifest(
-        5, tree, at, placed, parent=None, follows=follows, attempt="g0003-abc", seconds=0.5
+        5, tree, at, PLACED, parent=None, follows=follows, attempt="g0003-abc", seconds=0.5
     )
     return manifest.replace(timestamp_ms=1_700_000_001_000)
 

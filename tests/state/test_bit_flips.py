@@ -54,6 +54,7 @@ def keys(blobs: MemoryBlobs, ending: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["manifest.json", ".lcb", ".snap", ".delta"])
 def test_I7_a_flipped_bit_is_found_by_verify(
     blobs: MemoryBlobs, newest: CheckpointId, kind: str
@@ -68,6 +69,7 @@ def test_I7_a_flipped_bit_is_found_by_verify(
     assert store.verify(newest).valid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["manifest.json", ".lcb", ".snap", ".delta"])
 def test_I7_nothing_wrong_is_restored(blobs: MemoryBlobs, newest: CheckpointId, kind: str) -> None:
     store = StateStore(blobs, parallelism=1)

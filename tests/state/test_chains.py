@@ -22,6 +22,7 @@ from seamark.state.chains import (
     Link,
     PartitionKey,
     as_seen_from,
+    distinct_links,
     is_due_for_rebase,
     lineage,
     needs_snapshot,
@@ -313,3 +314,34 @@ def test_losing_any_manifest_is_an_error_or_changes_nothing(
                 history.resolved(number)
         else:
             assert history.resolved(number) == truth
+
+
+@pytest.mark.parametrize("packs", [[(0, 100, 0), (99, 10, 0)], [(0, 100, 0), (0, 100, 0)]])
+def test_bytes_that_two_partitions_name_are_an_error(packs: list[tuple[int, int, int]]) -> None:
+    entries = [
+        ("a", PartitionSnapshotEntry(number, False, "pack.lcb", 100, pack=pack))
+        for number, pack in enumerate(packs)
+    ]
+    with pytest.raises(DamageError, match="named twice"):
+        resolve([manifest(0, None, entries)])
+
+
+def test_what_several_checkpoints_of_a_line_name_is_one_object() -> None:
+    packed = PartitionSnapshotEntry(0, False, "pack.lcb", 100, pack=(0, 50, 1))
+    line = [
+        manifest(1, 0, [("a", msgspec.structs.replace(packed, origin=IDS[0]))]),
+        manifest(0, None, [("a", packed), ("b", entry(("b", 0)))]),
+    ]
+    assert len(distinct_links(line)) == 2
+    part = msgspec.structs.replace(packed, origin=IDS[0], pack=(10, 5, 1))
+    with pytest.raises(DamageError, match="named twice"):
+        distinct_links([manifest(2, 1, [("c", part)]), *line])
+
+
+def test_blocks_next_to_each_other_belong_to_nobody_twice() -> None:
+    packs = [(0, 100, 0), (100, 0, 0), (100, 10, 0)]
+    entries = [
+        ("a", PartitionSnapshotEntry(number, False, "pack.lcb", 100, pack=pack))
+        for number, pack in enumerate(packs)
+    ]
+    assert len(resolve([manifest(0, None, entries)])) == 3

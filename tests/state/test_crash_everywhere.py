@@ -36,6 +36,7 @@ def open_local() -> Blobs:
 
 # a dead process closes nothing, also not when Python lets go of a generator
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("when", ["after", "torn"])
 @pytest.mark.parametrize(
     "scenario", slow_except(SCENARIOS, "a first commit", "a prune", name=lambda s: s.name)
@@ -102,6 +103,7 @@ def die(act: Callable[[], None]) -> None:
         act()
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     "scenario",

@@ -60,6 +60,7 @@ def test_checkpoint_paths_trailing_slash() -> None:
 # Ids.
 
 
+@pytest.mark.slow
 def test_100_000_ids_of_one_process_strictly_increase() -> None:
     ids = [CheckpointId.now() for _ in range(100_000)]
     assert all(first < second for first, second in itertools.pairwise(ids))

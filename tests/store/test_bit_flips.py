@@ -49,6 +49,7 @@ def flipped(path: Path) -> Iterator[str]:
         path.write_bytes(good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manifest.json", "state.bin"])
 def test_I7_a_flipped_bit_of_a_checkpoint_is_damage(store_dir: Path, name: str) -> None:
     seen = 0

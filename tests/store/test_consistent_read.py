@@ -5,25 +5,33 @@ Every read gives what the store held before or what it holds after; never damage
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from seamark.blobs.contract import Blobs
+from seamark.blobs.contract import Blobs, Entry
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.capture.checkpoint_contents import chain_of
 from seamark.cli.checkpoint_document import describe
 from seamark.cli.checkpoint_summary import summarize_checkpoints
+from seamark.cli.list import _listed
 from seamark.cli.recover import explain_walk
+from seamark.cli.verify import _checked
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
+from seamark.pipeline.recovery.rollback import plan_rollback
 from seamark.store import CheckpointStore
+from seamark.store.consistent_read import until_settled
 from seamark.store.content_health import check_contents
 from seamark.store.copy.plan import plan_copy
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.inspection import examine, scan
 from seamark.store.layout import ObjectLayout
+from seamark.store.owner import Owner
 from tests.store.support.interleaving import Kind, Place, Seat
 from tests.store.test_ownership import save, save_next
 from tests.support.servers import ObjectServer
@@ -183,10 +191,27 @@ def roll_back(store: CheckpointStore) -> Iterator[object]:
     yield save(store.next_id(), "again", parent=2)(store)
 
 
+def prune_on_a_full_disk(store: CheckpointStore) -> Iterator[object]:
+    """Save, then remove before ``owner.json`` could be changed, which fails to the end."""
+    for text in "ab":
+        yield save_next(text)(store)
+
+    def full(change: Callable[[Owner], Owner]) -> Owner:
+        change(store.owner())
+        raise StoreUnavailableError("full") from OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._parts.ownership, "amend", full)
+        with pytest.raises(StoreUnavailableError):
+            store.prune(1)
+    yield None
+
+
 VISITS: list[Visit] = [
     save_and_prune,
     prune_around_a_pin,
     only_prune,
+    prune_on_a_full_disk,
     claim_and_prune,
     claim_twice,
     roll_back,
@@ -278,6 +303,74 @@ def test_a_reader_of_a_disk_is_overtaken_as_harmlessly(tmp_path: Path) -> None:
         check_listing(places, save_and_prune, listing)
 
 
+@pytest.mark.parametrize("read", [latest, epochs, surveyed])
+def test_a_listing_that_has_missed_everything_is_repeated(read: Read, tmp_path: Path) -> None:
+    """What it could have found was pruned on a full disk, and what was saved came after it."""
+    meeting = Meeting(Place("object", str(tmp_path)))
+    missed = ["manifests/"]
+
+    class Late(Seat):
+        def entries(self, prefix: str) -> list[Entry]:
+            return [] if missed and prefix == missed.pop() else super().entries(prefix)
+
+    seat = Late(meeting.place.blobs)
+    assert read(meeting.place.store(seat)) == read(meeting.place.store())
+
+
+def listed_and_verified(store: CheckpointStore) -> list[int]:
+    rows, _ = until_settled(partial(_listed, store, verify=True), store.url)
+    assert [each for each in rows.values() if each.damage] == []
+    return sorted(rows)
+
+
+def verified(store: CheckpointStore) -> list[int]:
+    checks = until_settled(partial(_checked, store, None, 1.0, 0), store.url)
+    assert {each.status for each in checks} <= {"ok", "gone"}
+    return [each.id for each in checks if each.status == "ok"]
+
+
+@pytest.mark.parametrize("visit", VISITS)
+@pytest.mark.parametrize("read", [listed_and_verified, verified])
+def test_what_is_verified_beside_a_writer_is_neither_damaged_nor_nothing(
+    read: Listed, visit: Visit, tmp_path: Path
+) -> None:
+    for found in overtaken(places_of("locked", tmp_path), visit, read):
+        assert found
+
+
+class Unlucky(Seat):
+    """Its first listing has missed a checkpoint that was saved meanwhile, but not the next one."""
+
+    def __init__(self, base: Blobs, missed: str) -> None:
+        super().__init__(base)
+        self._missed: str | None = missed
+
+    def entries(self, prefix: str) -> list[Entry]:
+        found = super().entries(prefix)
+        seen = [entry for entry in found if entry.key != self._missed]
+        if len(seen) < len(found):
+            self._missed = None
+        return seen
+
+
+@pytest.mark.parametrize("read", [summarized, listed_and_verified, verified])
+def test_a_parent_that_a_listing_has_missed_is_not_called_gone(
+    read: Listed, tmp_path: Path
+) -> None:
+    place = Meeting(Place("object", str(tmp_path))).place
+    reader = place.store(Unlucky(place.blobs, place.layout.manifest(2)))
+    assert sorted(read(reader)) == [1, 2, 3]
+
+
+def test_a_copy_takes_a_parent_that_a_listing_has_missed(tmp_path: Path) -> None:
+    place = Meeting(Place("object", str(tmp_path))).place
+    reader = place.store(Unlucky(place.blobs, place.layout.manifest(2)))
+    results = copy_checkpoints(reader, CheckpointStore(MemoryBlobs(), ObjectLayout()))
+    assert [(each.checkpoint_id, each.outcome) for each in results] == [
+        (number, "copied") for number in (1, 2, 3)
+    ]
+
+
 class OnS3(Place):
     """A place in a bucket of its own prefix."""
 
@@ -359,13 +452,14 @@ def test_state_that_is_really_damaged_is_damage_even_while_others_prune(
 
 
 @pytest.mark.parametrize("kind", IN_MEMORY)
+@pytest.mark.parametrize("visit", [save_and_prune, prune_on_a_full_disk])
 @pytest.mark.parametrize("wanted", [None, 3])
 def test_a_copy_that_is_overtaken_copies_what_is_there_or_says_that_it_is_gone(
-    kind: Kind, wanted: int | None, tmp_path: Path
+    kind: Kind, wanted: int | None, visit: Visit, tmp_path: Path
 ) -> None:
     for at in range(1, 100):
         meeting = Meeting(Place(kind, str(tmp_path / str(at))))
-        meeting.arm(at, save_and_prune)
+        meeting.arm(at, visit)
         target = CheckpointStore(MemoryBlobs(), ObjectLayout())
         try:
             plan = plan_copy(meeting.reader, target, wanted)
@@ -381,3 +475,83 @@ def test_a_copy_that_is_overtaken_copies_what_is_there_or_says_that_it_is_gone(
         if meeting.seat.disarm():
             return
     raise AssertionError("it never came to an end")
+
+
+# a rollback that has claimed the store already
+
+
+def finish_rollback(store: CheckpointStore) -> Callable[[], None]:
+    """Claim; what is left of the rollback is done by the returned function."""
+    store.claim()
+
+    def finish() -> None:
+        store.supersede(2, 3)
+        save(store.next_id(), "again", parent=1)(store)
+        store.release()
+
+    return finish
+
+
+def standings(store: CheckpointStore) -> object:
+    return [(each.checkpoint_id, each.superseded) for each in scan(store)]
+
+
+def statuses(store: CheckpointStore) -> object:
+    return [(i, each.status) for i, each in summarize_checkpoints(store).items()]
+
+
+def rollback_plan(store: CheckpointStore) -> object:
+    return plan_rollback(store, 1).given_up
+
+
+def copied(store: CheckpointStore) -> object:
+    """What a copy holds when it is done, however often it has to be repeated."""
+    target = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    for _ in range(3):
+        with suppress(StoreUnavailableError):
+            copy_checkpoints(store, target)
+            break
+    else:
+        raise AssertionError("the source was rolled back once, and the copy failed three times")
+    owner, newest = target.owner(), target.load_latest()
+    assert newest is not None
+    if newest.timeline is not None:  # that of the rollback
+        assert newest.timeline == owner.timeline, "one history, and the owner of another"
+    return newest.checkpoint_id, owner.superseded
+
+
+@pytest.mark.parametrize("read", [standings, statuses, rollback_plan, pruning_plan, copied])
+@pytest.mark.parametrize("kind", IN_MEMORY)
+def test_a_reader_never_mixes_the_histories_before_and_after_a_rollback(
+    kind: Kind, read: Read, tmp_path: Path
+) -> None:
+    places = places_of(kind, tmp_path)
+    place = Meeting(next(places)).place
+    finish = finish_rollback(place.store())
+    allowed = [read(place.store())]
+    finish()
+    allowed.append(read(place.store()))
+    for at in range(1, 200):
+        meeting = Meeting(next(places))
+        rollback = finish_rollback(meeting.place.store(meeting.place.seat()))
+        meeting.seat.arm(at, rollback)
+        assert read(meeting.reader) in allowed, at
+        if meeting.seat.disarm():
+            assert at > 1
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_copy_of_a_source_that_is_rolled_back_meanwhile_is_refused_and_can_be_repeated() -> None:
+    source = Meeting(Place("object")).reader
+    finish = finish_rollback(source)
+    target = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    plan = plan_copy(source, target)
+    finish()
+    with pytest.raises(StoreUnavailableError, match="rolled back while it was being copied"):
+        copy_checkpoints(source, target, plan)
+    copy_checkpoints(source, target)
+    newest = target.load_latest()
+    assert newest is not None
+    assert (newest.checkpoint_id, newest.timeline) == (4, source.owner().timeline)
+    assert target.owner().superseded == source.owner().superseded

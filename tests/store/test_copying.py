@@ -101,6 +101,22 @@ def test_an_older_one_alone_goes_on_in_its_own_timeline(
     assert target.owner().timeline == older.extra["timeline"] != source.owner().timeline
 
 
+def test_a_pipeline_goes_on_from_an_older_one_alone_though_the_next_ids_were_rolled_back(
+    target: CheckpointStore,
+) -> None:
+    source = in_memory()
+    source.claim()
+    for number in (1, 2, 3):
+        save(source, number)
+    source.supersede(2, 3)
+    save(source, source.next_id())
+    copy_checkpoints(source, target, plan_copy(source, target, 1))
+    target.claim()
+    save(target, target.next_id())
+    assert target.list_ids() == [1, 4]
+    assert target.recover_latest_validated().chosen_id == 4
+
+
 def test_copying_again_brings_only_what_is_new_and_what_sinks_have_done_since(
     source: CheckpointStore, target: CheckpointStore
 ) -> None:

@@ -24,7 +24,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from tests.store.support.scenarios import SCENARIOS, Facts, Scenario, violations
+from tests.store.support.scenarios import EVERY_DAY, SCENARIOS, Facts, Scenario, violations
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
 from tests.support.recording import Crash, Recording
@@ -43,10 +43,17 @@ def open_local(root: str = "/store") -> CheckpointStore:
 
 
 # a death before an I/O leaves what a death after the one before it has left
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("when", ["after", "torn"])
 @pytest.mark.parametrize(
     "scenario",
-    slow_except(SCENARIOS, "a save with a sidecar", "a prune", "an update", name=by_name),
+    slow_except(
+        SCENARIOS,
+        "a save with a sidecar",
+        "a prune",
+        "an update",
+        name=by_name,
+    ),
 )
 def test_I1_to_I8_hold_after_a_death_at_any_io_on_a_disk(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch
@@ -96,8 +103,9 @@ def die(act: Callable[[], None]) -> None:
         act()
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
+@pytest.mark.parametrize("scenario", slow_except(SCENARIOS, *EVERY_DAY, name=by_name))
 def test_I1_to_I8_hold_after_a_death_at_any_request_to_an_object_store(
     scenario: Scenario, when: When, monkeypatch: pytest.MonkeyPatch
 ) -> None:

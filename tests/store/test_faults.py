@@ -24,13 +24,24 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
-from tests.store.support.scenarios import SCENARIOS, Facts, Scenario, full, save, violations
+from tests.store.support.scenarios import (
+    EVERY_DAY,
+    SCENARIOS,
+    Facts,
+    Scenario,
+    full,
+    save,
+    violations,
+)
 from tests.support.disk import SimulatedDisk
 from tests.support.faults import Fault
 from tests.support.mounting import mount
 from tests.support.recording import Recording
+from tests.support.slow_cases import slow_except
 
+SOME = slow_except(SCENARIOS, *EVERY_DAY, name=lambda scenario: scenario.name)
 TIMED_OUT = GenericError("operation timed out")
+REFUSED = PermissionDeniedError("the credentials have expired")
 
 
 class Bucket:
@@ -117,7 +128,41 @@ def test_a_save_whose_outcome_stays_unknown_says_so_and_may_appear_later(bucket:
     assert bucket.open().recover_latest_validated().chosen_id == 2
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "then",
+    [Fault("fail_before", r"^put manifests/manifest-", count=None, skip=1, error=REFUSED), None],
+    ids=["refused", "there already"],
+)
+def test_once_a_try_may_have_arrived_no_later_error_says_that_nothing_was_saved(
+    bucket: Bucket, then: Fault | None
+) -> None:
+    store = bucket.open()
+    store.save(CheckpointManifest.new(1, epoch=1))
+    late = Fault("fail_after", r"^put manifests/manifest-", count=1, error=TIMED_OUT)
+    unread = Fault("fail_before", r"^get manifests/manifest-", count=None)
+    faults = [late, unread, *([then] if then else [])]
+    with bucket.failing(*faults), pytest.raises(OutcomeUnknownError):
+        store.save(CheckpointManifest.new(2, epoch=2))
+    assert bucket.open().recover_latest_validated().chosen_id == 2
+
+
+def test_an_update_that_may_have_arrived_is_not_said_to_have_failed(bucket: Bucket) -> None:
+    store = bucket.open()
+    saved = store.save(
+        CheckpointManifest.new(1, epoch=1, sink_commit_statuses={"a": SinkCommitStatus.pending()})
+    )
+    late = Fault("fail_after", r"^put manifests/manifest-", count=1, error=TIMED_OUT)
+    refused = Fault("fail_before", r"^put manifests/", count=None, skip=1, error=REFUSED)
+    unread = Fault("fail_before", r"^get manifests/manifest-", count=None)
+    changed = saved.replace(sink_commit_statuses={"a": SinkCommitStatus.failed("disk")})
+    with bucket.failing(late, refused, unread), pytest.raises(OutcomeUnknownError):
+        store.update_manifest(changed)
+    loaded = bucket.open().load_by_id(1)
+    assert loaded is not None
+    assert loaded.sink_commit_statuses == {"a": SinkCommitStatus.failed("disk")}
+
+
+@pytest.mark.parametrize("scenario", SOME)
 def test_I1_to_I8_hold_when_any_request_works_but_reports_failure(
     scenario: Scenario, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +177,7 @@ def test_I1_to_I8_hold_when_any_request_works_but_reports_failure(
         assert not found, f"put {number + 1} of {attempts} said time-out: {found}"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", SOME)
 def test_I1_to_I8_hold_when_any_request_fails(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +252,7 @@ def test_a_refused_permission_is_told_without_retries(bucket: Bucket) -> None:
 # Full disks, short writes, torn writes, flipped bits, stale listings.
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", SOME)
 def test_I1_to_I8_hold_when_the_disk_is_full_from_any_io_on(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from seamark import CheckpointManifest, FencedError, OperatorCheckpoint, SinkCommitStatus
+from seamark.blobs.contract import Tag
 from seamark.errors import CheckpointNotFoundError, RefusedError, SeamarkError
 from seamark.store import CheckpointStore
+from seamark.store.manifests import tombstone_bytes
 from seamark.store.owner import Standing, standing
-from tests.store.support.interleaving import Kind, Place, Seat
+from tests.store.support.interleaving import Kind, ObjectSeat, Place, Seat
 
 WAIT = 100.0
 A_MOMENT = 0.05
@@ -265,6 +268,33 @@ def test_two_claims_leave_one_owner_that_can_save(kind: Kind, tmp_path: Path) ->
         loser = meeting.first if owners[0] is meeting.second else meeting.second
         with pytest.raises(FencedError):
             save_next("not mine")(loser)
+
+
+def test_a_claim_takes_over_the_tombstone_that_a_claim_it_overtook_puts_late() -> None:
+    """Without a lock the tombstone may arrive after the second claim has looked for one."""
+    place = Place("object")
+    with place.store() as store:
+        store.claim()
+        for number in (1, 2):
+            save(number)(store)
+    slow = place.store(place.seat())._parts
+    generation = slow.ownership._raise_generation("slow", None).generation
+
+    class Late(ObjectSeat):
+        arrives: ClassVar = [3]
+
+        def create(self, key: str, data: bytes) -> Tag:
+            if key == place.layout.manifest(3) and self.arrives:
+                slow.manifests.put(self.arrives.pop(), tombstone_bytes(generation, "slow"), None)
+            return super().create(key, data)
+
+    fast = place.store(Late(place.blobs))
+    assert fast.claim().tombstone_id == 3
+    owner = place.store().owner()
+    assert (owner.tombstones, owner.voided) == ((3,), ())
+    assert place.store().list_ids() == [1, 2]
+    save(3)(fast)
+    assert place.store().list_ids() == [1, 2, 3]
 
 
 def _owns(store: CheckpointStore) -> bool:

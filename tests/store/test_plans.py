@@ -19,8 +19,11 @@ from seamark.errors import (
     FormatTooNewError,
     InvalidInputError,
     RefusedError,
+    StoreUnavailableError,
 )
+from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore, open_store, plans
+from seamark.store.copy import run
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
 from seamark.store.plans import decode_plan
@@ -175,6 +178,28 @@ def test_I9_a_copy_of_a_store_without_a_checkpoint_has_the_plan_of_its_first_epo
         copy_checkpoints(store, other)
 
 
+@pytest.mark.parametrize("copied_before", [False, True])
+def test_I9_a_copy_of_a_store_that_was_reset_has_the_plan_of_its_new_first_epoch(
+    store: CheckpointStore, tmp_path: Path, copied_before: bool
+) -> None:
+    save(store, 1)
+    save(store, 2)
+    with open_store(tmp_path / "copy") as target:
+        if copied_before:
+            copy_checkpoints(store, target)
+        store.supersede(1, 2)
+        begun = plan(timeline_of(store), 1)
+        store.plans.keep(begun)
+        for _ in range(2):
+            copy_checkpoints(store, target)
+            assert target.plans.read(timeline_of(store), 1) == begun
+        target.claim(pipeline="orders")
+        assert timeline_of(target) == timeline_of(store)
+        assert target.recover_latest_validated().chosen_id is None
+        save(target, target.next_id())
+        assert target.recover_latest_validated().chosen_id == 3
+
+
 # what cannot be trusted
 
 
@@ -249,3 +274,19 @@ def test_a_plan_that_is_too_large_is_refused_before_anything_is_written(
     with pytest.raises(RefusedError, match="maxFilesPerTrigger"):
         store.plans.keep(plan(timeline_of(store), 1, "x" * 1000))
     assert store.plans.entries() == []
+
+
+def test_a_copy_that_is_cut_off_has_brought_the_plans_before_any_checkpoint(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save(CheckpointManifest.new(1, epoch=1))
+    mine = store.plans.keep(plan(timeline_of(store), 2))
+
+    def cut_off(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("the target does not answer")
+
+    monkeypatch.setattr(run, "_copy_one", cut_off)
+    with open_store("memory://") as target:
+        with pytest.raises(StoreUnavailableError):
+            run.copy_checkpoints(store, target)
+        assert target.plans.read(timeline_of(store), 2) == mine

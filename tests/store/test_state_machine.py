@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from seamark.store import shared_objects
 from tests.store.support.interleaving import Kind, Place
 from tests.store.support.world import Damage, World
 from tests.store.support.world_saving import State
@@ -30,7 +31,7 @@ STEPS = 50
 
 writers = st.integers(0, 1)
 states: st.SearchStrategy[State] = st.sampled_from(
-    ["none", "inline", "sidecar", "mixed", "staged", "large"]
+    ["none", "inline", "sidecar", "mixed", "staged", "large", "shared", "referring"]
 )
 damages: st.SearchStrategy[Damage] = st.sampled_from(["flip", "truncate", "delete"])
 bits = st.integers(0, 1 << 14)
@@ -44,7 +45,19 @@ rules: st.SearchStrategy[tuple[int | None, float | None]] = st.sampled_from(
 few = st.integers(0, 5)
 
 Visitor = Literal[
-    "save", "same", "update", "claim", "prune", "pin", "unpin", "take over", "visit", "roll back"
+    "save",
+    "same",
+    "update",
+    "claim",
+    "prune",
+    "pin",
+    "unpin",
+    "take over",
+    "visit",
+    "roll back",
+    "refer",
+    "upload",
+    "copy",
 ]
 visitors: st.SearchStrategy[Visitor] = st.sampled_from(get_args(Visitor))
 
@@ -130,6 +143,18 @@ class TwoWriters(RuleBasedStateMachine):
     def clean_up(self, who: int, min_age: float) -> None:
         self.world.clean_up(who, min_age)
 
+    @rule(who=writers)
+    def upload(self, who: int) -> None:
+        self.world.upload(who)
+
+    @rule(who=writers)
+    def copy(self, who: int) -> None:
+        self.world.copy(who)
+
+    @rule(pick=picks, how=st.sampled_from(["flip", "delete"]), bit=bits)
+    def damage_an_object(self, pick: int, how: Literal["flip", "delete"], bit: int) -> None:
+        self.world.damage_object(self._known(pick), how, bit)
+
     @rule(pick=picks, how=damages, bit=bits)
     def damage_a_manifest(self, pick: int, how: Damage, bit: int) -> None:
         self.world.damage_manifest(self._known(pick), how, bit)
@@ -167,8 +192,10 @@ class TwoWriters(RuleBasedStateMachine):
             lambda: world.save(who, None, "sidecar", self._parent(pick)),
             lambda: world.save(who, above + pick // 3, "sidecar", None),
             lambda: world.save(who, None, "staged", None),
+            lambda: world.save(who, None, "shared", self._parent(pick)),
+            lambda: world.save(who, None, "referring", None),
         ]
-        world.race(who, at, first[pick % 3], self._visit(1 - who, second, pick))
+        world.race(who, at, first[pick % 5], self._visit(1 - who, second, pick))
 
     @rule(who=writers, at=st.integers(3, 9), second=visitors, pick=few)
     def pause_a_prune(self, who: int, at: int, second: Visitor, pick: int) -> None:
@@ -184,7 +211,7 @@ class TwoWriters(RuleBasedStateMachine):
             lambda: world.pin(who, "a", known, None),
             lambda: world.clean_up(who, 3600.0),
             lambda: world.stage(who),
-            lambda: world.claim(who),
+            lambda: world.copy(who),
         ]
         world.race(who, at, first[pick % 6], self._visit(1 - who, second, pick))
 
@@ -201,6 +228,9 @@ class TwoWriters(RuleBasedStateMachine):
             "take over": lambda: world.take_over(who, leave=False),
             "visit": lambda: world.take_over(who, leave=True),
             "roll back": lambda: self._roll_back(who, pick),
+            "refer": lambda: world.save(who, None, "referring", None),
+            "upload": lambda: world.upload(who),
+            "copy": lambda: world.copy(who),
         }
         return visits[what]
 
@@ -235,16 +265,23 @@ def run_machine(
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
+    with pytest.MonkeyPatch.context() as patched:
+        # objects are looked for again at every save, however short they have waited
+        patched.setattr(shared_objects, "_ASK_AGAIN", 0.0)
+        _run(Machine, options, at_least, seed, lane)
+    return Machine.steps
+
+
+def _run(machine: type[TwoWriters], options: settings, at_least: int, seed: int, lane: int) -> None:
     rounds = 0
-    while Machine.steps < at_least:
+    while machine.steps < at_least:
         used = seed + (lane << 40) + (rounds << 48)
         try:
-            run_state_machine_as_test(hypothesis.seed(used)(Machine), settings=options)
+            run_state_machine_as_test(hypothesis.seed(used)(machine), settings=options)
         except BaseException as error:
             error.add_note(f"seed {used}: repeat with SEAMARK_SEED={seed} (lane {lane}, {rounds=})")
             raise
         rounds += 1
-    return Machine.steps
 
 
 @pytest.mark.parametrize("kind", slow_except(["object", "locked", "filesystem"], "object"))

@@ -35,41 +35,60 @@ class Taken(Exception):
 
 
 def create_once(blobs: Blobs, key: str, data: bytes, limit: int) -> Tag:
-    """Create ``key``; success when it is there with the same bytes; :class:`Taken` with others."""
+    """Create ``key``; success when it is there with the same bytes; :class:`Taken` with others.
+
+    :class:`OutcomeUnknownError` as soon as one try may have arrived and nothing proves that it did.
+    """
+    unknown = False
     for delay in (*_DELAYS, None):
         try:
             return blobs.create(key, data)
         except KeyExists:
-            there = blobs.read(key, limit)
+            # the client repeats requests by itself: an earlier one of ours may be what is there
+            there = _read_or_unknown("creating", blobs, key, limit)
             if there is not None:
                 return _ours_or_taken(blobs, key, there, data)
             # lost to a value that is already gone again, or to one not yet shown: ask again
         except OutcomeUnknownError:
             if not blobs.read_back_proves:
                 raise
+            unknown = True
             if (blob := _read_back(blobs, key, limit)) is not None:
                 return _ours_or_taken(blobs, key, blob, data)
+        except StoreUnavailableError as error:
+            if not unknown:
+                raise
+            raise _unknown("creating", key, blobs) from error
         _wait(delay)
     raise _unknown("creating", key, blobs)
 
 
 def replace_once(blobs: Blobs, key: str, data: bytes, tag: Tag, limit: int) -> Tag:
-    """Replace version ``tag`` of ``key``; :class:`TagMismatch` when somebody else was first."""
+    """Replace version ``tag`` of ``key``; :class:`TagMismatch` when somebody else was first.
+
+    :class:`OutcomeUnknownError` as for :func:`create_once`.
+    """
+    unknown = False
     for delay in (*_DELAYS, None):
         try:
             return blobs.replace(key, data, tag)
         except TagMismatch:
             # an earlier try of ours may be what is there
-            there = blobs.read(key, limit)
+            there = _read_or_unknown("replacing", blobs, key, limit)
             if there is not None and there.data == data:
                 return _ours_or_taken(blobs, key, there, data)
             raise
         except OutcomeUnknownError:
             if not blobs.read_back_proves:
                 raise
+            unknown = True
             there = _read_back(blobs, key, limit)
             if there is not None and there.data == data:
                 return there.tag
+        except StoreUnavailableError as error:
+            if not unknown:
+                raise
+            raise _unknown("replacing", key, blobs) from error
         _wait(delay)
     raise _unknown("replacing", key, blobs)
 
@@ -83,7 +102,7 @@ def put_once(blobs: Blobs, key: str, data: bytes, before: Tag | None, limit: int
 
 def _unknown(doing: str, key: str, blobs: Blobs) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"{doing} {key} was tried {len(_DELAYS) + 1} times and its outcome is not known",
+        f"{doing} {key} was tried, and its outcome is not known",
         where=blobs.url,
         hint="Nothing was rolled back. Once the store answers again, recovery finds out.",
     )
@@ -94,6 +113,13 @@ def _read_back(blobs: Blobs, key: str, limit: int) -> Blob | None:
         return blobs.read(key, limit)
     except StoreUnavailableError:
         return None
+
+
+def _read_or_unknown(doing: str, blobs: Blobs, key: str, limit: int) -> Blob | None:
+    try:
+        return blobs.read(key, limit)
+    except StoreUnavailableError as error:
+        raise _unknown(doing, key, blobs) from error
 
 
 def _ours_or_taken(blobs: Blobs, key: str, there: Blob, data: bytes) -> Tag:

@@ -15,8 +15,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
+from seamark import limits
 from seamark._common.file_lock import FileLock, is_locked
 from seamark._common.files import (
     ABSENT,
@@ -62,6 +63,9 @@ class FilesystemBlobs(Blobs):
         self._durable: set[str] = set()
         self._inside = Inside(self.url)
         self._depth = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FilesystemBlobs, (self.url,)  # another process opens it anew
 
     @property
     def address(self) -> tuple[str, ...]:
@@ -134,26 +138,21 @@ class FilesystemBlobs(Blobs):
         folder = self._path(check_folder(prefix).rstrip("/")) if prefix else self.url
         with translate_os_errors("listing", folder):
             self._inside.require(f"{folder}/")
-            self._walk(folder, prefix, entries)
+            waiting = [(folder, prefix)]
+            while waiting:
+                folder, prefix = waiting.pop()
+                # a folder or value may be removed while we look
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    for entry in os.scandir(folder):
+                        key = prefix + entry.name
+                        if not is_key(entry.name):
+                            continue  # a backslash: no value of ours
+                        if not entry.is_dir(follow_symlinks=False):
+                            with suppress(FileNotFoundError):
+                                entries.append(_entry(key, entry.stat(follow_symlinks=False)))
+                        elif key.count("/") < limits.MOST_LEVELS:
+                            waiting.append((entry.path, f"{key}/"))
         return sorted(entries)
-
-    def _walk(self, folder: str, prefix: str, listed: list[Entry]) -> None:
-        try:
-            entries = os.scandir(folder)
-        except OSError as error:
-            if error.errno in ABSENT:
-                return
-            raise
-        with entries:
-            for entry in entries:
-                if not is_key(entry.name):
-                    continue  # a backslash: no value of ours
-                if entry.is_dir(follow_symlinks=False):
-                    self._walk(entry.path, f"{prefix}{entry.name}/", listed)
-                    continue
-                with suppress(FileNotFoundError):  # removed while we looked
-                    info = entry.stat(follow_symlinks=False)
-                    listed.append(_entry(prefix + entry.name, info))
 
     def folders_holding(self, prefix: str, name: str) -> list[str]:
         if os.path.exists(self.url) and not os.path.isdir(self.url):

@@ -83,6 +83,12 @@ class ObjectBlobs(Blobs):
         self._store = store
         self._redact = redact or Redactor({})
         self._conditional = conditional
+        self._opened_by: tuple[str, dict[str, Any]] | None = None
+
+    @property
+    def client(self) -> ObjectStore:
+        """The client, for what only one kind of object store can do."""
+        return self._store
 
     @property
     def address(self) -> tuple[str, ...]:
@@ -117,7 +123,15 @@ class ObjectBlobs(Blobs):
                 where=shown,
                 hint=f"Options given: {', '.join(sorted(options))}.",
             ) from None
-        return cls(store, shown, redact=redact, conditional=conditional)
+        opened = cls(store, shown, redact=redact, conditional=conditional)
+        opened._opened_by = url, dict(options)
+        return opened
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens it by the same URL and options, with credentials of its own."""
+        if self._opened_by is None:
+            raise TypeError("a store that was not opened by its URL cannot be sent elsewhere")
+        return _reopen, (*self._opened_by, self._conditional)
 
     # reading
 
@@ -338,3 +352,7 @@ def _entry(meta: ObjectMeta) -> Entry:
     return Entry(
         meta["path"], meta["size"], meta["last_modified"].timestamp(), _version(meta["e_tag"])
     )
+
+
+def _reopen(url: str, options: Mapping[str, Any], conditional: bool) -> ObjectBlobs:
+    return ObjectBlobs.open(url, options, conditional=conditional)

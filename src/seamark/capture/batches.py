@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from seamark.capture.movers import Contents
 from seamark.capture.plans import newest_entries, planned_after, read_up_to
-from seamark.capture.readers import Contents
 from seamark.checkpoint_dir.closures import StoreClosure, needs_of
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to
 from seamark.checkpoint_dir.files import ROOT_MARK, CheckpointFiles, with_root
@@ -56,9 +56,14 @@ class BatchAt:
         return None if text is None else text.encode()
 
     @property
+    def state_paths(self) -> list[str]:
+        """Every state file that a restart after the batch needs."""
+        return [path for need in self.needs for path in need.paths]
+
+    @property
     def paths(self) -> list[str]:
         """Every file that a restart after the batch needs."""
-        return [*self.logs, *(path for need in self.needs for path in need.paths)]
+        return [*self.logs, *self.state_paths]
 
     @property
     def source_names(self) -> list[str]:

@@ -1,153 +1,157 @@
 """What a checkpoint holds of a directory: files placed by size, and read back along its chain.
 
-Files of one operator are one pack. A small pack is inlined in the manifest, larger ones are chunks
-of the sidecar, and what would make that too large becomes a partitioned state checkpoint of its
-own.
+Files of one operator are one pack. A small pack is inlined in the manifest. All larger ones
+together become one shared object, which later checkpoints can refer to. Spark's logs and the index
+go into the sidecar when they are too large for the manifest.
 
 A chain of snapshots may hold more than one history of a directory: the query was rolled back, or a
-batch was replayed. So a restore takes exactly the files that the newest snapshot lists, in the
-version that was stored last, and never chooses among what lies there.
+batch was replayed. So a restore takes exactly the files that the index or the newest snapshot
+lists, in the version that was stored last, and never chooses among what lies there.
 
 Tests: ``tests/capture/test_capture_and_restore.py``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final
 
 import msgspec
 
+from seamark import limits
 from seamark._common.json_documents import UNREADABLE
-from seamark.capture.capture import FILE_LIST, LOG, Captured
-from seamark.capture.readers import Contents
+from seamark.capture.epoch_files import FILE_LIST, Captured
+from seamark.capture.file_index import FileIndex, StoredFile, objects_of
+from seamark.capture.movers import Contents, ObjectWriter, store_packed
+from seamark.checkpoint_dir.state_files import is_state
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
-from seamark.state import StateStore
-from seamark.state.pack import PackBuilder, unpack_all
+from seamark.manifest.facts import SharedObject
+from seamark.state.pack import PackBuilder, PackedEntry, read_index, unpack_all, unpack_entry
 from seamark.store import CheckpointStore
+from seamark.store.index_parts import INDEX, LOG, check_path, find_index
 from seamark.store.inspection import pruned_or
-from seamark.store.partitioned_state import STATE_PREFIX, named_state
-
-_WRITERS: Final = 3
-"""Parts in memory at a time; each is hashed and written without Python's lock."""
-
-_PARTITION: Final = re.compile(r"state/\d+/(\d+)/")
+from seamark.store.references import named_state
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The limits between the three places."""
+    """What fits into a manifest."""
 
     inline_operator: int = 64 << 10
     inline_manifest: int = 256 << 10
-    sidecar: int = 32 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlacedState:
     """What goes into a manifest, and into its sidecar."""
 
     operator_states: dict[str, OperatorCheckpoint]
     chunks: list[bytes]
-    state_checkpoint: str | None
+    shared_objects: list[SharedObject]
+    """What the manifest has to name."""
     size: int
-    """Bytes as stored."""
-    digests: dict[str, bytes]
-    """SHA-256 of every file, by path."""
+    """Bytes that were stored for it."""
+    added_bytes: int
+    """Those of them that are in shared objects."""
+    restore_size: int
+    """Bytes of all files that a restore writes."""
+    files: dict[str, StoredFile]
+    """Where each of the small files is."""
 
 
-Part = tuple[str, int, Callable[[], Contents]]
-"""Operator, partition, and how to read a share of its files."""
-
-
-def place(
-    captured: Captured,
-    sizes: Sizes,
-    states: StateStore,
-    epoch: int,
-    large: Iterable[Part] | None = None,
-) -> PlacedState:
-    """Pack what was captured. Only a partitioned state checkpoint is written here already.
-
-    ``large`` is state that is known to be too much for one sidecar, and is read when it is its
-    turn to be written.
-    """
-    digests: dict[str, bytes] = {}
-    small = dict(captured.files)
-    path, beside = None, 0
-    if large is None and captured.size > sizes.sidecar:
-        large = _parts({label: small.pop(label) for label in captured.files if label != LOG})
-    if large is not None:
-        path, beside = _partitioned(large, states, epoch, digests)
-    packs = {label: _pack(contents, digests) for label, contents in small.items() if contents}
+def place(captured: Captured, sizes: Sizes, shared: ObjectWriter, index: FileIndex) -> PlacedState:
+    """Pack what was captured, on top of the parent's files. Shared objects are written here."""
+    files: dict[str, StoredFile] = {}
     placed: dict[str, OperatorCheckpoint] = {}
-    chunks: list[bytes] = []
-    inlined = offset = 0
-    for label, pack in packs.items():
-        if len(pack) <= sizes.inline_operator and inlined + len(pack) <= sizes.inline_manifest:
-            placed[label] = OperatorCheckpoint.inline(pack)
-            inlined += len(pack)
+    together: Contents = {}
+    inlined = 0
+    for label, contents in captured.files.items():
+        if label == LOG or not contents:
             continue
-        placed[label] = OperatorCheckpoint.in_sidecar(offset, len(pack))
+        if sum(map(len, contents.values())) <= sizes.inline_operator:
+            pack, digests = _pack(contents)
+            if inlined + len(pack) <= sizes.inline_manifest:
+                placed[label] = OperatorCheckpoint.inline(pack)
+                inlined += len(pack)
+                files |= digests
+                continue
+        together |= contents
+    packed = store_packed(shared, together) if together else {}
+    stored = {**captured.stored, **packed}
+    following = index.after(captured.removed, stored, full=captured.is_full)
+    added = stored
+    if captured.is_full:
+        added = {path: file for path, file in following.files.items() if file.shared is not None}
+    logs = dict(captured.files.get(LOG, {}))
+    operators = [label for label in captured.files if label != LOG]
+    logs[INDEX] = index.part(added, () if captured.is_full else captured.removed, operators)
+    pack, digests = _pack(logs, plain=_too_small(logs[INDEX]))
+    chunks: list[bytes] = []
+    if len(pack) <= sizes.inline_operator and inlined + len(pack) <= sizes.inline_manifest:
+        placed[LOG] = OperatorCheckpoint.inline(pack)
+    else:
+        placed[LOG] = OperatorCheckpoint.in_sidecar(0, len(pack))
         chunks.append(pack)
-        offset += len(pack)
-    return PlacedState(placed, chunks, path, inlined + offset + beside, digests)
+    del digests[INDEX]
+    files |= digests
+    added_bytes = sum(each.size for each in objects_of(stored.values()))
+    return PlacedState(
+        operator_states=placed,
+        chunks=chunks,
+        shared_objects=objects_of(added.values()),
+        size=inlined + len(pack) + added_bytes,
+        added_bytes=added_bytes,
+        restore_size=following.after((), files).size,
+        files=files | packed,
+    )
 
 
-def _pack(contents: Contents, digests: dict[str, bytes], *, compress: bool = True) -> bytes:
+def _pack(
+    contents: Contents, *, plain: Collection[str] = ()
+) -> tuple[bytes, dict[str, StoredFile]]:
+    """A pack, in which the files ``plain`` are not compressed."""
     builder = PackBuilder()
-    placed = builder.add_all(list(contents), list(contents.values()), compress=compress)
-    digests.update(zip(contents, placed.digests, strict=True))
-    return b"".join(builder.finish())
+    files: dict[str, StoredFile] = {}
+    for compress in (True, False):
+        part = {path: data for path, data in contents.items() if (path not in plain) == compress}
+        digests = builder.add_all([*part], [*part.values()], compress=compress).digests
+        files |= {
+            path: StoredFile(len(data), digest)
+            for (path, data), digest in zip(part.items(), digests, strict=True)
+        }
+    return b"".join(builder.finish()), files
 
 
-def _parts(files: Mapping[str, Contents]) -> Iterator[Part]:
-    for label, contents in files.items():
-        by_partition: dict[int, Contents] = {}
-        for path, data in contents.items():
-            by_partition.setdefault(partition_of(path), {})[path] = data
-        for partition, part in by_partition.items():
-            yield label, partition, partial(_given, part)
-
-
-def _given(contents: Contents) -> Contents:
-    return contents
-
-
-def partition_of(path: str) -> int:
-    """The partition that a state file belongs to."""
-    match = _PARTITION.match(path)
-    return int(match[1]) if match else 0
-
-
-def _partitioned(
-    parts: Iterable[Part], states: StateStore, epoch: int, digests: dict[str, bytes]
-) -> tuple[str, int]:
-    """Write parts side by side, each one packed; the state checkpoint's path and its size."""
-
-    def write(part: Part) -> int:
-        label, partition, read = part
-        # Spark compresses its state files itself
-        pack = _pack(read(), digests, compress=False)
-        writer.put(label, partition, pack)
-        return len(pack)
-
-    with states.begin(epoch) as writer:
-        with ThreadPoolExecutor(_WRITERS, "seamark-place") as pool:
-            size = sum(pool.map(write, parts))
-        written = writer.commit()
-    return f"{STATE_PREFIX}{written.checkpoint_id}", size
+def _too_small(index: bytes) -> list[str]:
+    """The index, if it would shrink by more than a reader allows: equal files, long names."""
+    if len(index) <= limits.INDEX_FLOOR:
+        return []
+    packed = PackBuilder().add(INDEX, index)
+    return [INDEX] if limits.index_shrinks_too_much(packed.size, packed.length) else []
 
 
 Unpacked = tuple[str, Contents, dict[str, bytes]]
 """Label of an operator or of Spark's logs, some of its files, and the SHA-256 of each."""
 
 
-def _unpacked(label: str, pack: bytes) -> Unpacked:
+class UnpackBudget:
+    """What the packs of a checkpoint and of those it builds on may unpack to, all together."""
+
+    def __init__(self) -> None:
+        self._plain = self._stored = 0
+
+    def spend(self, entries: Iterable[PackedEntry], stored: int) -> None:
+        """:class:`DamageError` when it is used up; asked before a pack is unpacked."""
+        self._plain += sum(entry.size for entry in entries)
+        self._stored += stored
+        if limits.unpacks_to_too_much(self._plain, self._stored):
+            raise DamageError(
+                f"its packs claim {self._plain} bytes, too much for {self._stored} stored ones"
+            )
+
+
+def _unpacked(label: str, pack: bytes, budget: UnpackBudget) -> Unpacked:
+    budget.spend(read_index(pack, len(pack)), len(pack))
     entries = unpack_all(pack)
     contents = {entry.key: data for entry, data in entries}
     return label, contents, {entry.key: entry.sha256 for entry, _ in entries}
@@ -158,11 +162,21 @@ def contents_of(
     manifest: CheckpointManifest,
     *,
     only: str | None = None,
+    budget: UnpackBudget | None = None,
 ) -> Iterator[Unpacked]:
     """What one checkpoint holds itself, each file verified by its SHA-256.
 
-    ``only`` is the label of one pack, and nothing else is read.
+    ``only`` is the label of one pack, and nothing else is read. ``budget`` is that of the chain.
     """
+    budget = budget or UnpackBudget()
+    for label, pack in packs_of(store, manifest, only=only):
+        yield _unpacked(label, pack, budget)
+
+
+def packs_of(
+    store: CheckpointStore, manifest: CheckpointManifest, *, only: str | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """The packs that one checkpoint holds itself, by their labels."""
     packs = {
         label: operator
         for label, operator in manifest.operator_states.items()
@@ -170,6 +184,9 @@ def contents_of(
     }
     sidecar = b""
     if any(operator.external for operator in packs.values()):
+        if (manifest.state_bytes or 0) > limits.LARGEST_FILE:
+            large = f"{manifest.state_bytes} bytes of state, and {limits.LARGEST_FILE} is the most"
+            raise DamageError(f"checkpoint {manifest.checkpoint_id} has {large}", where=store.url)
         state_data = store.load_state_data(manifest.checkpoint_id)
         if state_data is None:  # taken for an empty one, its operators would begin from nothing
             gone = f"the state of checkpoint {manifest.checkpoint_id} is gone"
@@ -182,10 +199,14 @@ def contents_of(
         else:
             pack = operator.decode_inline()
         if pack:
-            yield _unpacked(label, pack)
+            yield label, pack
     if only is None and (partitioned := named_state(manifest)) is not None:
         for label, _, state in store.partitioned_state.restore_all(partitioned):
-            yield _unpacked(label, state.snapshot)
+            yield label, state.snapshot
+
+
+def _entry_of(pack: bytes, entry: PackedEntry) -> bytes:
+    return unpack_entry(pack[entry.offset : entry.offset + entry.length], entry)
 
 
 # a checkpoint and the earlier ones that it builds on
@@ -208,9 +229,92 @@ class Chain:
     """A checkpoint and what it builds on, oldest first, and what was read of it."""
 
     manifests: list[CheckpointManifest]
+    index: FileIndex | None = None
+    """Where its files are; None for a chain from before there were indexes, whose checkpoints hold
+    all of their files themselves."""
+    small: Contents = field(default_factory=dict)
+    """What the checkpoints of a chain with an index hold themselves."""
+    new: set[str] = field(default_factory=set)
+    """What the newest checkpoint has added to the index."""
     digests: dict[str, bytes] = field(default_factory=dict)
     logs: Contents = field(default_factory=dict)
     size: int = 0
+
+    @classmethod
+    def load(
+        cls, store: CheckpointStore, newest: CheckpointManifest, *, with_contents: bool = True
+    ) -> Chain:
+        """The chain of a checkpoint, and its index if it has one. Shared objects are not read.
+
+        Unless ``with_contents`` only the index is unpacked: files are known by size and SHA-256.
+        """
+        chain = cls(chain_of(store, newest))
+        first = packs_of(store, chain.manifests[0], only=LOG)
+        if any(find_index(read_index(pack, len(pack))) is not None for _, pack in first):
+            chain._read_index(store, with_contents=with_contents)
+        return chain
+
+    def _read_index(self, store: CheckpointStore, *, with_contents: bool) -> None:
+        index, budget, indexes = FileIndex(), UnpackBudget(), UnpackBudget()
+        for manifest in self.manifests:
+            own: dict[str, StoredFile] = {}
+            self.new = set()
+            for label, pack in packs_of(store, manifest):
+                entries = {entry.key: entry for entry in read_index(pack, len(pack))}
+                entries.pop(FILE_LIST, None)
+                if label == LOG and (part := find_index(entries.values())) is not None:
+                    indexes.spend([part], part.length)
+                    self.new = index.apply(_entry_of(pack, part), manifest.shared_objects)
+                    del entries[INDEX]
+                own |= {check_path(p): StoredFile(e.size, e.sha256) for p, e in entries.items()}
+                if with_contents:
+                    self._keep(_unpacked(label, pack, budget), entries.keys())
+            index.files |= own
+            self.new |= own.keys()
+        index.files = {p: f for p, f in index.files.items() if not self._is_past(p)}
+        index.check()
+        self.small = {
+            path: data
+            for path, data in self.small.items()
+            if (file := index.files.get(path)) is not None and file.shared is None
+        }
+        self.logs = {p: d for p, d in self.logs.items() if p in self.small}
+        self.index, self.digests, self.size = index, index.digests, index.size
+
+    def _keep(self, unpacked: Unpacked, paths: Collection[str]) -> None:
+        label, contents, _ = unpacked
+        files = {path: contents[path] for path in paths}
+        self.small |= files
+        self.logs |= files if label == LOG else {}
+
+    def _is_past(self, path: str) -> bool:
+        """Whether a log entry is of a batch before those that a restart needs."""
+        log, _, number = path.partition("/")
+        return log in ("offsets", "commits") and number not in (
+            str(self.batch),
+            str(self.batch - 1),
+        )
+
+    @property
+    def expected(self) -> dict[str, bytes]:
+        """SHA-256 of each file that a kept directory must have: all but the small logs."""
+        return {
+            path: digest
+            for path, digest in self.digests.items()
+            if is_state(path)
+            or (self.index is not None and self.index.files[path].shared is not None)
+        }
+
+    def bytes_of(self, paths: Iterable[str]) -> int:
+        """Bytes of these files; 0 without an index, which alone knows them."""
+        if self.index is None:
+            return 0
+        return sum(self.index.files[path].size for path in paths)
+
+    @property
+    def small_state(self) -> Contents:
+        """The state among what the checkpoints hold themselves."""
+        return {path: data for path, data in self.small.items() if is_state(path)}
 
     @property
     def leaves(self) -> list[str]:
@@ -225,8 +329,9 @@ class Chain:
     def read(self, store: CheckpointStore) -> Iterator[Contents]:
         """Every file, verified; what they are is noted on the way."""
         self.digests, self.logs, self.size = {}, {}, 0
+        budget = UnpackBudget()
         for manifest in self.manifests:
-            for label, contents, digests in contents_of(store, manifest):
+            for label, contents, digests in contents_of(store, manifest, budget=budget):
                 self.digests |= digests
                 files = {path: data for path, data in contents.items() if path != FILE_LIST}
                 self.size += sum(map(len, files.values()))

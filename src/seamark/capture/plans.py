@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from seamark._common.checks import unsafe_path
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
 from seamark.checkpoint_dir.files import CheckpointFiles
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, SeamarkError
 from seamark.spark.batch_log import (
     NO_OFFSET,
@@ -29,11 +28,12 @@ from seamark.spark.batch_log import (
     parse_offsets,
 )
 from seamark.spark.session import IGNORE_MISSING_FILES
+from seamark.store.index_parts import check_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TOP: Final = frozenset({"metadata", "offsets", "commits", "sources", "state"})
+_PLANNED: Final = re.compile(r"sources/[^/]+/[0-9]{1,18}(?:\.compact)?")
 
 _Positions = Callable[[OffsetLogEntry], Mapping[str, int | None]]
 """Folder below ``sources/`` → how far its log is read; None for a source without such a log."""
@@ -95,18 +95,17 @@ def _numbered(files: CheckpointFiles, folder: str) -> list[tuple[int, str]]:
     )
 
 
-def check_path(path: str) -> str:
-    """``path`` if it can be a file of a working copy; :class:`DamageError` otherwise."""
-    if unsafe_path(path) or path.split("/", 1)[0] not in _TOP:
-        raise DamageError(f"a checkpoint holds a file {path!r} that belongs to no working copy")
-    return path
-
-
 def install_plan(copy: WorkingCopy, batch: int, plan: Plan) -> None:
-    """Make Spark run a batch on exactly the rows that it was planned for before."""
+    """Make Spark run a batch on exactly the rows that it was planned for before.
+
+    :class:`DamageError`, and nothing is written, when the plan holds anything but entries of logs.
+    """
+    for path in plan.sources:
+        if not _PLANNED.fullmatch(check_path(path)):
+            raise DamageError(f"a plan holds {path!r}, which is no entry of a source's log")
     for path, entry in plan.sources.items():
         whole = _compacted(copy, path, entry) if path.endswith(".compact") else entry
-        copy.write(check_path(path), whole.encode())
+        copy.write(path, whole.encode())
     copy.write(f"offsets/{batch}", plan.offsets.encode())
 
 
@@ -115,7 +114,7 @@ def own_lines(path: str, entry: str) -> str:
     if not path.endswith(".compact"):
         return entry
     number = path.rsplit("/", 1)[1].removesuffix(".compact")
-    head, *lines = log_lines(entry)
+    head, *lines = log_lines(entry) or [""]
     return "\n".join([head, *(line for line in lines if f'"batchId":{number}}}' in line)])
 
 
@@ -123,7 +122,7 @@ def _compacted(copy: WorkingCopy, path: str, entry: str) -> str:
     """A compaction made again: all earlier entries of the log, then its own lines."""
     folder, name = path.rsplit("/", 1)
     number = int(name.removesuffix(".compact"))
-    head, *own = log_lines(entry)
+    head, *own = log_lines(entry) or [""]
     lines: dict[str, None] = {}
     for earlier, other in _numbered(copy, folder.removeprefix("sources/")):
         if earlier < number:

@@ -1,28 +1,42 @@
 """Bringing a directory to an epoch: from a checkpoint's files alone, or by keeping what is right.
 
-Either way the directory ends up with the same files, each one proven by its SHA-256. State that no
-checkpoint vouches for (a snapshot of Spark's maintenance thread, leftovers of a crash) is removed:
-Spark would load it without a question.
+Files come from the store in several threads, large ones in pieces. Either way the directory ends up
+with the same files, each one proven by its SHA-256. State that no checkpoint vouches for (a
+snapshot of Spark's maintenance thread, leftovers of a crash) is removed: Spark would load it
+without a question.
 
 Tests: ``tests/capture/test_capture_and_restore.py``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Collection, Iterable, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from typing import Final, Protocol
 
-from seamark._common.files import open_to_read
-from seamark.capture.plans import check_path
-from seamark.capture.readers import Contents
-from seamark.checkpoint_dir.files import with_root
-from seamark.checkpoint_dir.places.local import WorkingCopy
-from seamark.checkpoint_dir.state_files import SST_FOLDER, MissingVersion, closure
+from seamark import limits
+from seamark._common.files import Buffer
+from seamark.capture.file_index import FileIndex, StoredFile
+from seamark.capture.movers import Contents
+from seamark.checkpoint_dir.files import CheckpointFiles, with_root
+from seamark.checkpoint_dir.state_files import MissingVersion, closure, is_state, store_folder
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
+from seamark.manifest.facts import SharedObject
+from seamark.state.pack import read_index, unpack_entry
+from seamark.store.index_parts import check_path
+
+_THREADS: Final = 8
+
+Advance = Callable[[int], None]
+"""Called with the bytes that have arrived."""
+
+
+def _unwatched(_: int) -> None:
+    """For a restore that nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,124 @@ class RestoredFiles:
 
     files: int
     size: int
+
+
+class ObjectReader(Protocol):
+    """Reads shared objects; :class:`DamageError` when one is missing or wrong."""
+
+    def read(self, shared: SharedObject) -> Iterator[Buffer]:
+        """The bytes in pieces."""
+
+    def read_pack(self, shared: SharedObject) -> bytes:
+        """All bytes of a pack."""
+
+
+Holder = tuple[SharedObject, dict[str, StoredFile]]
+"""An object, and the files that it holds, by their paths."""
+
+FetchAll = Callable[[WorkingCopy, list[Holder], Advance], bool]
+"""Writes the files of all objects in some other way; False when that was not possible."""
+
+
+def restore_index(
+    copy: WorkingCopy,
+    index: FileIndex,
+    small: Contents,
+    shared: ObjectReader,
+    advance: Advance | None = None,
+    fetch_all: FetchAll | None = None,
+) -> RestoredFiles:
+    """Write the files of an index into a directory that is empty, each one verified.
+
+    ``small`` are those that no shared object holds. :class:`DamageError` when one of the others is
+    missing or wrong; nothing of such a file is left.
+    """
+    _require_empty(copy)
+    advance = advance or _unwatched
+    holders: dict[SharedObject, dict[str, StoredFile]] = {}
+    index.check()
+    for path, file in index.files.items():
+        check_path(path)
+        if file.shared is not None:
+            holders.setdefault(file.shared, {})[path] = file
+        elif path not in small:
+            raise DamageError(f"the checkpoint lacks {path!r}")
+    for path in index.files.keys() & small.keys():
+        copy.write(path, small[path])
+        advance(len(small[path]))
+
+    # the largest first: a long one that begins last would be waited for alone
+    largest = sorted(holders.items(), key=lambda each: each[0].size, reverse=True)
+    if fetch_all is None or not fetch_all(copy, largest, advance):
+        _fetch_in_threads(copy, largest, shared, advance)
+    copy.rewrite_root()
+    return RestoredFiles(len(index.files), index.size)
+
+
+def _fetch_in_threads(
+    copy: WorkingCopy, holders: list[Holder], shared: ObjectReader, advance: Advance
+) -> None:
+    alone = threading.Lock()
+
+    def fetch(holder: Holder) -> None:
+        is_large_pack = holder[0].size > limits.ONE_AT_A_TIME and _is_pack(holder)
+        with alone if is_large_pack else nullcontext():
+            fetch_object(copy, holder, shared, advance)
+
+    with ThreadPoolExecutor(_THREADS, "seamark-restore") as pool:
+        fetches = [pool.submit(fetch, holder) for holder in holders]
+        try:
+            for each in fetches:
+                each.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _is_pack(holder: Holder) -> bool:
+    return next(iter(holder[1].values())).is_packed
+
+
+def restore_files(
+    copy: WorkingCopy, logs: Contents, files: CheckpointFiles, state: Iterable[str]
+) -> None:
+    """Write small logs and copy state files of another directory into one that is empty."""
+    _require_empty(copy)
+    for path, data in logs.items():
+        copy.write(check_path(path), data)
+    for path in state:
+        copy.write_stream(check_path(path), files.stream(path))
+    copy.rewrite_root()
+
+
+def fetch_object(copy: WorkingCopy, holder: Holder, shared: ObjectReader, advance: Advance) -> None:
+    """Write the files that one object holds."""
+    held, files = holder
+    if not _is_pack(holder):
+        copy.write_stream(next(iter(files)), _watched(shared.read(held), advance))
+        return
+    pack = shared.read_pack(held)
+    entries = {entry.key: entry for entry in read_index(pack, len(pack))}
+    for path, known in files.items():
+        entry = entries.get(path)
+        if entry is None or (entry.sha256, entry.size) != (known.sha256, known.size):
+            raise DamageError(f"{path!r} is not in the pack that the index names")
+        # what is dead in the pack is not worth unpacking
+        copy.write(path, unpack_entry(pack[entry.offset : entry.offset + entry.length], entry))
+        advance(entry.size)
+
+
+def _watched(pieces: Iterable[Buffer], advance: Advance) -> Iterator[Buffer]:
+    for piece in pieces:
+        advance(len(piece))
+        yield piece
+
+
+def _require_empty(copy: WorkingCopy) -> None:
+    if copy.names("."):
+        raise DamageError(
+            "a working copy is only restored into an empty directory", where=copy.root
+        )
 
 
 def restore(
@@ -44,10 +176,7 @@ def restore(
     Only those that are ``needed``, where a checkpoint says which; otherwise what the state of the
     batch turns out to take. :class:`DamageError` when one of them is in no checkpoint.
     """
-    if copy.exists() and os.listdir(copy.root):
-        raise DamageError(
-            "a working copy is only restored into an empty directory", where=copy.root
-        )
+    _require_empty(copy)
     needed_paths = None if needed is None else frozenset(needed)
     for contents in chain:
         for path, data in contents.items():
@@ -56,10 +185,10 @@ def restore(
     if needed_paths is None:
         keep_only_needed(copy, batch)
     elif lost := sorted(needed_paths.difference(copy.files_below("."))):
-        raise DamageError(f"the checkpoint lacks {len(lost)} of its files, {lost[0]} among them")
+        raise DamageError(f"the checkpoint lacks {len(lost)} of its files, {lost[0]!r} among them")
     copy.rewrite_root()
     files = list(copy.files_below("."))
-    return RestoredFiles(len(files), sum(os.path.getsize(copy.path(path)) for path in files))
+    return RestoredFiles(len(files), sum(copy.size(path) or 0 for path in files))
 
 
 def keep_only_needed(copy: WorkingCopy, batch: int) -> None:
@@ -80,28 +209,21 @@ def keep_only_needed(copy: WorkingCopy, batch: int) -> None:
             ) from None
         for name in names.difference(needed):
             if name not in ("_metadata", "SSTs", "logs") and "crc" not in name:
-                with suppress(IsADirectoryError, FileNotFoundError):
-                    os.unlink(copy.path(f"{folder.path}/{name}"))
+                with suppress(IsADirectoryError):
+                    copy.remove(f"{folder.path}/{name}")
 
 
-def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> str | None:
+def difference(
+    copy: WorkingCopy,
+    expected: Mapping[str, bytes],
+    batch: int,
+    compared: Callable[[str], None] | None = None,
+) -> str | None:
     """Why a directory cannot be kept, or None when all expected state is there, hash by hash.
 
-    ``expected`` is path → SHA-256 for the files of the whole chain.
+    ``expected`` is path → SHA-256 of every file whose bytes are not put there anyway. ``compared``
+    is called with each path that was looked at.
     """
-    state = [path for path in expected if path.startswith("state/") and "/_" not in path]
-
-    missing: list[str] = []
-
-    def differs(path: str) -> str | None:
-        fd = open_to_read(copy.path(path))
-        if fd is None:
-            missing.append(path)
-            return None
-        with open(fd, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").digest()
-        return None if digest == expected[path] else f"{path} has other bytes"
-
     if not copy.exists():
         return "there is none"
     if (foreign := copy.foreign()) is not None:
@@ -110,12 +232,21 @@ def difference(copy: WorkingCopy, expected: Mapping[str, bytes], batch: int) -> 
         return "it has no metadata"
     if batch not in copy.batches("offsets"):
         return f"offsets/{batch} is missing"
-    with ThreadPoolExecutor(4, "seamark-compare") as pool:
-        changed = next((why for why in pool.map(differs, state, chunksize=8) if why), None)
-    if changed is None and missing:
+    missing: list[str] = []
+    for path, digest in copy.digests(expected):
+        if compared is not None:
+            compared(path)
+        if digest is None:
+            missing.append(path)
+        elif digest != expected[path]:
+            return f"{path} has other bytes"
+    if missing:
+        if lost := next((path for path in missing if not is_state(path)), None):
+            return f"{lost} is missing"
         # Spark removes what no version needs any more; is that all that is missing?
+        state = [path for path in expected if is_state(path)]
         return _hole(copy, state, set(state).difference(missing), batch)
-    return changed
+    return None
 
 
 def _hole(
@@ -125,7 +256,7 @@ def _hole(
     there = set(present)
     stores: dict[str, set[str]] = {}
     for path in expected:
-        folder = _store_folder(path)
+        folder = store_folder(path)
         names = stores.setdefault(folder, set())
         if path in there:
             names.add(path.removeprefix(f"{folder}/"))
@@ -137,12 +268,6 @@ def _hole(
     return None
 
 
-def _store_folder(path: str) -> str:
-    """The folder of the state store that a file belongs to."""
-    folder = path.rpartition("/")[0]
-    return folder.removesuffix(f"/{SST_FOLDER}").removesuffix("/logs")
-
-
 def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch: int) -> str:
     """Make a directory that matches ready to start; what had to be done, in words."""
     for path in list(copy.files_below("state")):
@@ -152,7 +277,7 @@ def keep(copy: WorkingCopy, logs: Contents, expected: Mapping[str, bytes], batch
     copy.forget_after(batch)
     copy.remove(f"offsets/{batch + 1}")  # put back by the caller that knows it is complete
     for path in copy.source_entries():
-        if path not in logs:
+        if path not in logs and path not in expected:
             copy.remove(path)
     committed = copy.read_text(f"commits/{batch}") is not None
     for path, data in logs.items():

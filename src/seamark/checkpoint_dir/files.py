@@ -17,6 +17,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from seamark import limits
+from seamark._common.files import Buffer
 from seamark.checkpoint_dir.operators import (
     DEFAULT_STORE,
     MOST_PARTITIONS,
@@ -49,6 +51,13 @@ class CheckpointFiles(ABC):
     @abstractmethod
     def read(self, relative: str) -> bytes:
         """The bytes of a file; FileNotFoundError when there is none."""
+
+    def stream(self, relative: str) -> Iterator[Buffer]:
+        """The bytes of a file in pieces; FileNotFoundError when there is none.
+
+        A piece is valid until the next one is asked for.
+        """
+        yield self.read(relative)
 
     @abstractmethod
     def names(self, folder: str) -> Collection[str]:
@@ -98,8 +107,21 @@ class CheckpointFiles(ABC):
     # state
 
     def operator_numbers(self) -> list[int]:
-        """Numbers of the stateful operators that have state here."""
-        return self.numbers("state")
+        """Numbers of the stateful operators that have state here.
+
+        :class:`DamageError` when there are more than any query has.
+        """
+        numbers = [number for number in self.numbers("state") if self._is_operator(number)]
+        if len(numbers) > limits.MOST_OPERATORS:
+            raise DamageError(
+                f"state/ has {len(numbers)} stateful operators, and {limits.MOST_OPERATORS} is the "
+                "most"
+            )
+        return numbers
+
+    def _is_operator(self, number: int) -> bool:
+        """Whether what has that number in ``state`` is one; a file is not."""
+        return True
 
     def partition_numbers(self, operator: int) -> list[int]:
         """The partitions of an operator that have a folder, ascending."""

@@ -14,7 +14,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from seamark import limits
@@ -72,12 +72,29 @@ def parse_state_file(name: str) -> StateFile | None:
     return StateFile(int(match["version"]), match["uid"], match["ext"])
 
 
+def is_state(path: str) -> bool:
+    """Whether a path in a checkpoint directory is a state file, and not a description."""
+    return path.startswith("state/") and "/_" not in path
+
+
+def store_folder(path: str) -> str:
+    """The folder of the state store that a state file belongs to."""
+    folder = path.rpartition("/")[0]
+    return folder.removesuffix(f"/{SST_FOLDER}").removesuffix("/logs")
+
+
 def version_of(path: str) -> int | None:
     """The version that a state file, or the checksum next to it, belongs to; None for others."""
     name = path.rsplit("/", 1)[-1]
     name = name.removeprefix(".").removesuffix(".crc")
     file = parse_state_file(name)
     return file.version if file else None
+
+
+def newest_snapshot(paths: Iterable[str]) -> int:
+    """The version of the newest snapshot among state files; 0 for none."""
+    files = (parse_state_file(path.rpartition("/")[2]) for path in paths)
+    return max((file.version for file in files if file and file.is_snapshot), default=0)
 
 
 def opened_zip(zipped: bytes) -> zipfile.ZipFile:

@@ -6,8 +6,9 @@ reads as if it were absent, and :mod:`seamark.manifest.findings` reports it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Generic, Protocol, Self, TypeVar, overload
+from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
 import msgspec
 
@@ -17,6 +18,29 @@ T = TypeVar("T")
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+_OBJECT_NAME: Final = re.compile(r"([0-9]{1,19})-[0-9a-f]{32}")
+
+
+def is_object_name(name: str) -> bool:
+    """Whether a name is one that a shared object can have."""
+    return _OBJECT_NAME.fullmatch(name) is not None
+
+
+def generation_of(name: str) -> int:
+    """The generation of the writer that made an object."""
+    match = _OBJECT_NAME.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
+class SharedObject(NamedTuple):
+    """Bytes that several checkpoints need: an object of the store, and what it must hold."""
+
+    name: str
+    size: _Id
+    sha256: _Sha256
 
 
 class _Document(Protocol):
@@ -131,6 +155,12 @@ class SeamarkFacts:
         _of_type(dict[str, str]), "an object of texts", is_only_shown=True
     )
     """What a reader of each sink can rely on."""
+    read_points = Fact[dict[str, Any] | None](_object, "an object", is_only_shown=True)
+    """What to read of each sink to see exactly the epochs up to this one."""
+    late_read_points = Fact[dict[str, dict[str, Any]] | None](
+        _of_type(dict[str, dict[str, Any]]), "an object of objects", is_only_shown=True
+    )
+    """By epoch: the same of earlier epochs whose checkpoints could not be updated."""
     shown_as = Fact[str | None](_text, "a text")
     """The timeline under which sinks show an epoch that was rolled back to."""
     abandoned = Fact[list[str] | None](_texts, "a list of texts")
@@ -139,10 +169,34 @@ class SeamarkFacts:
     """The source of each line of Spark's offset log."""
     native = Fact[dict[str, Any] | None](_object, "an object")
     """Which query, where and how: of a directory that Spark keeps by itself."""
+    shared_objects = Fact[tuple[SharedObject, ...]](
+        _of_type(tuple[SharedObject, ...]), "a list of objects with size and SHA-256", absent=()
+    )
+    """Objects that a restore needs and earlier or later checkpoints may need too."""
+    added_bytes = Fact[int](_number, "a number of bytes", absent=0, is_only_shown=True)
+    """Bytes of shared objects that were stored for it; it may name others too."""
+    restore_bytes = Fact[int | None](_number, "a number of bytes", is_only_shown=True)
+    """Bytes of all files that a restore writes."""
+    gaps = Fact[tuple[dict[str, Any], ...]](
+        _of_type(tuple[dict[str, Any], ...]), "a list of objects", absent=()
+    )
+    """Where sources went on elsewhere because the rows that came next were gone; empty for none."""
     spark_version = Fact[str | None](_text, makes_it_ours=False)
     """The Spark that ran the epoch."""
     source_ids = Fact[dict[str, Any] | None](_object, makes_it_ours=False)
-    """By source: the id of each topic."""
+    """By source: the id of each topic or folder."""
+    source_servers = Fact[dict[str, str] | None](
+        _of_type(dict[str, str]), "an object of texts", is_only_shown=True
+    )
+    """By source: the servers that Kafka was reached by."""
+    source_latest = Fact[dict[str, str] | None](
+        _of_type(dict[str, str]), "an object of texts", is_only_shown=True
+    )
+    """By source: the newest offsets that Kafka had when the epoch was planned, as Spark notes."""
+    source_times = Fact[dict[str, dict[str, int]] | None](
+        _of_type(dict[str, dict[str, int]]), "an object of objects of numbers", is_only_shown=True
+    )
+    """By source and partition: when the row at the position was written, in ms; where known."""
 
 
 FACTS: Final[dict[str, Fact[Any]]] = {

@@ -6,12 +6,13 @@ Tests: ``tests/manifest/test_checkpoint_manifest.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from seamark._common.checks import unsafe_name, unsafe_path
 from seamark.errors import DamageError
 from seamark.limits import LARGEST_GENERATION
-from seamark.manifest.facts import FACTS
+from seamark.manifest.facts import FACTS, is_object_name
 
 if TYPE_CHECKING:
     from seamark.manifest.checkpoint_manifest import CheckpointManifest
@@ -48,8 +49,9 @@ def _topology(m: CheckpointManifest) -> Iterator[str]:
             if sink not in m.sink_commit_statuses:
                 yield f"sink '{sink}' has epoch but no commit status"
     if m.source_names:
+        named = frozenset(m.source_names)
         for source in m.source_offsets:
-            if source not in m.source_names:
+            if source not in named:
                 yield f"source_offsets contains '{source}' not in source_names"
 
 
@@ -86,6 +88,8 @@ def unrestorable(m: CheckpointManifest, state_bytes: int | None) -> Iterator[str
         yield "epoch or checkpoint_id is 0 - likely corrupted"
     if m.is_incremental and not 0 < (m.parent_id or 0) < m.checkpoint_id:
         yield "it is incremental without an older parent"
+    yield from _odd_objects(m)
+    yield from _overlaps(m)
     for name, op in m.operator_states.items():
         try:
             op.decode_inline()
@@ -94,6 +98,32 @@ def unrestorable(m: CheckpointManifest, state_bytes: int | None) -> Iterator[str
         end = op.external_offset + op.external_length
         if op.external and state_bytes is not None and end > state_bytes:
             yield f"operator '{name}' refers to bytes outside of the state"
+
+
+def _odd_objects(m: CheckpointManifest) -> Iterator[str]:
+    """Shared objects that cannot be, or that would be read several times."""
+    names: set[str] = set()
+    for shared in m.shared_objects:
+        if not is_object_name(shared.name):
+            yield f"it names {shared.name[:100]!r}, which cannot be a shared object"
+            return
+        if shared.name in names:
+            yield f"it names the shared object {shared.name} twice"
+            return
+        names.add(shared.name)
+
+
+def _overlaps(m: CheckpointManifest) -> Iterator[str]:
+    """Bytes of the sidecar that would be read for several operators."""
+    ranges = sorted(
+        (op.external_offset, op.external_length, name)
+        for name, op in m.operator_states.items()
+        if op.external and op.external_length
+    )
+    for (offset, length, name), (following, _, other) in pairwise(ranges):
+        if following < offset + length:
+            yield f"operators {name!r} and {other!r} refer to the same bytes of the state"
+            return
 
 
 def unsafe_names(m: CheckpointManifest) -> Iterator[str]:

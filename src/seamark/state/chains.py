@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -97,25 +98,41 @@ def resolve(line: Iterable[CheckpointManifestV2]) -> dict[PartitionKey, Chain]:
             f"operator '{operator}' partition {partition}: the delta of {chain[0].origin} "
             "has no snapshot below it"
         )
-    _require_own_blocks(closed)
+    _require_own_blocks(link for chain in closed.values() for link in chain)
     return closed
 
 
-def _require_own_blocks(chains: Mapping[PartitionKey, Chain]) -> None:
+_WHOLE: Final = 1 << 62
+"""Longer than any object."""
+
+
+def _require_own_blocks(links: Iterable[Link]) -> None:
     """:class:`DamageError` when bytes are named twice: few of them could stand for very many."""
-    blocks: set[tuple[CheckpointId, str, int]] = set()
-    for (operator, partition), chain in chains.items():
-        for origin, entry in chain:
-            at, length, _ = (-1, 1, 0) if entry.pack is msgspec.UNSET else entry.pack
-            if not length:
-                continue  # an empty one starts where the next one does
-            block = origin, entry.path, at
-            if block in blocks:
-                raise DamageError(
-                    f"operator '{operator}' partition {partition}: {entry.path} of {origin} is "
-                    "named twice"
-                )
-            blocks.add(block)
+    blocks: dict[tuple[CheckpointId, str], list[tuple[int, int]]] = {}
+    for origin, entry in links:
+        # a whole object has no place for anybody else
+        at, length, _ = (0, _WHOLE, 0) if entry.pack is msgspec.UNSET else entry.pack
+        if length:  # an empty one starts where the next one does
+            blocks.setdefault((origin, entry.path), []).append((at, length))
+    for (origin, path), places in blocks.items():
+        places.sort()
+        for (at, length), (following, _) in pairwise(places):
+            if following < at + length:
+                raise DamageError(f"bytes of {path} of {origin} are named twice")
+
+
+def distinct_links(line: Iterable[CheckpointManifestV2]) -> list[Link]:
+    """Every object or block that a checkpoint or one of its parents names, each once.
+
+    Several of them may name the same one; none may name a part of another's.
+    """
+    links: dict[tuple[object, ...], Link] = {}
+    for manifest in line:
+        for _, link in links_of(manifest):
+            entry = link.entry
+            links[link.origin, entry.path, entry.pack, entry.size_bytes, entry.sha256] = link
+    _require_own_blocks(links.values())
+    return list(links.values())
 
 
 def links_of(manifest: CheckpointManifestV2) -> Iterator[tuple[PartitionKey, Link]]:

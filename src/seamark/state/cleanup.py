@@ -6,18 +6,28 @@ Tests: ``tests/state/test_conformance.py``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
+from seamark import limits
 from seamark._common.parallel import map_in_threads
 from seamark.blobs.conditional_writes import create_once
 from seamark.blobs.contract import Blobs, Entry, KeyExists, unfinished
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.state.catalog import Catalog, parsed_id
-from seamark.state.chains import Link, PartitionKey, links_of, newest_first, resolve
+from seamark.state.chains import (
+    Link,
+    PartitionKey,
+    distinct_links,
+    lineage,
+    links_of,
+    newest_first,
+    resolve,
+)
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
 from seamark.state.reader import key_of, read_link, stream_link, unpack_link
@@ -117,19 +127,59 @@ def _verified_pack(blobs: Blobs, key: str, links: list[Link]) -> bytes:
     return blob.data
 
 
-def delete(place: StatePlace, checkpoint_id: CheckpointId) -> None:
-    """Remove a checkpoint; :class:`RefusedError` when another one builds on it."""
+Removal = tuple[CheckpointId, SeamarkError | None]
+"""A checkpoint that was to be removed, and why it was left; None when it is gone."""
+
+
+def delete_each(place: StatePlace, doomed: Iterable[CheckpointId]) -> Iterator[Removal]:
+    """Remove checkpoints one by one, in this order; one that another builds on is left.
+
+    All manifests are read once, however many are to go.
+    """
     blobs, paths, catalog = place
-    manifests = _readable(catalog.load_all(catalog.ids()))
-    children = sorted(m.checkpoint_id for m in manifests.values() if m.parent_id == checkpoint_id)
-    if children:
-        raise RefusedError(
-            f"state checkpoint {checkpoint_id} is the parent of {children[0]}",
-            where=blobs.url,
-            hint="Remove that one first, or keep both.",
-        )
-    manifests.pop(checkpoint_id, None)
-    _remove(blobs, paths, [checkpoint_id], manifests.values())
+    doomed = list(doomed)
+    loaded = catalog.load_all(catalog.ids()) if doomed else {}
+    readable = _readable(loaded)
+    children: dict[CheckpointId | None, set[CheckpointId]] = {}
+    for manifest in readable.values():
+        children.setdefault(manifest.parent_id, set()).add(manifest.checkpoint_id)
+    objects = {i: _objects_of_doomed(readable[i], paths) for i in doomed if i in readable}
+    named = Counter(key for keys in objects.values() for key in keys)
+    for checkpoint_id, manifest in readable.items():
+        if checkpoint_id not in objects:
+            named.update(objects_of(manifest, paths))
+    for checkpoint_id in doomed:
+        manifest_or_damage = loaded.get(checkpoint_id)
+        if not isinstance(manifest_or_damage, CheckpointManifestV2):
+            yield checkpoint_id, manifest_or_damage or no_state(checkpoint_id, blobs.url)
+        elif building := children.get(checkpoint_id):
+            yield checkpoint_id, _is_parent(checkpoint_id, min(building), blobs.url)
+        else:
+            children[manifest_or_damage.parent_id].discard(checkpoint_id)
+            named.subtract(objects[checkpoint_id])
+            _remove(blobs, paths, [checkpoint_id], lambda key: named[key] > 0)
+            yield checkpoint_id, None
+
+
+def _objects_of_doomed(manifest: CheckpointManifestV2, paths: CheckpointPaths) -> set[str]:
+    """Its objects; none when a path leads elsewhere, so that it can be removed all the same."""
+    try:
+        return objects_of(manifest, paths)
+    except DamageError:
+        return set()
+
+
+def no_state(checkpoint_id: CheckpointId, url: str) -> CheckpointNotFoundError:
+    """The error for an id that there is nothing under."""
+    return CheckpointNotFoundError(f"there is no state checkpoint {checkpoint_id}", where=url)
+
+
+def _is_parent(checkpoint_id: CheckpointId, child: CheckpointId, url: str) -> RefusedError:
+    return RefusedError(
+        f"state checkpoint {checkpoint_id} is the parent of {child}",
+        where=url,
+        hint="Remove that one first, or keep both.",
+    )
 
 
 def prune(place: StatePlace, keep: int) -> int:
@@ -140,16 +190,25 @@ def prune(place: StatePlace, keep: int) -> int:
     present = {entry.key for entry in blobs.entries(paths.prefix)}
     kept: set[CheckpointId] = set()
     counted: list[CheckpointId] = []
+    damaged = 0
     for checkpoint_id in newest_first(manifests):
         if len(counted) == keep:
             break
         try:
-            line = catalog.lineage(checkpoint_id)
+            line = lineage(manifests, checkpoint_id)
             chains = resolve(line).values()
             if not {key_of(link, paths) for chain in chains for link in chain} <= present:
                 raise DamageError("some of its objects are gone")
         except DamageError:
             kept.add(checkpoint_id)  # newer than one that counts: it stays to be looked at
+            damaged += 1
+            if damaged > limits.MOST_DAMAGED_STATES:
+                raise RefusedError(
+                    f"more than {limits.MOST_DAMAGED_STATES} state checkpoints are damaged",
+                    where=blobs.url,
+                    hint="Nothing was removed. verify() tells what is wrong with them; delete() "
+                    "removes them.",
+                ) from None
             continue
         kept |= {manifest.checkpoint_id for manifest in line}
         counted.append(checkpoint_id)
@@ -159,7 +218,9 @@ def prune(place: StatePlace, keep: int) -> int:
     # a damaged one has neither epoch nor parent: it stays if it may be newer than one of these
     kept |= {i for i in loaded.keys() - manifests.keys() if i > min(counted) or i == named}
     doomed = sorted(set(loaded) - kept)
-    _remove(blobs, paths, doomed, [m for i, m in manifests.items() if i in kept])
+    remaining = (manifest for i, manifest in manifests.items() if i in kept)
+    needed = set[str]().union(*(objects_of(manifest, paths) for manifest in remaining))
+    _remove(blobs, paths, doomed, needed.__contains__)
     return len(doomed)
 
 
@@ -173,16 +234,15 @@ def _remove(
     blobs: Blobs,
     paths: CheckpointPaths,
     doomed: Iterable[CheckpointId],
-    remaining: Iterable[CheckpointManifestV2],
+    is_needed: Callable[[str], bool],
 ) -> None:
-    """Manifests first, children before parents, then what no remaining manifest names."""
+    """Manifests first, children before parents, then what no remaining manifest needs."""
     doomed = sorted(doomed, reverse=True)
-    needed = set[str]().union(*(objects_of(manifest, paths) for manifest in remaining))
     for checkpoint_id in doomed:
         blobs.delete_durably([paths.manifest(checkpoint_id)])
     for checkpoint_id in doomed:
         entries = blobs.entries(paths.checkpoint_dir(checkpoint_id))
-        blobs.delete([entry.key for entry in entries if entry.key not in needed])
+        blobs.delete([entry.key for entry in entries if not is_needed(entry.key)])
 
 
 def cleanup_orphans(place: StatePlace, min_age: float) -> int:
@@ -242,9 +302,8 @@ def copy(
     blobs, paths, catalog = source
     line = catalog.lineage(checkpoint_id)
     by_key: dict[str, list[Link]] = {}
-    for manifest in line:
-        for _, link in links_of(manifest):
-            by_key.setdefault(key_of(link, paths), []).append(link)
+    for link in distinct_links(line):
+        by_key.setdefault(key_of(link, paths), []).append(link)
 
     def one(item: tuple[str, list[Link]]) -> int:
         key, links = item

@@ -209,6 +209,30 @@ def _check_entry(entry: PackedEntry, limit: int) -> None:
         raise DamageError(f"pack entry {entry.key!r} has an unknown codec or a wrong size")
 
 
+class PackInPlace(NamedTuple):
+    """A pack of which only the index was read."""
+
+    read: Callable[[int, int], bytes]
+    """Gives a number of bytes from an offset on."""
+    size: int
+    entries: list[PackedEntry]
+
+    @classmethod
+    def find(cls, read: Callable[[int, int], bytes], size: int) -> PackInPlace | None:
+        """The pack that has these bytes; None when they do not end as one does."""
+        tail = read(max(size - _TRAILER.size, 0), _TRAILER.size)
+        if len(tail) < _TRAILER.size or not tail.endswith(_END):
+            return None
+        offset, length, _ = read_trailer(tail, size)
+        if length > limits.LARGEST_PACK_INDEX:
+            raise DamageError(f"pack has an index of {length} bytes")
+        return cls(read, size, read_index(read(offset, length + _TRAILER.size), size))
+
+    def data(self, entry: PackedEntry) -> bytes:
+        """What an entry holds, verified by its SHA-256."""
+        return unpack_entry(self.read(entry.offset, entry.length), entry)
+
+
 def unpack_entry(block: bytes, entry: PackedEntry, *, limit: int = BATCH_LIMIT) -> bytes:
     """The data of one block, verified by its SHA-256."""
     _check_entry(entry, limit)

@@ -30,7 +30,7 @@ from seamark.limits import READ_AHEAD
 from seamark.state import cleanup as upkeep
 from seamark.state.catalog import Catalog
 from seamark.state.chains import LONGEST_CHAIN, Chain, Link, PartitionKey, resolve
-from seamark.state.cleanup import StatePlace, StateVerification
+from seamark.state.cleanup import Removal, StatePlace, StateVerification
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.reader import PartitionState, read_chain, stream_link
@@ -185,9 +185,7 @@ class StateStore:
         """The manifest of a checkpoint."""
         manifest = self._place.catalog.load(checkpoint_id)
         if manifest is None:
-            raise CheckpointNotFoundError(
-                f"there is no state checkpoint {checkpoint_id}", where=self.url
-            )
+            raise upkeep.no_state(checkpoint_id, self.url)
         return manifest
 
     def sizes(self, ids: Iterable[CheckpointId]) -> dict[CheckpointId, int]:
@@ -238,7 +236,9 @@ class StateStore:
         blobs, paths, _ = self._place
         if self._parallelism == 1:
             for (operator, partition), chain in chains:
-                yield operator, partition, read_chain(blobs, paths, chain)
+                with self._being_read(checkpoint_id):
+                    state = read_chain(blobs, paths, chain)
+                yield operator, partition, state
             return
         waiting: deque[tuple[PartitionKey, int, Future[PartitionState]]] = deque()
         held = 0
@@ -251,13 +251,13 @@ class StateStore:
                 while waiting and (
                     len(waiting) >= 2 * self._parallelism or held + size > READ_AHEAD
                 ):
-                    (operator, partition), gone, state = waiting.popleft()
-                    yield operator, partition, state.result()
+                    (operator, partition), gone, read = waiting.popleft()
+                    yield operator, partition, read.result()
                     held -= gone
                 waiting.append((place, size, pool.submit(read_chain, blobs, paths, chain)))
                 held += size
-            for (operator, partition), _, state in waiting:
-                yield operator, partition, state.result()
+            for (operator, partition), _, read in waiting:
+                yield operator, partition, read.result()
 
     def stream(
         self, checkpoint_id: CheckpointId, operator: str, partition: int
@@ -293,8 +293,16 @@ class StateStore:
 
     def delete(self, checkpoint_id: CheckpointId) -> None:
         """Remove a checkpoint. Objects that another one refers to stay; a parent is refused."""
-        self.load(checkpoint_id)
-        upkeep.delete(self._place, checkpoint_id)
+        for _, error in self.delete_each([checkpoint_id]):
+            if error is not None:
+                raise error
+
+    def delete_each(self, doomed: Iterable[CheckpointId]) -> Iterator[Removal]:
+        """The same for many, in this order, with the error of each; None for one that is gone.
+
+        Every manifest is read once, however many are to go.
+        """
+        return upkeep.delete_each(self._place, doomed)
 
     def prune(self, keep: int) -> int:
         """Keep the newest ``keep`` whole checkpoints and all that they refer to."""

@@ -14,7 +14,14 @@ from seamark._common.checks import check_duration, check_id, check_name
 from seamark._common.logs import logger_named
 from seamark.blobs.conditional_writes import Taken
 from seamark.blobs.contract import Blob, Buffer, Tag, TagMismatch
-from seamark.errors import DamageError, FencedError, InvalidInputError, RefusedError, SeamarkError
+from seamark.errors import (
+    DamageError,
+    FencedError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.manifest import CheckpointManifest
 from seamark.store import cleanup, owner_rebuild
 from seamark.store.cleanup import Removed
@@ -27,6 +34,7 @@ from seamark.store.manifest_changes import (
     sealed,
     stamped,
     takes_back,
+    unknown_save,
 )
 from seamark.store.manifests import MANIFEST_LIMIT, StoredManifest, Tombstone, parse_manifest
 from seamark.store.owner import (
@@ -43,6 +51,7 @@ from seamark.store.ownership import Claim
 from seamark.store.plans import Plans
 from seamark.store.reader import HOUR, StoreReader
 from seamark.store.retention import Retention
+from seamark.store.shared_objects import SHARED_PREFIX
 from seamark.store.sidecars import WrittenSidecar, checksum_prefix
 from seamark.store.validation import CheckpointKind
 
@@ -88,16 +97,20 @@ class CheckpointStore(StoreReader):
                 if self._blobs.max_put is None:
                     # a local check is cheap, so nothing slips in between it and the decision
                     owner = self._writable(checkpoint_id)
+                    self._require_parent(manifest, owner)
                     if (
                         written and not self._sidecars.is_still(written)
                     ) or self._parts.partitioned.is_missing(manifest):
                         raise self._state_replaced(checkpoint_id)
+                if (gone := self._parts.shared.missing(manifest)) is not None:
+                    raise self._object_removed(checkpoint_id, gone)
                 claim = self._ownership.claim_held
                 saved, data = sealed(stamped(manifest, owner, claim, written, self._layout))
                 self._decide(saved, data, owner)
                 self._manifests.advance_pointer(checkpoint_id)
             self._last_decided = checkpoint_id
             self._own_states.pop(checkpoint_id, None)
+            self._parts.shared.named(saved)
             self._auto_prune()
         return saved
 
@@ -174,6 +187,11 @@ class CheckpointStore(StoreReader):
         with self._lock:
             return self._reading().claim(writer, pipeline)
 
+    def release(self) -> None:
+        """Give back the claim, if there is one. The handle stays open and can claim again."""
+        with self._lock:
+            self._reading().release()
+
     def check_claim(self) -> None:
         """Ask the store whether this handle may still write; :class:`FencedError` when not."""
         self._reading().require_writable()
@@ -187,7 +205,12 @@ class CheckpointStore(StoreReader):
                 raise InvalidInputError(
                     f"checkpoint {last_id} does not exist yet, so it cannot be superseded"
                 )
-            return self._ownership.supersede(first_id, last_id)
+            return self._ownership.begin_timeline((first_id, last_id))
+
+    def begin_timeline(self) -> Claim:
+        """Start a new timeline and give nothing up. Needs a claim."""
+        with self._lock:
+            return self._reading().begin_timeline()
 
     def rebuild_owner(self) -> Owner:
         """Replace a damaged, lost or outdated ``owner.json`` by what the manifests say.
@@ -227,14 +250,23 @@ class CheckpointStore(StoreReader):
 
     # keeping house
 
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
+    def prune(
+        self,
+        keep: int | None = None,
+        *,
+        within: float | timedelta | None = None,
+        read_shared: bool = True,
+    ) -> Removed:
         """Remove checkpoints, but not the newest ``keep`` valid ones, those younger than
         ``within``, pinned ones, or anything that one of these needs. How many were removed.
+
+        Shared objects that this handle has neither read nor written are read to see what is valid.
+        ``read_shared=False`` is for who reads them at another time: their sizes will do.
         """
         rule = Retention(last=keep, within=within)
         with self._lock:
             self._reading()
-            return cleanup.prune(self._parts, rule)
+            return cleanup.prune(self._parts, rule, read_shared=read_shared)
 
     def cleanup_orphans(self, min_age: float | timedelta = HOUR) -> Removed:
         """Remove state without a manifest and unfinished files older than ``min_age``; how many.
@@ -280,6 +312,11 @@ class CheckpointStore(StoreReader):
                 where=self.url,
                 hint="Save under next_id().",
             )
+        mine = self._ownership.claim_held
+        if not existing and mine is not None:
+            follows = mine.tombstone_id, (self._last_decided or 0) + 1
+            if checkpoint_id not in follows:  # who used the ids before it?
+                self._ownership.check_covered(owner)
         return owner
 
     def _require_parent(self, manifest: CheckpointManifest, owner: Owner) -> None:
@@ -369,7 +406,24 @@ class CheckpointStore(StoreReader):
                 self._ownership.tombstone_used()
         except (Taken, TagMismatch):
             self._ownership.tombstone_used()  # or it is damaged; either way it is of no use now
-            raise self._decided(checkpoint_id, "by another writer") from None
+            if not self._is_there(manifest):
+                raise self._decided(checkpoint_id, "by another writer") from None
+
+    def _is_there(self, manifest: CheckpointManifest) -> bool:
+        """Whether this very checkpoint was decided by an earlier try, and then updated by others.
+
+        :class:`OutcomeUnknownError` when that cannot be found out.
+        """
+        if not manifest.attempt:
+            return False
+        try:
+            stored = self._manifests.read(manifest.checkpoint_id)
+        except (StoreUnavailableError, DamageError) as error:
+            raise unknown_save(manifest.checkpoint_id, error) from error
+        if not isinstance(stored, StoredManifest):
+            return False
+        ours = (manifest.attempt, manifest.generation)
+        return ours == (stored.manifest.attempt, stored.manifest.generation)
 
     def _decided(self, checkpoint_id: int, how: str) -> FencedError:
         return FencedError(
@@ -387,6 +441,13 @@ class CheckpointStore(StoreReader):
         if not may_replace(stored, owner, is_claimed=self._ownership.claim_held is not None):
             raise Taken(blob)
         return stored.tag
+
+    def _object_removed(self, checkpoint_id: int, name: str) -> FencedError:
+        return FencedError(
+            f"an object that checkpoint {checkpoint_id} needs was removed before it was saved",
+            where=f"{self.url}/{SHARED_PREFIX}{name}",
+            hint="Did somebody clean up with a short age? Store it again, then save.",
+        )
 
     def _auto_prune(self) -> None:
         if self._keep is None:

@@ -16,7 +16,13 @@ from seamark._common.logs import logger_named
 from seamark._common.os_errors import is_disk_full
 from seamark.blobs.contract import Entry, unfinished
 from seamark.errors import DamageError, FencedError, StoreUnavailableError
-from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
+from seamark.store.consistent_read import (
+    Overtaken,
+    listing,
+    raise_if_overtaken,
+    raise_if_rewritten,
+    until_settled,
+)
 from seamark.store.manifests import StoredManifest
 from seamark.store.owner import UNCOUNTED, Owner, Standing, covers_any, known_pins, standing
 from seamark.store.parts import StoreParts
@@ -39,13 +45,17 @@ class Removed(int):
     """
 
     states: int
-    """Partitioned state checkpoints among it."""
+    """Partitioned state checkpoints that went with them."""
+    objects: int
+    """Shared objects that went with them."""
     left_alone: tuple[str, ...]
-    """Why some partitioned state was not looked at; empty when all was."""
+    """Why some state was not looked at; empty when all was."""
 
-    def __new__(cls, count: int, *, states: int = 0, left_alone: tuple[str, ...] = ()) -> Removed:
+    def __new__(
+        cls, count: int, *, states: int = 0, objects: int = 0, left_alone: tuple[str, ...] = ()
+    ) -> Removed:
         removed = super().__new__(cls, count)
-        removed.states, removed.left_alone = states, left_alone
+        removed.states, removed.objects, removed.left_alone = states, objects, left_alone
         return removed
 
 
@@ -64,7 +74,9 @@ def plan_prune(parts: StoreParts, rule: Retention) -> list[Verdict]:
 
     def look() -> tuple[Owner, list[Candidate]]:
         ids, owner = listing(parts.manifests, parts.ownership)
-        return owner, _survey(parts, ids, owner, rule)
+        candidates = _survey(parts, ids, owner, rule)
+        raise_if_rewritten(parts.ownership, owner)
+        return owner, candidates
 
     owner, candidates = until_settled(look, parts.blobs.url)
     verdicts = _verdicts(candidates, owner, rule)
@@ -73,10 +85,12 @@ def plan_prune(parts: StoreParts, rule: Retention) -> list[Verdict]:
     return sorted(verdicts, key=lambda verdict: verdict.checkpoint_id, reverse=True)
 
 
-def prune(parts: StoreParts, rule: Retention) -> Removed:
+def prune(parts: StoreParts, rule: Retention, *, read_shared: bool = True) -> Removed:
     """Remove what the rule does not keep; how many checkpoints that were.
 
-    What an interrupted prune has left is removed too, but not counted again.
+    What an interrupted prune has left is removed too, but not counted again. Unless ``read_shared``
+    a checkpoint counts as valid whose shared objects are there in full size, as long as none was
+    seen to be damaged: for a caller that reads them at another time.
 
     The boundary is moved in ``owner.json`` first, in the same conditional write that looks at the
     pins. So a pin cannot slip in between, a crash leaves nothing half-removed that still counts,
@@ -86,7 +100,8 @@ def prune(parts: StoreParts, rule: Retention) -> Removed:
 
     def look() -> tuple[Owner, list[Candidate]]:
         owner = parts.ownership.require_writable()
-        return owner, _survey(parts, parts.manifests.ids(), owner, rule)
+        depth: ReadState = "once" if read_shared else "unshared"
+        return owner, _survey(parts, parts.manifests.ids(), owner, rule, depth)
 
     owner, candidates = until_settled(look, parts.blobs.url)
     doomed: list[int] = []
@@ -120,7 +135,20 @@ def prune(parts: StoreParts, rule: Retention) -> Removed:
     _sweep(parts, changed)
     named = {c.state for c in candidates if c.state is not None and c.checkpoint_id in doomed}
     states, left_alone = parts.partitioned.drop_pruned(named, pruned=bool(doomed))
-    return Removed(len(doomed), states=states, left_alone=left_alone)
+    objects, why = _drop_objects(parts, [c for c in candidates if c.checkpoint_id in doomed])
+    return Removed(len(doomed), states=states, objects=objects, left_alone=(*left_alone, *why))
+
+
+def _drop_objects(parts: StoreParts, pruned: list[Candidate]) -> tuple[int, tuple[str, ...]]:
+    """Remove shared objects that only pruned checkpoints have named; how many, or why none."""
+    try:
+        return parts.shared.drop_pruned({name for c in pruned for name in c.objects}), ()
+    except DamageError as error:
+        return 0, (_unknown_objects(error),)
+
+
+def _unknown_objects(error: DamageError) -> str:
+    return f"shared objects were left alone, as nobody knows who needs them: {error.what}"
 
 
 def _amended(parts: StoreParts, moved: Callable[[Owner], Owner], doomed: list[int]) -> Owner:
@@ -151,22 +179,28 @@ def _amended(parts: StoreParts, moved: Callable[[Owner], Owner], doomed: list[in
     raise full
 
 
-def _survey(parts: StoreParts, listed: list[int], owner: Owner, rule: Retention) -> list[Candidate]:
+def _survey(
+    parts: StoreParts,
+    listed: list[int],
+    owner: Owner,
+    rule: Retention,
+    read_state: ReadState = "once",
+) -> list[Candidate]:
     """What is known of each checkpoint; state is read only as far as the rule counts.
 
     :class:`Overtaken` when one is gone or damaged and another prune is the reason.
     """
     ids = [i for i in listed if standing(owner, i) not in UNCOUNTED]
     candidates: list[Candidate] = []
-    known: KnownCheckpoints = {}
+    known = KnownCheckpoints()
     valid = 0
     for checkpoint_id in reversed(ids):
-        depth: ReadState = "once" if valid < (rule.last or 1) else "never"
+        depth: ReadState = read_state if valid < (rule.last or 1) else "never"
         examined = parts.validator.examine(checkpoint_id, owner, read_state=depth, known=known)
         if examined.kind is CheckpointKind.TOMBSTONE:
             continue
         if examined.kind is not CheckpointKind.CHECKPOINT:
-            raise_if_overtaken(parts.ownership, owner)
+            raise_if_overtaken(parts.manifests, parts.ownership, owner, [checkpoint_id])
         if examined.kind is CheckpointKind.NOTHING:
             continue
         superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
@@ -181,6 +215,7 @@ def _survey(parts: StoreParts, listed: list[int], owner: Owner, rule: Retention)
                 parent_id=m.parent_id if m and m.is_incremental else None,
                 superseded=superseded,
                 state=parts.partitioned.expected_of(m) if m else None,
+                objects=frozenset(each.name for each in m.shared_objects) if m else frozenset(),
             )
         )
     return candidates
@@ -271,7 +306,11 @@ def cleanup_orphans(parts: StoreParts, min_age: float, own: Collection[str]) -> 
         _delete_manifests(parts, [manifests[key] for key in keys if key in manifests])
         _delete_sidecars(parts, [key for key in keys if key not in manifests])
     removed, left_alone = parts.partitioned.remove_orphans(min_age)
-    return Removed(len(keys) + removed, left_alone=left_alone)
+    try:
+        objects = parts.shared.remove_orphans(min_age)
+    except DamageError as error:
+        objects, left_alone = 0, (*left_alone, _unknown_objects(error))
+    return Removed(len(keys) + removed + objects, objects=objects, left_alone=left_alone)
 
 
 def plan_cleanup(parts: StoreParts, min_age: float, own: Collection[str]) -> Orphans:
@@ -286,8 +325,13 @@ def plan_cleanup(parts: StoreParts, min_age: float, own: Collection[str]) -> Orp
     orphans = {entry.key: entry for entry in _old_orphans(parts, min_age, own)}
     partitioned = parts.partitioned.orphans(min_age)
     orphans |= {entry.key: entry for entry in (*partitioned.objects, *partitioned.unnamed)}
-    planned = Orphans(orphans.values())
-    planned.left_alone = partitioned.left_alone
+    left_alone = partitioned.left_alone
+    try:
+        shared = parts.shared.orphans(min_age, time.time())
+    except DamageError as error:
+        shared, left_alone = [], (*left_alone, _unknown_objects(error))
+    planned = Orphans([*orphans.values(), *shared])
+    planned.left_alone = left_alone
     return planned
 
 
@@ -314,7 +358,9 @@ def _orphans(parts: StoreParts, oldest: float, own: Collection[str]) -> list[Ent
     ]
     plans = [entry for entry in _stale_plans(parts) if entry.modified <= oldest]
     if orphans or plans:  # or is it only that their manifests were pruned just now?
-        raise_if_overtaken(parts.ownership, owner)
+        raise_if_overtaken(parts.manifests, parts.ownership, owner)
+    if orphans and not {entry.key for entry in orphans} <= parts.sidecars.entries().keys():
+        raise Overtaken  # on a full disk they are pruned before the owner says so
     return [e for e in entries if e and e.modified <= oldest] + orphans + plans + leftovers
 
 

@@ -2,16 +2,22 @@
 
 A prune moves the boundary in ``owner.json`` before it removes anything. So a reader that misses
 something asks for the owner once more: when it has changed, the reader was overtaken and begins
-again from a new listing; when it has not, what is missing is missing. Only a reader that is
-overtaken time after time gives up, with an error that says nothing about the data.
+again from a new listing. On a full disk a prune has to remove some manifests first, so those that
+were there are looked for as well. When neither has changed, what is missing is missing. Only a
+reader that is overtaken time after time gives up, with an error that says nothing about the data.
+
+A rollback first changes the owner and then saves. So a reader of many manifests reads the owner
+after them too: an owner from before a rollback would judge a checkpoint from after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from seamark._common.retry import TRIES, pruned_too_fast
+from seamark.errors import DamageError
 from seamark.store.manifests import Manifests
 from seamark.store.owner import UNCOUNTED, Owner, standing
 from seamark.store.ownership import Ownership
@@ -44,30 +50,61 @@ def listing(manifests: Manifests, ownership: Ownership) -> Listing:
     """Every id under which there is anything, none of them missed because of a prune.
 
     A listing takes a while. All that it had found may be pruned when it ends, and what was saved
-    meanwhile is not in it: then it is repeated. The owner is read last, so it knows of every
-    tombstone that is listed.
+    meanwhile is not in it. So one without a checkpoint that counts is repeated until two agree.
+    The owner is read last, so it knows of every tombstone that is listed.
     """
-    boundary: int | None = None
+    before: tuple[list[int], int] | None = None
     for _ in range(TRIES):
         ids = manifests.ids()
         owner = ownership.read()
         newest = max((i for i in ids if i not in owner.lookup.tombstones), default=0)
-        if newest > owner.prune_boundary or owner.prune_boundary in (0, boundary):
+        if newest > owner.prune_boundary or before == (ids, owner.prune_boundary):
             return Listing(ids, owner)
-        boundary = owner.prune_boundary
+        before = ids, owner.prune_boundary
     raise pruned_too_fast(manifests.url)
 
 
-def raise_if_overtaken(ownership: Ownership, owner: Owner) -> None:
-    """:class:`Overtaken` when the store has changed hands, been pruned or rolled back since."""
-    if view_of(ownership.read()) != view_of(owner):
+def raise_if_overtaken(
+    manifests: Manifests, ownership: Ownership, owner: Owner, there: Collection[int] = ()
+) -> None:
+    """:class:`Overtaken` when the store has changed hands, been pruned or rolled back since.
+
+    That it was pruned is also shown by one of ``there`` that is not there any more: ids that were
+    listed, or whose manifests were read.
+    """
+    if view_of(ownership.read()) != view_of(owner) or manifests.missing(there):
         raise Overtaken
+
+
+def raise_if_rewritten(ownership: Ownership, owner: Owner) -> None:
+    """:class:`Overtaken` when the store was claimed or rolled back since the owner was read.
+
+    To be asked after the manifests were read, also when none of them is missing. A prune is no
+    reason: it takes away, but what it leaves counts as before.
+    """
+    if history_of(ownership.read()) != history_of(owner):
+        raise Overtaken
+
+
+def raise_if_missed(
+    listed: Collection[int], parents: Iterable[int | None], load: Callable[[int], object]
+) -> None:
+    """:class:`Overtaken` when a parent was not listed although it can be loaded.
+
+    A listing takes a while. Of two checkpoints that were saved meanwhile it may hold the second
+    without the first, which the second builds on.
+    """
+    for checkpoint_id in {parent for parent in parents if parent}.difference(listed):
+        with suppress(DamageError):
+            if load(checkpoint_id) is not None:
+                raise Overtaken
 
 
 def view_of(owner: Owner) -> tuple[object, ...]:
     """The fields of an owner that decide which checkpoints count."""
     return (
         owner.generation,
+        owner.timeline,
         owner.prune_boundary,
         owner.kept_below,
         owner.superseded,
@@ -77,6 +114,18 @@ def view_of(owner: Owner) -> tuple[object, ...]:
     )
 
 
-def is_pruned(ownership: Ownership, checkpoint_id: int) -> bool:
-    """Whether a checkpoint is gone for good by now."""
-    return standing(ownership.read(), checkpoint_id) in UNCOUNTED
+def history_of(owner: Owner) -> tuple[object, ...]:
+    """The fields of an owner that change with every claim and every rollback, and only then."""
+    return owner.generation, owner.timeline, owner.fences
+
+
+def is_pruned(
+    manifests: Manifests, ownership: Ownership, checkpoint_id: int, *, was_there: bool = True
+) -> bool:
+    """Whether a checkpoint is gone for good by now.
+
+    One that ``was_there`` and is not any more is gone, whatever the owner says.
+    """
+    if standing(ownership.read(), checkpoint_id) in UNCOUNTED:
+        return True
+    return was_there and bool(manifests.missing([checkpoint_id]))

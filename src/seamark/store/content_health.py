@@ -54,10 +54,13 @@ def _owner(store: CheckpointStore) -> HealthCheck:
 
 
 def _pointer(store: CheckpointStore) -> HealthCheck:
-    owner = store.owner()
+    # the listing first: it is the pointer that a save moves last
+    ids = store.list_ids()
     named = store._parts.manifests.read_pointer()
-    ids = [i for i in store.list_ids() if standing(owner, i) is not Standing.PRUNED]
-    newest = max(ids, default=None)
+    owner = store.owner()
+    if named is not None and named > max(ids, default=0):
+        ids = store.list_ids()  # it may have been saved meanwhile
+    newest = max((i for i in ids if standing(owner, i) is not Standing.PRUNED), default=None)
     advice = "It is only a hint, and the next save puts it right."
     if newest is None:
         if not named or standing(owner, named) is Standing.PRUNED:
@@ -95,6 +98,8 @@ def _newest(store: CheckpointStore) -> HealthCheck:
     if broken:
         return failed(name, _damage(walk, broken))
     evidence = _evidence(store, walk.chosen_id)
+    if evidence is None:
+        return ok(name, f"{walk.chosen_id} was whole, and was pruned while it was looked at")
     if evidence is Evidence.SIZE:
         return warning(
             name,
@@ -106,10 +111,16 @@ def _newest(store: CheckpointStore) -> HealthCheck:
     return ok(name, f"{walk.chosen_id} is whole, every byte was read")
 
 
-def _evidence(store: CheckpointStore, checkpoint_id: int | None) -> Evidence:
-    """What the walk has proven of the chosen checkpoint and of those that it builds on."""
+def _evidence(store: CheckpointStore, checkpoint_id: int | None) -> Evidence | None:
+    """What the walk has proven of the chosen checkpoint and of those that it builds on.
+
+    None when one of them is gone.
+    """
     chain = []
-    while checkpoint_id and (manifest := store.load_by_id(checkpoint_id)) is not None:
+    while checkpoint_id:
+        manifest = store.load_by_id(checkpoint_id)
+        if manifest is None:
+            return None
         chain.append(manifest)
         checkpoint_id = manifest.parent_id if manifest.is_incremental else None
     return weakest(chain)

@@ -8,10 +8,12 @@ from seamark._common.checks import check_id
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.state.chains import Chain, PartitionKey
+from seamark.store.consistent_read import is_pruned
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
 from seamark.store.partitioned_state import own_state
 from seamark.store.reader import StoreReader
+from seamark.store.shared_objects import ReadObjects
 from seamark.store.sidecars import has_sidecar
 from seamark.store.validation import ExaminedCheckpoint, ReadState
 
@@ -35,16 +37,22 @@ def scan(
 
 
 def examine(
-    store: StoreReader, checkpoint_id: int, *, read_data: bool = True
+    store: StoreReader,
+    checkpoint_id: int,
+    *,
+    read_data: bool = True,
+    seen: ReadObjects | None = None,
 ) -> ExaminedCheckpoint:
     """Check one checkpoint by itself, without its parents and without what was seen before.
 
-    Without ``read_data`` only the manifest is read; its state must be there.
+    Without ``read_data`` only the manifest is read; its state must be there. Shared objects
+    in ``seen`` are not read again; those that are read are added.
     """
     depth: ReadState = "always" if read_data else "size"
-    validator = store._parts.validator
+    examine_one = store._parts.validator.examine_one
     return store._examined(
-        check_id(checkpoint_id), lambda owner: validator.examine_one(checkpoint_id, owner, depth)
+        check_id(checkpoint_id),
+        lambda owner: examine_one(checkpoint_id, owner, depth, seen),
     )
 
 
@@ -84,6 +92,12 @@ def read_sidecar_range(
     """Some bytes of a checkpoint's sidecar, not verified; None when it is not there."""
     store._reading()
     return store.backend.read_range(store._parts.sidecars.key_of(manifest), offset, length)
+
+
+def was_pruned(store: StoreReader, checkpoint_id: int, *, was_there: bool = True) -> bool:
+    """Whether a checkpoint is gone for good; one that ``was_there`` is if it is not any more."""
+    parts = store._parts
+    return is_pruned(parts.manifests, store._reading(), checkpoint_id, was_there=was_there)
 
 
 def pruned_or(store: StoreReader, checkpoint_id: int, error: DamageError) -> SeamarkError:

@@ -14,7 +14,7 @@ import msgspec
 from seamark._common.checks import check_id
 from seamark._common.json_documents import SELF_CHECKSUM, checksum_of, is_sealed, seal, unseal
 from seamark._common.text import default_writer
-from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.errors import DamageError, InvalidInputError, OutcomeUnknownError, RefusedError
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.layout import Layout
@@ -220,3 +220,12 @@ def _refuse_other_changes(stored: CheckpointManifest, update: CheckpointManifest
         )
     if update.checkpoint_id != stored.checkpoint_id:
         raise InvalidInputError("the update is of another checkpoint")
+
+
+def unknown_save(checkpoint_id: int, error: Exception) -> OutcomeUnknownError:
+    """The error of a save that may have arrived, whatever a later try says."""
+    return OutcomeUnknownError(
+        f"whether checkpoint {checkpoint_id} was saved is not known",
+        where=str(error),
+        hint="Nothing was undone. The next start finds out.",
+    )

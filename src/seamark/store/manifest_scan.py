@@ -12,12 +12,20 @@ from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
-from seamark.store.consistent_read import Overtaken, is_pruned, listing, raise_if_overtaken
+from seamark.store.consistent_read import (
+    Overtaken,
+    history_of,
+    is_pruned,
+    listing,
+    raise_if_overtaken,
+    raise_if_rewritten,
+)
 from seamark.store.layout import Layout
 from seamark.store.manifests import StoredManifest, Tombstone
 from seamark.store.owner import (
     UNCOUNTED,
     OddGeneration,
+    OutdatedOwner,
     Owner,
     Standing,
     arrived_too_late,
@@ -25,9 +33,11 @@ from seamark.store.owner import (
 )
 from seamark.store.ownership import Ownership
 from seamark.store.parts import StoreParts
+from seamark.store.shared_objects import SHARED_PREFIX
 from seamark.store.sidecars import Sidecars, has_sidecar, unvouched
 
 _AT_ONCE: Final = 128
+_Outcome = StoredManifest | DamageError | StoreUnavailableError | None
 
 
 class ScannedCheckpoint(NamedTuple):
@@ -38,8 +48,8 @@ class ScannedCheckpoint(NamedTuple):
     damage: str | None
     """What is proven wrong, or None."""
     superseded: bool
-    error: StoreUnavailableError | None = None
-    """Why its manifest could not be read, which proves nothing; or None."""
+    error: StoreUnavailableError | OutdatedOwner | None = None
+    """Why nothing is known of it, which proves nothing; or None."""
     stored_bytes: int = 0
     """Bytes of the manifest; with state, where that was measured."""
 
@@ -49,8 +59,8 @@ def scan_manifests(
 ) -> Iterator[ScannedCheckpoint]:
     """Every checkpoint, newest first, damaged ones too. I/O errors pass through.
 
-    With ``unreadable`` those that cannot be read are included, and only an error that concerns
-    all is raised. Manifests can be large, so only a few are held at a time.
+    With ``unreadable`` those that cannot be read or judged are included, and only an error that
+    concerns all is raised. Manifests can be large, so only a few are held at a time.
     """
     for _ in range(TRIES):
         with suppress(Overtaken):  # which is only raised as long as nothing was yielded
@@ -61,34 +71,67 @@ def scan_manifests(
 
 
 def _scan(parts: StoreParts, *, unreadable: bool) -> Iterator[list[ScannedCheckpoint]]:
-    """:class:`Overtaken` when the newest ones are pruned before they could be read."""
+    """:class:`Overtaken` when the newest ones are pruned or rolled back before they are read.
+
+    The owner that held when the first of them had been read judges all: later ones are older.
+    """
     manifests, ownership = parts.manifests, parts.ownership
     listed, owner = listing(manifests, ownership)
     named = manifests.read_pointer() or 0
+    present = frozenset(listed)
     ids = [i for i in reversed(listed) if standing(owner, i) not in UNCOUNTED]
-    if named and named not in listed and standing(owner, named) not in UNCOUNTED:
+    if named and named not in present and standing(owner, named) not in UNCOUNTED:
         ids = sorted({named, *ids}, reverse=True)
     read = manifests.read_each if unreadable else manifests.read_many
     any_scanned = False
     for start in range(0, len(ids), _AT_ONCE):
         batch: list[ScannedCheckpoint] = []
         for checkpoint_id, stored in read(ids[start : start + _AT_ONCE]):
-            if stored is None or isinstance(stored, DamageError):
-                if not any_scanned:
-                    raise_if_overtaken(ownership, owner)
-                elif is_pruned(ownership, checkpoint_id):
-                    continue  # the newer ones were scanned, and they are enough
-            problem: OddGeneration | None = None
+            if isinstance(stored, Tombstone):
+                continue
+            outcome: _Outcome = stored
             if isinstance(stored, StoredManifest):
-                owner, problem = covering_owner(ownership, owner, stored)
-                if problem is None and arrived_too_late(owner, stored.manifest):
+                outcome = _judged(ownership, owner, stored, unreadable=unreadable, first=not start)
+                if outcome is None:
                     continue
-            if not isinstance(stored, Tombstone):
-                any_scanned = True
-                superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
-                outcome = problem or stored
-                batch.append(_scanned(checkpoint_id, outcome, superseded, named, manifests.layout))
+            elif stored is None or isinstance(stored, DamageError):
+                was_there = checkpoint_id in present
+                if _is_gone(parts, owner, checkpoint_id, was_there, any_scanned=any_scanned):
+                    continue
+            any_scanned = True
+            superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+            batch.append(_scanned(checkpoint_id, outcome, superseded, named, manifests.layout))
+        if not start:
+            raise_if_rewritten(ownership, owner)
         yield batch
+
+
+def _judged(
+    ownership: Ownership, owner: Owner, stored: StoredManifest, *, unreadable: bool, first: bool
+) -> StoredManifest | OddGeneration | OutdatedOwner | None:
+    """What is known of a checkpoint by its manifest; None when it does not count."""
+    now, problem = covering_owner(ownership, owner, stored, or_doubt=unreadable)
+    if problem is not None:
+        return problem
+    if history_of(now) != history_of(owner):
+        if first:
+            raise Overtaken
+        return None  # decided after the newer ones were scanned
+    return None if arrived_too_late(owner, stored.manifest) else stored
+
+
+def _is_gone(
+    parts: StoreParts, owner: Owner, checkpoint_id: int, was_there: bool, *, any_scanned: bool
+) -> bool:
+    """Whether what could not be read was pruned since it was listed.
+
+    :class:`Overtaken` then, unless newer ones were scanned: they are enough.
+    """
+    if any_scanned:
+        return is_pruned(parts.manifests, parts.ownership, checkpoint_id, was_there=was_there)
+    there = [checkpoint_id] if was_there else []
+    raise_if_overtaken(parts.manifests, parts.ownership, owner, there)
+    return False
 
 
 def _measured(
@@ -100,11 +143,16 @@ def _measured(
     def sidecar_sizes() -> dict[str, int]:
         return {key: entry.size for key, (_, entry) in parts.sidecars.entries().items()}
 
+    @cache
+    def shared_sizes() -> dict[str, int]:
+        return {name: entry.size for name, entry in parts.shared.entries().items()}
+
     for batch in batches:
         sizes = parts.partitioned.sizes([one.manifest for one in batch if one.manifest is not None])
         for one in batch:
             whole = _with_sidecar(one, parts.sidecars, sidecar_sizes)
-            yield _with_state(whole, *sizes.get(one.checkpoint_id, (0, None)))
+            whole = _with_state(whole, *sizes.get(one.checkpoint_id, (0, None)))
+            yield _with_shared(whole, shared_sizes)
 
 
 def _with_sidecar(
@@ -112,7 +160,7 @@ def _with_sidecar(
 ) -> ScannedCheckpoint:
     m = one.manifest
     if m is not None and m.is_ours:
-        return one._replace(stored_bytes=m.size_bytes)
+        return one._replace(stored_bytes=one.stored_bytes + (m.state_bytes or 0))
     # what another system records as its size is not what it takes: that is listed, once
     if m is None or not has_sidecar(m):
         return one
@@ -121,24 +169,41 @@ def _with_sidecar(
     return _with_state(one, sizes().get(key, 0), lost)
 
 
+def _with_shared(one: ScannedCheckpoint, sizes: Callable[[], dict[str, int]]) -> ScannedCheckpoint:
+    """With what was stored for it in shared objects; one that is missing is damage."""
+    named = one.manifest.shared_objects if one.manifest is not None else ()
+    if not named or one.manifest is None:
+        return one
+    lost = next((shared for shared in named if sizes().get(shared.name) != shared.size), None)
+    damage = f"{SHARED_PREFIX}{lost.name} is missing or cut off" if lost is not None else None
+    return _with_state(one, one.manifest.added_bytes, damage)
+
+
 def _with_state(one: ScannedCheckpoint, size: int, damage: str | None) -> ScannedCheckpoint:
     return one._replace(stored_bytes=one.stored_bytes + size, damage=one.damage or damage)
 
 
 def covering_owner(
-    ownership: Ownership, owner: Owner, stored: StoredManifest
-) -> tuple[Owner, OddGeneration | None]:
-    """An owner that is not older than a manifest, or what is wrong with the manifest."""
+    ownership: Ownership, owner: Owner, stored: StoredManifest, *, or_doubt: bool = False
+) -> tuple[Owner, OddGeneration | OutdatedOwner | None]:
+    """An owner that is not older than a manifest, or what is wrong with the manifest.
+
+    With ``or_doubt`` an owner that is older comes back with the reason to doubt it.
+    """
     manifest = stored.manifest
     try:
         return ownership.covering(owner, manifest.generation, manifest.checkpoint_id), None
     except OddGeneration as problem:
         return owner, problem
+    except OutdatedOwner as problem:
+        if not or_doubt:
+            raise
+        return owner, problem
 
 
 def _scanned(
     checkpoint_id: int,
-    stored: StoredManifest | DamageError | StoreUnavailableError | None,
+    stored: _Outcome,
     superseded: bool,
     named: int,
     layout: Layout,
@@ -149,7 +214,7 @@ def _scanned(
         return ScannedCheckpoint(
             checkpoint_id, stored.manifest, damage, superseded, stored_bytes=size
         )
-    if isinstance(stored, StoreUnavailableError):
+    if isinstance(stored, StoreUnavailableError | OutdatedOwner):
         return ScannedCheckpoint(checkpoint_id, None, None, superseded, stored)
     why = stored.what if stored is not None else _gone(checkpoint_id, named)
     return ScannedCheckpoint(checkpoint_id, None, why, superseded)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
@@ -96,6 +96,8 @@ class Manifests:
         self.layout = self._layout = layout
         self._recent: OrderedDict[int, StoredManifest] = OrderedDict()
         self._pointer: tuple[int, Tag] | None = None
+        self.is_behind = False
+        """Whether the pointer named a later id than the one that was decided last."""
         self._lock = threading.Lock()
 
     @property
@@ -106,6 +108,12 @@ class Manifests:
     def ids(self) -> list[int]:
         """Ids that have anything under their manifest's key, ascending; nothing is read."""
         return self._layout.manifest_ids(self._blobs)
+
+    def missing(self, ids: Collection[int]) -> set[int]:
+        """Those of the ids that have nothing under their manifest's key by now."""
+        if len(ids) == 1:
+            return {i for i in ids if self._blobs.stat(self._layout.manifest(i)) is None}
+        return set(ids).difference(self.ids()) if ids else set()
 
     def read(self, checkpoint_id: int) -> StoredManifest | Tombstone | None:
         """What is stored under that id; None when nothing is."""
@@ -219,6 +227,7 @@ class Manifests:
                 elif known[0] < checkpoint_id:
                     tag = self._blobs.replace(key, data, known[1], durable=False)
                     self._pointer = (checkpoint_id, tag)
+                self.is_behind = known is not None and known[0] > checkpoint_id
                 return
             except (KeyExists, TagMismatch):
                 self._pointer = None

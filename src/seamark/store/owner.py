@@ -20,7 +20,12 @@ import msgspec
 
 from seamark._common.json_documents import decode_sealed, seal
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
-from seamark.limits import MOST_SUPERSEDED_RANGES, MOST_TOMBSTONES
+from seamark.limits import (
+    MOST_OWNER_IDS,
+    MOST_PINS,
+    MOST_SUPERSEDED_RANGES,
+    MOST_TOMBSTONES,
+)
 from seamark.manifest import CheckpointManifest
 
 FORMAT_VERSION: Final = 1
@@ -96,6 +101,10 @@ class OddGeneration(DamageError):
     """A manifest names a generation that never was; ``owner.json`` is not in doubt."""
 
 
+class OutdatedOwner(DamageError):
+    """A manifest is newer than ``owner.json``, so nobody knows what was rolled back since."""
+
+
 class Standing(Enum):
     """Whether an id counts, by what the owner says of it."""
 
@@ -130,6 +139,10 @@ def decode_owner(data: bytes) -> Owner:
     for what, count, most in (
         ("tombstones", len(owner.tombstones), MOST_TOMBSTONES),
         ("superseded ranges", len(owner.superseded), MOST_SUPERSEDED_RANGES),
+        ("pins", len(owner.pins), MOST_PINS),
+        ("fences", len(owner.fences), MOST_OWNER_IDS),
+        ("void ids", len(owner.voided), MOST_OWNER_IDS),
+        ("ids that were kept", len(owner.kept_below), MOST_OWNER_IDS),
     ):
         if count > most:
             raise DamageError(
@@ -184,7 +197,7 @@ def uncovered(
             f"corrupt manifest: it says generation {generation}, and the store has never had more "
             f"than {owner.generation}"
         )
-    return DamageError(
+    return OutdatedOwner(
         f"owner.json is gone or too old: checkpoint {checkpoint_id} was written by generation "
         f"{generation}, owner.json knows {owner.generation}",
         hint=REBUILD,
@@ -243,13 +256,24 @@ def claimed_by(before: Owner, token: str, pipeline: str | None, tombstone_id: in
     )
 
 
-def with_superseded(owner: Owner, first_id: int, last_id: int, timeline: str) -> Owner:
-    """A range of ids out of use for good, and a new timeline."""
+def fenced_at(owner: Owner, tombstone_id: int, voided: set[int]) -> Owner:
+    """The last step of a claim: its tombstone is there, older ones are void, the fence holds."""
+    claimed = msgspec.structs.replace(
+        owner,
+        # one above may have been put by a claim that was overtaken by this one
+        tombstones=(tombstone_id, *(i for i in owner.tombstones if i > tombstone_id)),
+        voided=tuple(sorted({*owner.voided, *voided} - {tombstone_id})),
+        next_id=max(owner.next_id, tombstone_id),
+    )
+    return with_fence(claimed, tombstone_id, owner.generation)
+
+
+def with_superseded(owner: Owner, first_id: int, last_id: int) -> Owner:
+    """A range of ids out of use for good."""
     ranges = (*owner.superseded, (first_id, last_id))
     return msgspec.structs.replace(
         owner,
         superseded=ranges,
-        timeline=timeline,
         next_id=max(owner.next_id, last_id + 1),  # also when the last of them is lost
     )
 
@@ -263,6 +287,10 @@ def with_pin(owner: Owner, name: str, pin: Pin) -> Owner:
         raise RefusedError(
             f"the pin {name!r} is on checkpoint {there.checkpoint_id}",
             hint="Unpin it first, or choose another name.",
+        )
+    if len(owner.pins) >= MOST_PINS and name not in owner.pins:
+        raise RefusedError(
+            f"there are {len(owner.pins)} pins, and that is the most", hint="Unpin some first."
         )
     return msgspec.structs.replace(owner, pins={**owner.pins, name: pin})
 

@@ -42,8 +42,9 @@ def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
     :class:`RefusedError` when the owner that is there is whole, or none is needed.
     """
     blobs = parts.blobs
-    blob = blobs.read(OWNER_KEY, OWNER_LIMIT)
     contents = list(parts.manifests.read_many(parts.manifests.ids()))
+    # after the manifests: somebody may claim and save meanwhile, and an owner from before is older
+    blob = blobs.read(OWNER_KEY, OWNER_LIMIT)
     newest = _newest_generation(contents)
     before: Owner | None = None
     if blob is None:

@@ -43,8 +43,8 @@ from seamark.store.owner import (
     claimed_by,
     decode_owner,
     encode_owner,
+    fenced_at,
     uncovered,
-    with_fence,
     with_superseded,
 )
 
@@ -72,6 +72,7 @@ class Ownership:
         self._held = ExitStack()
         self._tombstone_tag: Tag | None = None
         self._pid = os.getpid()
+        self._decoded = b"", Owner()
         self.claim_held: Claim | None = None
 
     # reading
@@ -90,8 +91,13 @@ class Ownership:
                     hint="Was the store deleted? Stop the writer, look at the store, claim again.",
                 )
             return Owner(), None
+        data, owner = self._decoded
+        if blob.data == data:  # it is read very often and seldom changes
+            return owner, blob.tag
         try:
-            return decode_owner(blob.data), blob.tag
+            owner = decode_owner(blob.data)
+            self._decoded = blob.data, owner
+            return owner, blob.tag
         except SeamarkError as error:
             error.where = error.where or self._blobs.url
             raise
@@ -99,7 +105,7 @@ class Ownership:
     def covering(self, owner: Owner, generation: int, checkpoint_id: int) -> Owner:
         """An owner that is not older than a manifest that was read after it.
 
-        :class:`DamageError` when ``owner.json`` itself is older: it was lost or put back; an
+        :class:`OutdatedOwner` when ``owner.json`` itself is older: it was lost or put back; an
         :class:`OddGeneration` when it is the manifest that is wrong.
         """
         if generation <= owner.generation:
@@ -138,6 +144,8 @@ class Ownership:
             if not _is_of(mine, owner):
                 raise self._fenced(owner, mine)
             self._refuse_in_a_fork()
+            if self._manifests.is_behind:
+                self.check_covered(owner)
             return owner
         if owner.generation and not owner.released and self._is_alive(owner):
             raise FencedError(
@@ -229,14 +237,14 @@ class Ownership:
         previous, self.claim_held = self.claim_held, None
         try:
             before = self.read()
-            self._check_covered(before)
+            self.check_covered(before)
             intended = self._newest_id(before) + 1
             return self.amend(lambda now: claimed_by(now, token, pipeline, intended))
         except BaseException:
             self.claim_held = previous
             raise
 
-    def _check_covered(self, owner: Owner) -> None:
+    def check_covered(self, owner: Owner) -> None:
         """See that ``owner.json`` is not older than the newest manifest, and that is durable."""
         newest, stored = self._newest_stored()
         if stored is not None:
@@ -247,14 +255,7 @@ class Ownership:
     def _fenced_in(self, now: Owner, token: str, tombstone_id: int, voided: set[int]) -> Owner:
         if now.writer != token:
             raise self._overtaken(now)
-        now = msgspec.structs.replace(
-            now,
-            # one above may have been put by a claim that was overtaken by this one
-            tombstones=(tombstone_id, *(i for i in now.tombstones if i > tombstone_id)),
-            voided=tuple(sorted({*now.voided, *voided} - {tombstone_id})),
-            next_id=max(now.next_id, tombstone_id),
-        )
-        return with_fence(now, tombstone_id, now.generation)
+        return fenced_at(now, tombstone_id, voided)
 
     def _overtaken(self, now: Owner) -> FencedError:
         return FencedError(
@@ -289,6 +290,10 @@ class Ownership:
                 self._tombstone_tag = self._manifests.put(candidate, data, None)
                 return candidate, voided
             except Taken:
+                tag = self._renew_tombstone(candidate, data, owner)
+                if tag is not None:  # that of a claim which this one has overtaken
+                    self._tombstone_tag = tag
+                    return candidate, voided
                 # the writer before decided it in the meantime: that epoch counts
                 candidate += 1
 
@@ -320,19 +325,20 @@ class Ownership:
         except DamageError:
             return False
 
-    def supersede(self, first_id: int, last_id: int) -> Claim:
-        """Take ids out of use and start a new timeline, in one write."""
+    def begin_timeline(self, superseded: tuple[int, int] | None = None) -> Claim:
+        """Start a new timeline and take a range of ids out of use, if given, in one write."""
         mine = self.claim_held
         if mine is None:
             raise RefusedError(
-                "superseding checkpoints needs a claim", where=self._blobs.url, hint="Call claim()."
+                "starting a timeline needs a claim", where=self._blobs.url, hint="Call claim()."
             )
         timeline = uuid.uuid4().hex
 
         def changed(now: Owner) -> Owner:
             if not _is_of(mine, now):
                 raise self._fenced(now, mine)
-            return with_superseded(now, first_id, last_id, timeline)
+            now = msgspec.structs.replace(now, timeline=timeline)
+            return now if superseded is None else with_superseded(now, *superseded)
 
         self.amend(changed)
         self.claim_held = msgspec.structs.replace(mine, timeline=timeline)

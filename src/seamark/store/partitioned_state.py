@@ -10,27 +10,11 @@ from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.state import CheckpointId, StateStore
-from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
-from seamark.store.manifests import Manifests, StoredManifest
-from seamark.store.owner import UNCOUNTED, arrived_too_late, standing
 from seamark.store.ownership import Ownership
+from seamark.store.references import STATE_PREFIX, References, named_state
 
-STATE_PREFIX: Final = "state/"
 _SETTLED: Final = 3600.0
 """Seconds after which nobody can still be about to point at a state checkpoint."""
-
-
-def named_state(manifest: CheckpointManifest) -> CheckpointId | None:
-    """The partitioned state checkpoint that a manifest points at."""
-    path = manifest.state_checkpoint
-    if path is None:
-        return None
-    try:
-        return CheckpointId.parse(path.removeprefix(STATE_PREFIX))
-    except ValueError:
-        raise DamageError(
-            f"checkpoint {manifest.checkpoint_id} points at {path!r}, not at a state checkpoint"
-        ) from None
 
 
 def own_state(manifest: CheckpointManifest) -> CheckpointId | None:
@@ -52,10 +36,10 @@ class PartitionedOrphans(NamedTuple):
 class PartitionedStates:
     """The partitioned state of all checkpoints of one store."""
 
-    def __init__(self, blobs: Blobs, manifests: Manifests, ownership: Ownership) -> None:
+    def __init__(self, blobs: Blobs, ownership: Ownership, references: References) -> None:
         self.states = StateStore(blobs, prefix=STATE_PREFIX)
-        self._manifests = manifests
         self._ownership = ownership
+        self._references = references
         self._blobs = blobs
         self._verified: set[str] = set()
         self._may_be_left = True
@@ -136,15 +120,15 @@ class PartitionedStates:
     def _delete(self, doomed: list[CheckpointId]) -> tuple[int, tuple[str, ...]]:
         """Remove those that can be; how many, and why others were left alone."""
         removed, left_alone = 0, []
-        for state in reversed(doomed):  # a parent can only go after those that build on it
-            try:
-                self.states.delete(state)
-            except CheckpointNotFoundError:
-                continue  # another process was faster
-            except (DamageError, RefusedError) as error:
-                left_alone.append(f"{STATE_PREFIX}{state} was left alone: {error.what}")
-                continue
-            removed += 1
+        try:
+            # a parent can only go after those that build on it
+            for state, why in self.states.delete_each(reversed(doomed)):
+                if why is None:
+                    removed += 1
+                elif not isinstance(why, CheckpointNotFoundError):  # another process was faster
+                    left_alone.append(f"{STATE_PREFIX}{state} was left alone: {why.what}")
+        except DamageError as error:
+            left_alone.append(_unknown(error))
         return removed, tuple(left_alone)
 
     def expected_of(self, manifest: CheckpointManifest) -> CheckpointId | None:
@@ -206,7 +190,7 @@ class PartitionedStates:
         """
         if not listed:
             return []
-        in_use = until_settled(self._in_use, self._manifests.url)
+        in_use = self._references.in_use().states
         newest = None
         if min_age is None and self._ownership.claim_held is not None:
             # ids are in the order of time: a newer one may be another writer's, about to be used
@@ -237,25 +221,6 @@ class PartitionedStates:
         """Whether a manifest that is about to be saved points at a state that was removed."""
         state = self.expected_of(manifest)
         return state is not None and self.states.modified(state) is None
-
-    def _in_use(self) -> set[CheckpointId]:
-        """What checkpoints that count point at."""
-        ids, owner = listing(self._manifests, self._ownership)
-        in_use: set[CheckpointId] = set()
-        for checkpoint_id, stored in self._manifests.read_many(
-            [i for i in ids if standing(owner, i) not in UNCOUNTED]
-        ):
-            if stored is None or isinstance(stored, DamageError):
-                raise_if_overtaken(self._ownership, owner)
-            if isinstance(stored, DamageError):
-                raise DamageError(f"checkpoint {checkpoint_id}: {stored.what}", where=stored.where)
-            if isinstance(stored, StoredManifest):
-                manifest = stored.manifest
-                owner = self._ownership.covering(owner, manifest.generation, checkpoint_id)
-                state = named_state(manifest)
-                if state is not None and not arrived_too_late(owner, manifest):
-                    in_use.add(state)
-        return in_use
 
 
 def _unknown(error: DamageError) -> str:

@@ -10,6 +10,8 @@ from seamark.store.manifests import Manifests
 from seamark.store.ownership import Ownership
 from seamark.store.partitioned_state import PartitionedStates
 from seamark.store.plans import Plans
+from seamark.store.references import References
+from seamark.store.shared_objects import SharedObjects
 from seamark.store.sidecars import Sidecars
 from seamark.store.validation import Validator
 
@@ -22,6 +24,7 @@ class StoreParts(NamedTuple):
     manifests: Manifests
     sidecars: Sidecars
     partitioned: PartitionedStates
+    shared: SharedObjects
     ownership: Ownership
     validator: Validator
     plans: Plans
@@ -32,10 +35,20 @@ class StoreParts(NamedTuple):
         manifests = Manifests(blobs, layout)
         sidecars = Sidecars(blobs, layout)
         ownership = Ownership(blobs, manifests)
-        partitioned = PartitionedStates(blobs, manifests, ownership)
-        validator = Validator(manifests, sidecars, partitioned, ownership, vnode_count)
-        plans = Plans(blobs, ownership)
-        return cls(blobs, layout, manifests, sidecars, partitioned, ownership, validator, plans)
+        references = References(manifests, ownership)
+        partitioned = PartitionedStates(blobs, ownership, references)
+        shared = SharedObjects(blobs, ownership, references)
+        return cls(
+            blobs,
+            layout,
+            manifests,
+            sidecars,
+            partitioned,
+            shared,
+            ownership,
+            Validator(manifests, sidecars, partitioned, shared, ownership, vnode_count),
+            Plans(blobs, ownership),
+        )
 
     def is_store(self) -> bool:
         """Whether anything shows that this is a store, and not a folder of somebody else's."""

@@ -128,8 +128,8 @@ class Plans:
                 error.what,
                 where=f"{self._blobs.url}/{plan_key(timeline, epoch)}",
                 hint="It says which rows the epoch started with, and a sink may have written "
-                "them. Restore the file from a copy of the store, or roll the pipeline back: "
-                "that starts a new timeline, with plans of its own.",
+                "them. Restore the file from a copy of the store, or roll the pipeline back, if "
+                "only to its newest checkpoint: that starts a new timeline, with plans of its own.",
             ) from None
 
 

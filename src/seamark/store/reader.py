@@ -25,7 +25,13 @@ from seamark.manifest import DEFAULT_VNODE_COUNT, CheckpointManifest
 from seamark.state import StateStore
 from seamark.store import cleanup as housekeeping
 from seamark.store import recovery
-from seamark.store.consistent_read import is_pruned, listing, raise_if_overtaken, until_settled
+from seamark.store.consistent_read import (
+    is_pruned,
+    listing,
+    raise_if_overtaken,
+    raise_if_rewritten,
+    until_settled,
+)
 from seamark.store.layout import Layout
 from seamark.store.manifests import StoredManifest
 from seamark.store.owner import UNCOUNTED, Owner, Pin, Standing, arrived_too_late, standing
@@ -33,8 +39,13 @@ from seamark.store.ownership import Ownership
 from seamark.store.parts import StoreParts
 from seamark.store.recovery import RecoveryReport
 from seamark.store.retention import Retention, Verdict
+from seamark.store.shared_objects import SharedObjects
 from seamark.store.sidecars import WrittenSidecar
-from seamark.store.validation import CheckpointKind, ExaminedCheckpoint, ValidationResult
+from seamark.store.validation import (
+    CheckpointKind,
+    ExaminedCheckpoint,
+    ValidationResult,
+)
 
 log = logger_named(__name__)
 
@@ -83,6 +94,11 @@ class StoreReader:
         """Where the partitioned state of checkpoints is. It is written before the manifest."""
         return self._parts.partitioned.states
 
+    @property
+    def shared_objects(self) -> SharedObjects:
+        """Bytes that several checkpoints need. They are written before the manifest."""
+        return self._parts.shared
+
     def vnode_count(self) -> int:
         """The number of state partitions that manifests are expected to have."""
         return DEFAULT_VNODE_COUNT if self._vnode_count is None else self._vnode_count
@@ -99,7 +115,7 @@ class StoreReader:
         ids, owner = listing(self._manifests, self._reading())
         for checkpoint_id in reversed(ids):
             if standing(owner, checkpoint_id) is Standing.CURRENT:
-                stored = self._read(checkpoint_id, owner)
+                stored = self._read(checkpoint_id, owner, listed=True)
                 if stored is not None:
                     return stored.manifest
         return None
@@ -136,8 +152,9 @@ class StoreReader:
                     continue
                 epochs.append((checkpoint_id, stored.manifest.epoch))
             last = checkpoint_id
+        raise_if_rewritten(self._ownership, owner)
         if gone > last:  # the newest is among what was pruned: there must be newer ones
-            raise_if_overtaken(self._ownership, owner)
+            raise_if_overtaken(self._manifests, self._ownership, owner, [gone])
         return epochs
 
     def list_ids(self) -> builtins.list[int]:
@@ -152,12 +169,15 @@ class StoreReader:
 
         def look() -> bytes | None:
             stored, owner = self._found(checkpoint_id)
-            if stored is None and is_pruned(self._ownership, checkpoint_id):
+            if stored is None and is_pruned(
+                self._manifests, self._ownership, checkpoint_id, was_there=False
+            ):
                 return None
             try:
                 return self._sidecars.load(checkpoint_id, stored.manifest if stored else None)
             except DamageError:
-                raise_if_overtaken(self._ownership, owner)
+                there = [checkpoint_id] if stored is not None else []
+                raise_if_overtaken(self._manifests, self._ownership, owner, there)
                 raise
 
         return until_settled(look, self.url)
@@ -193,19 +213,22 @@ class StoreReader:
             owner = self._reading().read()
             examined = examine(owner)
             if examined.kind is not CheckpointKind.CHECKPOINT:
-                raise_if_overtaken(self._ownership, owner)
+                there = [checkpoint_id] if examined.kind is CheckpointKind.DAMAGED else []
+                raise_if_overtaken(self._manifests, self._ownership, owner, there)
             return examined
 
         return until_settled(look, self.url)
 
-    def recover_latest_validated(self) -> RecoveryReport:
+    def recover_latest_validated(self, *, read_data: bool = True) -> RecoveryReport:
         """Walk down from the newest checkpoint to the first valid one. Changes nothing.
+
+        Without ``read_data`` state only has to be there in full size; whoever uses it verifies it.
 
         When everything is damaged, ``chosen_id`` is None and ``fresh_start`` False: whoever starts
         a pipeline must refuse that. An I/O error that proves nothing is raised.
         """
         self._reading()
-        return recovery.recover(self._parts)
+        return recovery.recover(self._parts, "always" if read_data else "size")
 
     def owner(self) -> Owner:
         """What the store says about its owner, pins, boundary and superseded ranges."""
@@ -262,19 +285,23 @@ class StoreReader:
         void = {i for i in maybe if self._ownership.is_tombstone(i)}
         return owner, [i for i in ids if i not in void]
 
-    def _read(self, checkpoint_id: int, owner: Owner) -> StoredManifest | None:
+    def _read(
+        self, checkpoint_id: int, owner: Owner, *, listed: bool = False
+    ) -> StoredManifest | None:
         """A checkpoint that counts. An error for damage says where it is and what to do next.
 
-        :class:`Overtaken` when it is gone or damaged, and the owner has changed since.
+        :class:`Overtaken` when it is gone or damaged, and the owner has changed since; also when
+        it was ``listed`` and is gone.
         """
         if standing(owner, checkpoint_id) in UNCOUNTED:
             return None
         try:
             stored = self._manifests.read(checkpoint_id)
             if stored is None:
-                raise_if_overtaken(self._ownership, owner)
+                there = [checkpoint_id] if listed else []
+                raise_if_overtaken(self._manifests, self._ownership, owner, there)
         except DamageError as error:
-            raise_if_overtaken(self._ownership, owner)
+            raise_if_overtaken(self._manifests, self._ownership, owner)
             raise DamageError(
                 f"checkpoint {checkpoint_id}: {error.what}",
                 where=f"{self.url}/{self._layout.manifest(checkpoint_id)}",
@@ -290,7 +317,7 @@ class StoreReader:
 
         The error itself, unless the checkpoint has been pruned since.
         """
-        if not is_pruned(self._reading(), checkpoint_id):
+        if not is_pruned(self._manifests, self._reading(), checkpoint_id):
             return error
         return CheckpointNotFoundError(
             f"checkpoint {checkpoint_id} was pruned while it was being read",

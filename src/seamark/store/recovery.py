@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
 from seamark.store.owner import UNCOUNTED, Owner, Standing, standing
 from seamark.store.parts import StoreParts
-from seamark.store.validation import CheckpointKind, KnownCheckpoints
+from seamark.store.validation import CheckpointKind, KnownCheckpoints, ReadState
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,21 @@ class RecoveryReport:
         return self.fresh_start or (bool(self.skipped) and not self.broken)
 
 
-def recover(parts: StoreParts) -> RecoveryReport:
+def recover(parts: StoreParts, read_state: ReadState = "always") -> RecoveryReport:
     """Choose the newest checkpoint that is valid, of the current timeline, and not superseded."""
     started = time.perf_counter()
-    return until_settled(lambda: _walk(parts, started), parts.blobs.url)
+    return until_settled(lambda: _walk(parts, started, read_state), parts.blobs.url)
 
 
-def _walk(parts: StoreParts, started: float) -> RecoveryReport:
+def _walk(parts: StoreParts, started: float, read_state: ReadState) -> RecoveryReport:
     listed, owner = listing(parts.manifests, parts.ownership)
+    present = frozenset(listed)
     named = parts.manifests.read_pointer()
     skipped: list[tuple[int, str]] = []
     given_up: set[int] = set()
     examined = 0
     decided = False
-    known: KnownCheckpoints = {}  # many may build on one that is damaged: it is read once
+    known = KnownCheckpoints()  # many may build on one that is damaged: it is read once
     for checkpoint_id in _candidates(listed, named, owner):
         if standing(owner, checkpoint_id) is Standing.SUPERSEDED:
             skipped.append((checkpoint_id, "superseded by a rollback"))
@@ -65,12 +66,17 @@ def _walk(parts: StoreParts, started: float) -> RecoveryReport:
             decided = True
             continue
         examined += 1
-        candidate = parts.validator.examine(checkpoint_id, owner, known=known)
+        candidate = parts.validator.examine(
+            checkpoint_id, owner, read_state=read_state, known=known
+        )
         if candidate.kind is CheckpointKind.TOMBSTONE:
             continue
         decided = True
         if candidate.kind is not CheckpointKind.CHECKPOINT:
-            raise_if_overtaken(parts.ownership, owner)  # before anything is called gone or damaged
+            # before anything is called gone or damaged
+            was_there = checkpoint_id in present or candidate.kind is CheckpointKind.DAMAGED
+            there = [checkpoint_id] if was_there else []
+            raise_if_overtaken(parts.manifests, parts.ownership, owner, there)
         else:
             warnings = [str(issue) for issue in candidate.result.issues]
             elapsed = time.perf_counter() - started

@@ -44,6 +44,8 @@ class Candidate:
     superseded: bool = False
     state: CheckpointId | None = None
     """Its partitioned state, which goes with it."""
+    objects: frozenset[str] = frozenset()
+    """Shared objects that it names."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from seamark.blobs.streams import (
     small_or_stream,
 )
 from seamark.errors import DamageError, FencedError
-from seamark.manifest import CheckpointManifest
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.manifest.findings import unrestorable
+from seamark.state.pack import PackInPlace
 from seamark.store.layout import Layout
 
 
@@ -190,7 +191,7 @@ class Sidecars:
         if stream is None:
             raise DamageError(f"{_file(key)} referenced by checksum but not found")
         hasher = hashlib.sha256(checksum_prefix(manifest))
-        yield from hashed_while_read(stream, hasher)
+        yield from hashed_while_read(_at_most(stream, manifest.state_bytes), hasher)
         if manifest.state_checksum and (checksum := hasher.hexdigest()) != manifest.state_checksum:
             raise DamageError(_mismatch(manifest, key, checksum))
 
@@ -220,6 +221,22 @@ class Sidecars:
             return None
         return self._sidecar_problem(manifest, expected, copy_to)
 
+    def pack_of(
+        self, manifest: CheckpointManifest, operator: OperatorCheckpoint
+    ) -> PackInPlace | None:
+        """The pack that is an operator's state, of which only the index is read.
+
+        None when the state is not a pack: it may be anybody's.
+        """
+        if not operator.external:
+            inline = operator.decode_inline() or b""
+            return PackInPlace.find(lambda at, length: inline[at : at + length], len(inline))
+        key, start = self.key_of(manifest), operator.external_offset
+        return PackInPlace.find(
+            lambda at, length: self._blobs.read_range(key, start + at, length) or b"",
+            operator.external_length,
+        )
+
     def size_problem(self, manifest: CheckpointManifest) -> str | None:
         """What can be checked of a sidecar without reading it: that it has its length."""
         if problem := self._not_vouched(manifest):
@@ -243,7 +260,7 @@ class Sidecars:
         stream = self._blobs.stream(key, PIECE)
         if stream is None:
             return f"{_file(key)} referenced by checksum but not found"
-        version, pieces = stream.version, iter(stream)
+        version, pieces = stream.version, _at_most(stream, manifest.state_bytes)
         if copy_to is not None:
             pieces = _copying(pieces, copy_to)
         hasher = hashlib.sha256(checksum_prefix(manifest))
@@ -253,6 +270,8 @@ class Sidecars:
         length = digest_of(plain, hasher)
         if short := next(unrestorable(manifest, length), None):
             return f"{short}: {_file(key)} has {length} bytes"
+        if manifest.state_bytes is not None and length > manifest.state_bytes:
+            return f"{_file(key)} has more than the {manifest.state_bytes} bytes of its manifest"
         checksum = hasher.hexdigest()
         if checksum != expected and (other is None or other.hexdigest() != expected):
             return _mismatch(manifest, key, checksum)
@@ -310,6 +329,16 @@ def unvouched(manifest: CheckpointManifest) -> str | None:
     elif manifest.state_checksum is None:
         return "the manifest has no checksum of its state"
     return None
+
+
+def _at_most(pieces: Iterable[Buffer], expected: int | None) -> Iterator[Buffer]:
+    """The pieces of a sidecar up to the one that makes it too large, if its length is known."""
+    length = 0
+    for piece in pieces:
+        yield piece
+        length += len(piece)
+        if expected is not None and length > expected:
+            return
 
 
 def _copying(pieces: Iterable[Buffer], target: io.BytesIO) -> Iterator[Buffer]:

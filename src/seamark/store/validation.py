@@ -13,15 +13,19 @@ from typing import Final, Literal, NamedTuple
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.store.index_parts import LOG, check_packs, decode_index, find_index
 from seamark.store.manifests import Manifests, Tombstone
 from seamark.store.owner import OddGeneration, Owner, Standing, arrived_too_late, standing
 from seamark.store.ownership import Ownership
 from seamark.store.partitioned_state import PartitionedStates
+from seamark.store.shared_objects import ReadObjects, SharedObjects
 from seamark.store.sidecars import Sidecars, has_sidecar
 
 LONGEST_CHAIN: Final = 1000
+_MOST_REMEMBERED: Final = 10_000
 
-ReadState = Literal["always", "once", "size", "never"]
+ReadState = Literal["always", "once", "unshared", "size", "never"]
+"""How much of the state is read; ``"unshared"`` is ``"once"`` without the shared objects."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,29 @@ class ExaminedCheckpoint(NamedTuple):
         return cls(kind, manifest, result)
 
 
-KnownCheckpoints = dict[tuple[int, ReadState], ExaminedCheckpoint]
-"""What was examined in one pass over many checkpoints, so that a shared parent is read once."""
+class BrokenChain(NamedTuple):
+    """What is known of the parents of a checkpoint."""
+
+    links: int
+    """How many of them were looked at."""
+    problem: str | None
+
+    def one_longer(self) -> BrokenChain:
+        """The same as its child sees it."""
+        if self.links + 1 < LONGEST_CHAIN:
+            return BrokenChain(self.links + 1, self.problem)
+        return BrokenChain(
+            self.links + 1, f"its chain of parents has more than {LONGEST_CHAIN} links"
+        )
+
+
+@dataclass(frozen=True)
+class KnownCheckpoints:
+    """What was seen in one pass over many checkpoints, so that what they share is read once."""
+
+    examined: dict[tuple[int, ReadState], ExaminedCheckpoint] = field(default_factory=dict)
+    chains: dict[tuple[int, ReadState], BrokenChain] = field(default_factory=dict)
+    objects: ReadObjects = field(default_factory=dict)
 
 
 class Validator:
@@ -130,6 +155,7 @@ class Validator:
         manifests: Manifests,
         sidecars: Sidecars,
         partitioned: PartitionedStates,
+        shared: SharedObjects,
         ownership: Ownership,
         vnode_count: int | None,
     ) -> None:
@@ -137,7 +163,9 @@ class Validator:
         self._ownership = ownership
         self._sidecars = sidecars
         self._partitioned = partitioned
+        self._shared = shared
         self._vnode_count = vnode_count
+        self._sound: set[tuple[object, ...]] = set()
 
     def examine(
         self,
@@ -150,7 +178,9 @@ class Validator:
         """Everything that can be wrong with a checkpoint, its parents included.
 
         ``read_state="once"`` believes state that this handle has verified or written before, as
-        long as the file has not been written since. With ``known`` nothing is examined twice.
+        long as the file has not been written since. ``"unshared"`` does not read shared objects
+        either, as long as they have their sizes and were not seen to be damaged. With ``known``
+        nothing is examined twice.
         """
         own = self._examine_known(checkpoint_id, owner, read_state, known)
         if own.kind is not CheckpointKind.CHECKPOINT or own.manifest is None:
@@ -174,15 +204,17 @@ class Validator:
         if known is None:
             return self.examine_one(checkpoint_id, owner, read_state)
         # one whose state was read, or believed, is known all the better without
-        examined = known.get((checkpoint_id, read_state)) or (
-            known.get((checkpoint_id, "once")) if read_state == "never" else None
-        )
+        examined = known.examined.get((checkpoint_id, read_state))
+        if examined is None and read_state == "never":
+            depths: tuple[ReadState, ...] = ("once", "unshared")
+            found = (known.examined.get((checkpoint_id, depth)) for depth in depths)
+            examined = next(filter(None, found), None)
         if examined is None:
-            examined = self.examine_one(checkpoint_id, owner, read_state)
+            examined = self.examine_one(checkpoint_id, owner, read_state, known.objects)
             if examined.manifest is not None:
                 # state that is inline may be large, and many are remembered
                 bare = examined.manifest.replace(operator_states={})
-                known[checkpoint_id, read_state] = examined._replace(manifest=bare)
+                known.examined[checkpoint_id, read_state] = examined._replace(manifest=bare)
         return examined
 
     def _broken_link(
@@ -192,24 +224,56 @@ class Validator:
         read_state: ReadState,
         known: KnownCheckpoints | None,
     ) -> str | None:
-        child = manifest
-        for _ in range(LONGEST_CHAIN):
-            if not child.is_incremental:
-                return None
-            parent_id = child.parent_id or 0  # seen to be older when the child was examined
-            if standing(owner, parent_id) is Standing.PRUNED:
-                return f"parent {parent_id} of checkpoint {child.checkpoint_id} was pruned"
-            parent = self._examine_known(parent_id, owner, read_state, known)
-            if parent.kind is not CheckpointKind.CHECKPOINT or parent.manifest is None:
-                why = "; ".join(parent.result.damage) or parent.kind.value
-                return f"parent {parent_id} of checkpoint {child.checkpoint_id}: {why}"
-            child = parent.manifest
-        return f"its chain of parents has more than {LONGEST_CHAIN} links"
+        chains = known.chains if known is not None else {}
+        passed: list[int] = []
+        child, chain = manifest, None
+        while chain is None:
+            seen = chains.get((child.checkpoint_id, read_state))
+            if seen is not None:
+                chain = seen.one_longer() if passed else seen
+            elif known is None and len(passed) == LONGEST_CHAIN:
+                chain = BrokenChain(LONGEST_CHAIN, None).one_longer()
+            else:
+                passed.append(child.checkpoint_id)
+                parent, problem = self._parent(child, owner, read_state, known)
+                chain = BrokenChain(0, problem) if parent is None else None
+                child = parent or child
+        result = chain
+        for checkpoint_id in reversed(passed):
+            chains[checkpoint_id, read_state] = result = chain
+            chain = chain.one_longer()
+        return result.problem
+
+    def _parent(
+        self,
+        child: CheckpointManifest,
+        owner: Owner,
+        read_state: ReadState,
+        known: KnownCheckpoints | None,
+    ) -> tuple[CheckpointManifest | None, str | None]:
+        """What a checkpoint builds on, if on anything, or why it cannot."""
+        if not child.is_incremental:
+            return None, None
+        parent_id = child.parent_id or 0  # seen to be older when the child was examined
+        if standing(owner, parent_id) is Standing.PRUNED:
+            return None, f"parent {parent_id} of checkpoint {child.checkpoint_id} was pruned"
+        parent = self._examine_known(parent_id, owner, read_state, known)
+        if parent.kind is CheckpointKind.CHECKPOINT and parent.manifest is not None:
+            return parent.manifest, None
+        why = "; ".join(parent.result.damage) or parent.kind.value
+        return None, f"parent {parent_id} of checkpoint {child.checkpoint_id}: {why}"
 
     def examine_one(
-        self, checkpoint_id: int, owner: Owner, read_state: ReadState
+        self,
+        checkpoint_id: int,
+        owner: Owner,
+        read_state: ReadState,
+        seen: ReadObjects | None = None,
     ) -> ExaminedCheckpoint:
-        """The same without its parents. ``"size"`` only sees that all of its state is there."""
+        """The same without its parents. ``"size"`` only sees that all of its state is there.
+
+        Shared objects in ``seen`` are not read again; those that are read are added.
+        """
         kinds, examined = CheckpointKind, ExaminedCheckpoint.of
         try:
             stored = self._manifests.read(checkpoint_id)
@@ -231,7 +295,7 @@ class Validator:
                 f"written by generation {manifest.generation} after another writer had taken over"
             )
             return examined(kinds.TOO_LATE, checkpoint_id, text, manifest=manifest)
-        damage = self._damage(manifest, read_state)
+        damage = self._damage(manifest, read_state, seen)
         return examined(
             kinds.DAMAGED if damage else kinds.CHECKPOINT,
             checkpoint_id,
@@ -240,24 +304,62 @@ class Validator:
             warnings=self._warnings(manifest),
         )
 
-    def _damage(self, manifest: CheckpointManifest, read_state: ReadState) -> list[str]:
+    def _damage(
+        self, manifest: CheckpointManifest, read_state: ReadState, seen: ReadObjects | None
+    ) -> list[str]:
         damage = [*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest)]
         if not damage and read_state != "never":
             try:
-                problem = self._state_problem(manifest, read_state)
+                problem = self._state_problem(manifest, read_state, seen)
             except DamageError as error:
                 problem = error.what
             if problem:
                 damage.append(problem)
         return damage
 
-    def _state_problem(self, manifest: CheckpointManifest, read_state: ReadState) -> str | None:
+    def _state_problem(
+        self, manifest: CheckpointManifest, read_state: ReadState, seen: ReadObjects | None
+    ) -> str | None:
         if read_state == "size":
-            problem = self._sidecars.size_problem(manifest)
-            return problem or self._partitioned.problem(manifest, read_data=False)
-        believe = read_state == "once"
-        problem = self._sidecars.problem(manifest, believe=believe)
-        return problem or self._partitioned.problem(manifest, believe=believe)
+            return (
+                self._sidecars.size_problem(manifest)
+                or self._index_problem(manifest, read_sidecar=False)
+                or self._partitioned.problem(manifest, read_data=False)
+                or self._shared.problem(manifest, read_data=False)
+            )
+        believe = read_state != "always"
+        read_shared = read_state != "unshared"
+        return (
+            self._sidecars.problem(manifest, believe=believe)
+            or self._index_problem(manifest)
+            or self._partitioned.problem(manifest, believe=believe)
+            or self._shared.problem(manifest, believe=believe, read_data=read_shared, seen=seen)
+        )
+
+    def _index_problem(
+        self, manifest: CheckpointManifest, *, read_sidecar: bool = True
+    ) -> str | None:
+        """What is wrong with the index of a checkpoint's files, if it has one."""
+        operators = manifest.operator_states
+        if not manifest.is_ours or LOG not in operators:
+            return None
+        if not read_sidecar and any(operator.external for operator in operators.values()):
+            return None
+        # whatever the index is checked against
+        about = (manifest.checkpoint_id, manifest.state_checksum, manifest.shared_objects)
+        if about in self._sound and manifest.state_checksum is not None:
+            return None
+        logs = self._sidecars.pack_of(manifest, operators[LOG])
+        part = find_index(logs.entries) if logs is not None else None
+        if logs is not None and part is not None:
+            decode_index(logs.data(part), manifest.shared_objects)
+            others = (op for label, op in operators.items() if label != LOG)
+            packs = (self._sidecars.pack_of(manifest, operator) for operator in others)
+            check_packs([logs, *filter(None, packs)])
+        if len(self._sound) >= _MOST_REMEMBERED:
+            self._sound.clear()
+        self._sound.add(about)
+        return None
 
     def _warnings(self, manifest: CheckpointManifest) -> list[str]:
         warnings = [f"manifest validation: {text}" for text in manifest.validate(self._vnode_count)]

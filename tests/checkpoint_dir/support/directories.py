@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy
 
 
 def offsets_text(*lines: str, watermark: int = 0) -> str:
@@ -13,9 +13,9 @@ def offsets_text(*lines: str, watermark: int = 0) -> str:
     return "\n".join(["v1", json.dumps(meta), *lines])
 
 
-def make_copy(root: Path, batches: int, *, partitions: int = 2) -> WorkingCopy:
+def make_copy(root: Path, batches: int, *, partitions: int = 2) -> LocalCopy:
     """One aggregation over one file source after some batches, with distinct bytes everywhere."""
-    copy = WorkingCopy(root)
+    copy = LocalCopy(root)
     info = {
         "operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"},
         "stateStoreInfo": [

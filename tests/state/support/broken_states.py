@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -231,8 +231,8 @@ def any_path_is_followed(patch: pytest.MonkeyPatch) -> None:
 def removal_ignores_references(patch: pytest.MonkeyPatch) -> None:
     remove = upkeep._remove
 
-    def without(blobs: Any, paths: Any, doomed: Any, remaining: Any) -> None:
-        remove(blobs, paths, doomed, [])
+    def without(blobs: Any, paths: Any, doomed: Any, is_needed: Any) -> None:
+        remove(blobs, paths, doomed, lambda _: False)
 
     patch.setattr(upkeep, "_remove", without)
 
@@ -245,7 +245,8 @@ def prune_ignores_parents(patch: pytest.MonkeyPatch) -> None:
         ids = place.catalog.ids()
         doomed, kept = ids[:-keep], ids[-keep:]
         manifests = [m for i in kept if (m := place.catalog.load(i))]
-        upkeep._remove(place.blobs, place.paths, doomed, manifests)
+        needed = {key for m in manifests for key in upkeep.objects_of(m, place.paths)}
+        upkeep._remove(place.blobs, place.paths, doomed, needed.__contains__)
         return len(doomed)
 
     patch.setattr(upkeep, "prune", prune)
@@ -255,7 +256,7 @@ def prune_ignores_parents(patch: pytest.MonkeyPatch) -> None:
 def prune_counts_everything(patch: pytest.MonkeyPatch) -> None:
     def prune(place: upkeep.StatePlace, keep: int) -> int:
         doomed = place.catalog.ids()[:-keep]
-        upkeep._remove(place.blobs, place.paths, doomed, [])
+        upkeep._remove(place.blobs, place.paths, doomed, lambda _: False)
         return len(doomed)
 
     patch.setattr(upkeep, "prune", prune)
@@ -263,10 +264,14 @@ def prune_counts_everything(patch: pytest.MonkeyPatch) -> None:
 
 @breaks("delete_refuses_a_parent")
 def delete_takes_parents(patch: pytest.MonkeyPatch) -> None:
-    def delete(place: upkeep.StatePlace, checkpoint_id: CheckpointId) -> None:
-        upkeep._remove(place.blobs, place.paths, [checkpoint_id], [])
+    def delete(
+        place: upkeep.StatePlace, doomed: Iterable[CheckpointId]
+    ) -> Iterator[upkeep.Removal]:
+        for checkpoint_id in doomed:
+            upkeep._remove(place.blobs, place.paths, [checkpoint_id], lambda _: False)
+            yield checkpoint_id, None
 
-    patch.setattr(upkeep, "delete", delete)
+    patch.setattr(upkeep, "delete_each", delete)
 
 
 @breaks("clean_up_leaves_what_is_young")

@@ -139,7 +139,7 @@ class UpdateMovesThePointer(_Past):
 
 @breaks("a_lost_pointer_is_not_a_fresh_start")
 class LostPointerIsAFreshStart(CheckpointStore):
-    def recover_latest_validated(self) -> RecoveryReport:
+    def recover_latest_validated(self, *, read_data: bool = True) -> RecoveryReport:
         if self._manifests.read_pointer() is None:
             return RecoveryReport(None, [], 0, 0.0, True)
         return super().recover_latest_validated()
@@ -147,21 +147,21 @@ class LostPointerIsAFreshStart(CheckpointStore):
 
 @breaks("a_stale_pointer_does_not_lose_a_checkpoint")
 class PointerIsBelieved(CheckpointStore):
-    def recover_latest_validated(self) -> RecoveryReport:
+    def recover_latest_validated(self, *, read_data: bool = True) -> RecoveryReport:
         report = super().recover_latest_validated()
         return replace(report, chosen_id=self._manifests.read_pointer())
 
 
 @breaks("all_damaged_is_not_a_fresh_start")
 class AllDamagedIsAFreshStart(CheckpointStore):
-    def recover_latest_validated(self) -> RecoveryReport:
+    def recover_latest_validated(self, *, read_data: bool = True) -> RecoveryReport:
         report = super().recover_latest_validated()
         return replace(report, fresh_start=report.chosen_id is None)
 
 
 @breaks("damaged_checkpoints_are_skipped_with_a_reason")
 class NewestIsTakenUnseen(CheckpointStore):
-    def recover_latest_validated(self) -> RecoveryReport:
+    def recover_latest_validated(self, *, read_data: bool = True) -> RecoveryReport:
         ids = self.list_ids()
         return replace(super().recover_latest_validated(), chosen_id=max(ids, default=None))
 
@@ -176,7 +176,13 @@ class SupersededIsChosen(CheckpointStore):
 
 @breaks("prune_counts_only_valid_checkpoints")
 class PruneCountsDamagedOnes(_Past):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
+    def prune(
+        self,
+        keep: int | None = None,
+        *,
+        within: float | timedelta | None = None,
+        read_shared: bool = True,
+    ) -> Removed:
         doomed = self.list_ids()[: -(keep or 1)]
         self._remove(doomed)
         return Removed(len(doomed))
@@ -184,7 +190,13 @@ class PruneCountsDamagedOnes(_Past):
 
 @breaks("prune_keeps_the_parents_of_what_it_keeps")
 class PruneTakesParents(_Past):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
+    def prune(
+        self,
+        keep: int | None = None,
+        *,
+        within: float | timedelta | None = None,
+        read_shared: bool = True,
+    ) -> Removed:
         self._remove(self.list_ids()[: -(keep or 1)])
         return super().prune(keep, within=within)
 
@@ -199,7 +211,13 @@ class PinsAreForgotten(CheckpointStore):
 
 @breaks("pruning_everything_is_refused")
 class PruneTakesZero(_Past):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
+    def prune(
+        self,
+        keep: int | None = None,
+        *,
+        within: float | timedelta | None = None,
+        read_shared: bool = True,
+    ) -> Removed:
         if keep == 0:
             self._remove(self.list_ids())
             return Removed(1)
@@ -210,7 +228,13 @@ class PruneTakesZero(_Past):
 @breaks("a_pruned_store_is_not_a_fresh_start")
 @breaks("a_zombies_late_write_of_a_pruned_id_is_invisible")
 class PruneForgetsItsBoundary(CheckpointStore):
-    def prune(self, keep: int | None = None, *, within: float | timedelta | None = None) -> Removed:
+    def prune(
+        self,
+        keep: int | None = None,
+        *,
+        within: float | timedelta | None = None,
+        read_shared: bool = True,
+    ) -> Removed:
         removed = super().prune(keep, within=within)
         self._ownership.amend(
             lambda now: msgspec.structs.replace(now, prune_boundary=0, kept_below=())
@@ -268,7 +292,7 @@ class NextIdIsTheNumberOfCheckpoints(CheckpointStore):
 
 @breaks("a_damaged_owner_is_told_and_never_a_fresh_start")
 class DamagedOwnerIsNobody(CheckpointStore):
-    def recover_latest_validated(self) -> RecoveryReport:
+    def recover_latest_validated(self, *, read_data: bool = True) -> RecoveryReport:
         try:
             return super().recover_latest_validated()
         except DamageError:

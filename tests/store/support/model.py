@@ -31,6 +31,10 @@ class Record:
     state_key: str | None = None
     state: bytes | None = None
     state_disk: bytes | None = None
+    objects: dict[str, bytes] = field(default_factory=dict)
+    """Shared objects that it names, and what must be in them."""
+    lost: set[str] = field(default_factory=set)
+    """Objects that were damaged or removed, of all checkpoints."""
     pruned: bool = False
     is_reborn: bool = False
     """All traces of an earlier one had been lost; a handle may still remember that one."""
@@ -41,7 +45,8 @@ class Record:
 
     @property
     def is_whole(self) -> bool:
-        return self.is_readable and self.state == self.state_disk
+        whole = self.state == self.state_disk and not self.lost.intersection(self.objects)
+        return self.is_readable and whole
 
     @property
     def parent(self) -> int | None:
@@ -67,6 +72,8 @@ class Model:
     superseded: list[tuple[int, int]] = field(default_factory=list)
     pins: dict[str, tuple[int, bool]] = field(default_factory=dict)
     """name → (id, whether it has not expired)"""
+    lost: set[str] = field(default_factory=set)
+    """Shared objects that were damaged or removed behind everybody's back."""
     boundary: int = 0
     has_decided: bool = False
     pointer: int = 0

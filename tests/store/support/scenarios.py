@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from seamark.errors import SeamarkError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint, SinkCommitStatus
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
+from tests.store.support.facts import Facts, Open, Scenario
+from tests.store.support.shared_scenarios import SHARED_SCENARIOS, unneeded_objects
 
 BIG = bytes(range(256)) * 40
-Open = Callable[[], CheckpointStore]
-
-
-@dataclass
-class Facts:
-    """What callers were told before the accident, and what the accident may have changed."""
-
-    decided: dict[int, int] = field(default_factory=dict)
-    """id → epoch of every save that returned."""
-    may_appear: set[int] = field(default_factory=set)
-    may_vanish: set[int] = field(default_factory=set)
-    pinned: set[int] = field(default_factory=set)
-    superseded: set[int] = field(default_factory=set)
-    may_be_superseded: set[int] = field(default_factory=set)
-    committed: set[int] = field(default_factory=set)
-    """ids whose sink was recorded as committed"""
-    generation: int = 0
-    """of the last claim that returned"""
-    boundary: int = 0
-    """what the last prune that returned has removed"""
-    plans: dict[int, StoredPlan] = field(default_factory=dict)
-    """epoch → the plan that its function was called with"""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """``prepare`` runs in peace, ``act`` is what the accident hits."""
-
-    name: str
-    prepare: Callable[[Open, Facts], CheckpointStore]
-    act: Callable[[CheckpointStore, Facts], None]
+__all__ = [
+    "EVERY_DAY",
+    "SCENARIOS",
+    "Facts",
+    "Open",
+    "Scenario",
+    "full",
+    "plan",
+    "save",
+    "violations",
+]
 
 
 def full(checkpoint_id: int, **fields: object) -> tuple[CheckpointManifest, list[bytes]]:
@@ -225,7 +206,16 @@ SCENARIOS = [
     Scenario("a clean-up", _with_orphan, _clean),
     Scenario("plans of epochs", _with_plans, _keep_plans),
     Scenario("a prune of plans", _with_plans, _prune_plans),
+    *SHARED_SCENARIOS,
 ]
+
+SLOW = {
+    "a full index over old objects",
+    "a take-over of shared objects",
+    "a rollback over shared objects",
+    "a copy of shared objects",
+}
+EVERY_DAY = [scenario.name for scenario in SCENARIOS if scenario.name not in SLOW]
 
 
 def violations(open_store: Open, facts: Facts) -> Iterator[str]:
@@ -251,6 +241,7 @@ def violations(open_store: Open, facts: Facts) -> Iterator[str]:
         yield f"I5 next_id {store.next_id()} was used before"
     yield from _forgotten(store, facts)
     yield from _life_goes_on(open_store)
+    yield from unneeded_objects(open_store)
 
 
 def _forgotten(store: CheckpointStore, facts: Facts) -> Iterator[str]:

@@ -17,12 +17,12 @@ from seamark.errors import (
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import Tombstone
 from tests.store.support.model import Record
-from tests.store.support.world_owning import Owning
+from tests.store.support.world_sharing import Sharing
 
 Damage = Literal["flip", "truncate", "delete"]
 
 
-class World(Owning):
+class World(Sharing):
     """All that can happen to a store, and what must hold after each step."""
 
     def damage_manifest(self, checkpoint_id: int, how: Damage, bit: int) -> None:
@@ -120,6 +120,7 @@ class World(Owning):
         """What must hold after every step."""
         contents = self.place.contents()
         self._check_bytes(contents)
+        self.check_objects(contents)
         self._check_ids(contents)
         self._check_pointer(contents)
         self._check_recovery(contents)

@@ -11,6 +11,7 @@ from seamark.blobs.contract import Blob
 from seamark.errors import (
     DamageError,
 )
+from seamark.manifest.facts import SharedObject
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import StoredManifest, Tombstone, parse_manifest
@@ -28,6 +29,8 @@ class Writer:
     generation: int | None = None
     tombstone: int | None = None
     staged: dict[int, bytes] = field(default_factory=dict)
+    uploaded: list[tuple[SharedObject, bytes]] = field(default_factory=list)
+    """Shared objects that no checkpoint names yet, and what is in them."""
 
 
 class WorldBase:

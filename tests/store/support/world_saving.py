@@ -14,12 +14,16 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
+from seamark.manifest.facts import SharedObject
 from seamark.store.manifests import Tombstone
 from seamark.store.owner import Standing, standing
+from seamark.store.shared_objects import SHARED_PREFIX
 from tests.store.support.model import AHEAD, HOURS_AGO, Record
 from tests.store.support.world_base import WorldBase, Writer, fixed_part
 
-State = Literal["none", "inline", "sidecar", "mixed", "staged", "large"]
+State = Literal["none", "inline", "sidecar", "mixed", "staged", "large", "shared", "referring"]
+Objects = dict[SharedObject, bytes]
+"""Shared objects that a checkpoint is to name, and what must be in them."""
 
 
 class Saving(WorldBase):
@@ -49,10 +53,16 @@ class Saving(WorldBase):
         if parent is not None and parent >= chosen:
             parent = None
         # a sidecar that was staged belongs to the id, whatever the manifest says
-        staged = writer.staged.get(chosen) if state in ("none", "inline", "staged") else None
+        has_own = state in ("sidecar", "mixed", "large")
+        staged = None if has_own else writer.staged.get(chosen)
         manifest, chunks = self._draft(chosen, state, parent, staged)
+        objects = self._objects(writer, state, parent)
+        if objects:
+            manifest = manifest.with_extra(shared_objects=[list(each) for each in objects])
         expected = staged if chunks is None else b"".join(chunks)
         refusal = self._refusal(writer, chosen, expected or b"")
+        if not refusal and self._may_lack(objects):
+            refusal = None
         try:
             if state == "staged" and staged is None:
                 writer.store.save_state_data(chosen, chunks or [])
@@ -66,6 +76,7 @@ class Saving(WorldBase):
             if self._is_certain(since) and staged is None:
                 assert refusal != "", f"nobody was in the way of {chosen}, and yet: {error}"
                 at_fault = asked and self._may_write(writer) and chosen != writer.tombstone
+                at_fault = at_fault and not self._may_lack(objects)
                 assert not at_fault, f"next_id() was refused: {error}"
             if chosen == writer.tombstone:
                 writer.tombstone = None  # damaged or lost; the next try must get past it
@@ -74,8 +85,42 @@ class Saving(WorldBase):
             if certain and staged is None:
                 assert not refusal, f"{chosen} was saved although {refusal}"
             writer.staged.pop(chosen, None)
-            self._decided(writer, saved, expected, certain=certain)
+            self._decided(writer, saved, expected, objects, certain=certain)
         self._ended()
+
+    # shared objects
+
+    def _upload(self, writer: Writer) -> tuple[SharedObject, bytes]:
+        self._unique += 1
+        data = b"object %d" % self._unique
+        return writer.store.shared_objects.write([data]), data
+
+    def _objects(self, writer: Writer, state: State, parent: int | None) -> Objects:
+        """New ones and what was uploaded before; a full one also names those of the newest."""
+        if state not in ("shared", "referring"):
+            return {}
+        objects = dict([*writer.uploaded, self._upload(writer)])
+        writer.uploaded = []
+        newest = self.model.records.get(self.model.newest_usable() or 0)
+        if state == "referring" and parent is None and newest is not None and newest.manifest:
+            for shared in newest.manifest.shared_objects:
+                objects[shared] = newest.objects[shared.name]
+        return objects
+
+    def _may_lack(self, objects: Objects) -> bool:
+        """Whether somebody has removed an object by now."""
+        return any(self.place.value(SHARED_PREFIX + each.name) is None for each in objects)
+
+    def _note_objects(self, record: Record, writer: Writer, objects: Objects) -> None:
+        record.objects = {shared.name: data for shared, data in objects.items()}
+        record.lost = self.model.lost
+        for name, data in record.objects.items():
+            if self.place.value(SHARED_PREFIX + name) != data and name not in self.model.lost:
+                # without a claim another writer may prune between the last look and the decision
+                raced = writer.generation is None and self.place.kind == "object"
+                late = not self.model.counts(record) or record.pruned
+                assert raced or late, f"{record.checkpoint_id} names what is not there (I1)"
+                self.model.lost.add(name)
 
     def _is_good_parent(self, parent: int) -> bool:
         record = self.model.records.get(parent)
@@ -133,6 +178,7 @@ class Saving(WorldBase):
         writer: Writer,
         saved: CheckpointManifest,
         state: bytes | None,
+        objects: Objects,
         *,
         certain: bool,
     ) -> None:
@@ -161,6 +207,7 @@ class Saving(WorldBase):
             assert fixed_part(there) == fixed_part(saved)
             record.manifest = there
             self._note_state(record, saved, state)
+        self._note_objects(record, writer, objects)
         in_time = model.counts(record) and not record.pruned
         if certain:
             assert in_time, f"{checkpoint_id} was saved and does not count (I3)"

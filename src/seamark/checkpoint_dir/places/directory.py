@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from seamark._common.files import Buffer
 from seamark._redaction import has_password
 from seamark.blobs.addresses import refuse_broken_url
 from seamark.checkpoint_dir.files import CheckpointFiles
@@ -67,6 +69,17 @@ class Directory(ABC):
     @abstractmethod
     def read(self, path: str) -> bytes:
         """The bytes of a file."""
+
+    def stream(self, path: str) -> Iterator[Buffer]:
+        """The same in pieces, for a file of any size."""
+        yield self.read(path)
+
+    def hold(self, paths: Sequence[str]) -> AbstractContextManager[object]:
+        """Files that can be read until the end even if they are removed meanwhile.
+
+        As many of the first ones as the place can hold. FileNotFoundError when one is gone already.
+        """
+        return nullcontext()
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
@@ -124,6 +137,10 @@ class Tree(CheckpointFiles):
     def read(self, relative: str) -> bytes:
         return self.directory.read(relative)
 
+    def stream(self, relative: str) -> Iterator[Buffer]:
+        """See :class:`CheckpointFiles`."""
+        return self.directory.stream(relative)
+
     def names(self, folder: str) -> Collection[str]:
         return self._below.get(folder, ())
 
@@ -131,13 +148,15 @@ class Tree(CheckpointFiles):
         return relative in self._below
 
     def files_below(self, relative: str) -> Iterator[str]:
-        folder = "" if relative in ("", ".") else relative
-        for name in self._below.get(folder, ()):
-            path = f"{folder}/{name}" if folder else name
-            if path in self._below:
-                yield from self.files_below(path)
-            elif not name.startswith("."):
-                yield path
+        waiting = ["" if relative in ("", ".") else relative]
+        while waiting:
+            folder = waiting.pop()
+            for name in self._below.get(folder, ()):
+                path = f"{folder}/{name}" if folder else name
+                if path in self._below:
+                    waiting.append(path)
+                elif not name.startswith("."):
+                    yield path
 
     def size(self, relative: str) -> int | None:
         entry = self.entries.get(relative)
@@ -157,6 +176,25 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 
 
+def local_path_of(text: str) -> str | None:
+    """The path of a local directory; None for a URI of another file system."""
+    match = _SCHEME.match(text)
+    if match is None:
+        return text
+    # as Hadoop reads it: nothing is escaped
+    return "/" + text[5:].lstrip("/") if match[1].lower() == "file" else None
+
+
+def refuse_secrets(uri: str) -> None:
+    """:class:`InvalidInputError` for a URI with credentials, which manifests and messages name."""
+    if has_password(uri) or "?" in uri or "#" in uri:
+        scheme = uri.partition(":")[0]
+        raise InvalidInputError(
+            f"a {scheme}:// URL may not carry credentials or a query",
+            hint="Give them by --storage-option or by the environment.",
+        )
+
+
 def open_directory(
     path: str | os.PathLike[str],
     storage_options: Mapping[str, Any] | None = None,
@@ -173,19 +211,14 @@ def open_directory(
     scheme = match[1].lower() if match else ""
     if scheme in ("", *_OBJECT_STORES):
         refuse_broken_url(text)  # Hadoop knows others with one slash, as in dbfs:/mnt
-    if scheme in ("", "file"):
+    local = local_path_of(text)
+    if local is not None:
         if storage_options:
             raise InvalidInputError("storage options mean nothing for a local directory")
         from seamark.checkpoint_dir.places.local import LocalDirectory
 
-        # as Hadoop reads it: nothing is escaped
-        return LocalDirectory(text if not scheme else "/" + text[5:].lstrip("/"))
-    if has_password(text) or "?" in text or "#" in text:
-        # it would appear in manifests and messages
-        raise InvalidInputError(
-            f"a {scheme}:// URL may not carry credentials or a query",
-            hint="Give them by --storage-option or by the environment.",
-        )
+        return LocalDirectory(local)
+    refuse_secrets(text)
     if scheme in _OBJECT_STORES:
         from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 

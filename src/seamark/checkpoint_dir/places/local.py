@@ -9,18 +9,31 @@ Tests: ``tests/checkpoint_dir/test_places.py``.
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
+import resource
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Final
 
-from seamark._common.files import read_file, replace_file, require_inside, sync_folders
+from seamark._common.files import (
+    Buffer,
+    folders_below,
+    open_to_read,
+    read_file,
+    remove_tree,
+    replace_file,
+    require_inside,
+    stream_file,
+    sync_folders,
+)
 from seamark._common.os_errors import translate_os_errors
-from seamark.checkpoint_dir.files import CheckpointFiles, rooted_at
+from seamark.blobs.streams import PIECE
 from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
-from seamark.checkpoint_dir.state_files import version_of
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import CheckpointNotFoundError, RefusedError
 
 
@@ -28,10 +41,11 @@ class LocalDirectory(Directory):
     """Files below a path."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.copy = WorkingCopy(root, durable=True)
+        self.copy = LocalCopy(root, durable=True)
         self.url = self.copy.root
         self.uri = self.copy.uri
         self._empty: list[str] = []
+        self._held: dict[str, int] = {}
 
     def listing(self) -> dict[str, FileEntry]:
         """See :class:`Directory`.
@@ -82,13 +96,42 @@ class LocalDirectory(Directory):
     def read(self, path: str) -> bytes:
         try:
             return self.copy.read(path)
-        except NotADirectoryError:
+        except (FileNotFoundError, NotADirectoryError):
+            if path in self._held:
+                return b"".join(self._held_pieces(path))
             raise FileNotFoundError(path) from None
-        except FileNotFoundError:
-            raise
         except OSError:
             with translate_os_errors("reading", self.copy.path(path)):
                 raise
+
+    def stream(self, path: str) -> Iterator[Buffer]:
+        if path in self._held:
+            return self._held_pieces(path)
+        return self.copy.stream(path)
+
+    @contextmanager
+    def hold(self, paths: Sequence[str]) -> Iterator[None]:
+        """See :class:`Directory`. A file that is open stays, and a dead process leaves nothing."""
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        held: dict[str, int] = {}
+        try:
+            for path in paths[: max(most, 0)]:
+                fd = open_to_read(self.copy.path(path))
+                if fd is None:
+                    raise FileNotFoundError(path)
+                held[path] = fd
+            self._held = held
+            yield
+        finally:
+            self._held = {}
+            for fd in held.values():
+                os.close(fd)
+
+    def _held_pieces(self, path: str) -> Iterator[bytes]:
+        at = 0
+        while piece := os.pread(self._held[path], PIECE, at):
+            at += len(piece)
+            yield piece
 
     def write(self, path: str, data: bytes) -> None:
         """See :class:`Directory`. A power cut does not take it back."""
@@ -119,45 +162,84 @@ def _not_followed(path: str, known: os.stat_result) -> RefusedError:
     )
 
 
-class WorkingCopy(CheckpointFiles):
-    """Spark's checkpoint directory, as files."""
+_THREADS: Final = 8
+
+
+class LocalCopy(WorkingCopy):
+    """A working copy in a local folder, or in one that all machines share."""
 
     def __init__(
-        self, root: str | os.PathLike[str], uri: str | None = None, *, durable: bool = False
+        self,
+        root: str | os.PathLike[str],
+        uri: str | None = None,
+        *,
+        durable: bool = False,
+        inside: str | None = None,
     ) -> None:
         self.root = os.path.abspath(root)
         self._uri = uri
         self._durable = durable
+        self._named = inside or self.root
+        """The folder that the user has named, which may be a link. None is followed below it."""
 
     @property
     def uri(self) -> str:
         return self._uri or f"file:{self.root}"  # Hadoop does not escape
 
-    def path(self, relative: str) -> str:
-        """The full path of a file inside."""
-        return f"{self.root}/{relative}"
+    def below(self, name: str) -> LocalCopy:
+        return LocalCopy(self.path(name), durable=self._durable, inside=self._named)
 
     def exists(self) -> bool:
-        """Whether there is anything."""
-        return os.path.isdir(self.root)
+        return self.has_folder("")
+
+    def make(self) -> None:
+        with translate_os_errors("making", self.root):
+            self._require_inside("")
+            os.makedirs(self.root, exist_ok=True)
+
+    def destroy(self) -> None:
+        """See :class:`WorkingCopy`. Of a link only the link is removed."""
+        if self.root != self._named and os.path.islink(self.root):
+            with translate_os_errors("removing", self.root):
+                os.unlink(self.root)
+            return
+        remove_tree(self.root)
+
+    def _require_inside(self, relative: str) -> None:
+        """:class:`StoreUnavailableError` when a link leads to the folder of a file."""
+        require_inside(self._named, self.path(relative))
+
+    def _below_named(self, relative: str) -> str:
+        return f"{self.root}/{relative}".removeprefix(f"{self._named}/")
 
     # files
 
     def read(self, relative: str) -> bytes:
-        return read_file(self.root, relative)
+        return read_file(self._named, self._below_named(relative))
+
+    def stream(self, relative: str) -> Iterator[Buffer]:
+        return stream_file(self._named, self._below_named(relative), PIECE)
+
+    def size(self, relative: str) -> int | None:
+        try:
+            return os.stat(self.path(relative), follow_symlinks=False).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def write(self, relative: str, data: bytes) -> None:
-        """Put a file in place of whatever is there; :class:`StoreUnavailableError` if it fails."""
+        self.write_stream(relative, (data,))
+
+    def write_stream(self, relative: str, pieces: Iterable[Buffer]) -> None:
+        """See :class:`WorkingCopy`. The file appears whole or not at all."""
         path = self.path(relative)
         with translate_os_errors("writing", path):
-            require_inside(self.root, path)
+            self._require_inside(relative)
             # Hadoop's checksum of the old bytes would make the new ones unreadable
-            replace_file(path, data, durable=self._durable, stale=hidden_checksum(path))
+            replace_file(path, pieces, durable=self._durable, stale=hidden_checksum(path))
 
     def remove(self, relative: str) -> None:
-        """Remove a file and Hadoop's checksum of it; harmless when there is none."""
         path = self.path(relative)
-        require_inside(self.root, path)
+        self._require_inside(relative)
         for victim in (path, hidden_checksum(path)):
             with suppress(FileNotFoundError):
                 os.unlink(victim)
@@ -172,13 +254,12 @@ class WorkingCopy(CheckpointFiles):
     def _folders(self, relative: str) -> Iterator[tuple[str, list[str]]]:
         """Every folder from one on, with the names of its files."""
         top = self.path(relative) if relative not in ("", ".") else self.root
-        if top != self.root:
-            require_inside(self.root, f"{top}/")
-        for folder, _, names in os.walk(top):
-            yield folder, names
+        require_inside(self._named, f"{top}/")
+        yield from folders_below(top)
 
     def foreign(self) -> str | None:
-        """The first link, pipe or the like, which Spark never makes here; None for none."""
+        if self.root != self._named and os.path.islink(self.root):
+            return "."
         waiting = [self.root]
         while waiting:
             with os.scandir(waiting.pop()) as entries:
@@ -190,51 +271,39 @@ class WorkingCopy(CheckpointFiles):
         return None
 
     def has_folder(self, relative: str) -> bool:
-        return os.path.isdir(self.path(relative))
+        path = self.path(relative).rstrip("/")
+        return os.path.isdir(path) and (path == self._named or not os.path.islink(path))
 
     def names(self, folder: str) -> Collection[str]:
+        self._require_inside(f"{folder}/")
         try:
             return os.listdir(self.path(folder))
         except (FileNotFoundError, NotADirectoryError):
             return ()
 
-    # bringing it to an epoch
+    def rename(self, old: str, new: str) -> None:
+        with translate_os_errors("renaming", self.path(old)):
+            self._require_inside(old)
+            self._require_inside(new)
+            os.rename(self.path(old), self.path(new))
 
-    def forget_after(self, batch: int) -> None:
-        """Remove every trace of later batches: commits, plans after the next one, newer state.
+    def digests(self, paths: Collection[str]) -> Iterator[tuple[str, bytes | None]]:
+        def digest(path: str) -> tuple[str, bytes | None]:
+            self._require_inside(path)
+            fd = open_to_read(self.path(path))
+            if fd is None:
+                return path, None
+            with open(fd, "rb") as file:
+                return path, hashlib.file_digest(file, "sha256").digest()
 
-        Spark would prefer a newer snapshot of an abandoned history, and its fast file manager
-        keeps an existing file instead of replacing it. Both give wrong results without an error.
-        """
-        for commit in self.batches("commits"):
-            if commit > batch:
-                self.remove(f"commits/{commit}")
-        for offset in self.batches("offsets"):
-            if offset > batch + 1:
-                self.remove(f"offsets/{offset}")
-        self.forget_versions_above(batch + 1)
+        with ThreadPoolExecutor(_THREADS, "seamark-compare") as pool:
+            yield from pool.map(digest, paths)
 
-    def forget_versions_above(self, version: int) -> None:
-        """Remove state that is newer than a version, whatever wrote it."""
-        self._unlink("state", lambda name: (version_of(name) or 0) > version)
-
-    def remove_hadoop_checksums(self) -> None:
-        """Remove the hidden checksum files that Hadoop puts next to every file on a local disk."""
-        self._unlink(".", lambda name: name.startswith(".") and name.endswith(".crc"))
-
-    def _unlink(self, relative: str, is_meant: Callable[[str], bool]) -> None:
+    def remove_where(self, relative: str, is_meant: Callable[[str], bool]) -> None:
         for folder, names in self._folders(relative):
             for name in filter(is_meant, names):
                 with suppress(FileNotFoundError):
                     os.unlink(f"{folder}/{name}")
 
-    def rewrite_root(self) -> None:
-        """Make absolute paths inside Spark's files lead here, after a move or a restore."""
-        for relative in self.descriptions():
-            text = self.read_text(relative) if "/_metadata/v2/" in relative else None
-            if text is not None and (moved := rooted_at(text, self.uri)) != text:
-                self.write(relative, moved.encode())
-
-    def destroy(self) -> None:
-        """Remove everything."""
-        shutil.rmtree(self.root, ignore_errors=True)
+    def remove_hadoop_checksums(self) -> None:
+        self.remove_where(".", lambda name: name.startswith(".") and name.endswith(".crc"))

@@ -5,11 +5,12 @@ Tests: ``tests/checkpoint_dir/test_places.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from seamark.blobs.addresses import open_blobs
-from seamark.blobs.contract import KeyExists
+from seamark.blobs.contract import Buffer, KeyExists
+from seamark.blobs.streams import PIECE
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
 from seamark.errors import InvalidInputError
 from seamark.limits import LARGEST_FILE
@@ -43,6 +44,13 @@ class ObjectDirectory(Directory):
         if blob is None:
             raise FileNotFoundError(path)
         return blob.data
+
+    def stream(self, path: str) -> Iterator[Buffer]:
+        """See :class:`Directory`."""
+        stream = self._blobs.stream(path, PIECE)
+        if stream is None:
+            raise FileNotFoundError(path)
+        yield from stream
 
     def write(self, path: str, data: bytes) -> None:
         if self._blobs.max_put is not None and len(data) > self._blobs.max_put:

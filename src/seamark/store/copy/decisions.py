@@ -13,16 +13,25 @@ from typing import Any, Final
 
 import msgspec
 
+from seamark._common.checks import U64_MAX
 from seamark._common.json_documents import is_sealed, seal, unseal
 from seamark.errors import RefusedError
 from seamark.manifest import NAMED_FIELDS, CheckpointManifest
+from seamark.manifest.facts import SharedObject
 from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner, Pin, Standing, covers_any, live_pins, standing
 from seamark.store.validation import Evidence, state_evidence
 
 NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
 _DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
-_DECIDED_EXTRA: Final = ("writer", "generation", "timeline", "state_bytes", "supersedes")
+_DECIDED_EXTRA: Final = (
+    "writer",
+    "generation",
+    "timeline",
+    "state_bytes",
+    "supersedes",
+    "shared_objects",
+)
 
 
 def identity(manifest: CheckpointManifest) -> bytes:
@@ -62,6 +71,8 @@ class CopyItem:
     """Ranges that had been rolled back when it was saved."""
     has_checksum: bool = True
     """Whether there is something to verify its state by, if it has any."""
+    shared: tuple[SharedObject, ...] = ()
+    """Shared objects that it names."""
 
     @classmethod
     def of(cls, stored: StoredManifest) -> CopyItem:
@@ -79,6 +90,7 @@ class CopyItem:
             committed=frozenset(sink for sink, status in statuses if status.is_committed),
             supersedes=manifest.supersedes,
             has_checksum=state_evidence(manifest) is not Evidence.SIZE,
+            shared=manifest.shared_objects,
         )
 
 
@@ -153,6 +165,29 @@ def refuse_other_history(
             )
 
 
+def refuse_other_objects(items: Iterable[CopyItem], there: Mapping[int, TargetCheckpoint]) -> None:
+    """:class:`RefusedError` when both name an object that cannot be the same.
+
+    Names are never given twice, so one of the stores has been tampered with.
+    """
+    of_target = {
+        shared.name: (checkpoint_id, shared)
+        for checkpoint_id, target_checkpoint in there.items()
+        if target_checkpoint.item is not None and not target_checkpoint.too_late
+        for shared in target_checkpoint.item.shared
+    }
+    for item in items:
+        for shared in item.shared:
+            checkpoint_id, known = of_target.get(shared.name, (0, shared))
+            if known != shared:
+                raise RefusedError(
+                    f"checkpoint {item.checkpoint_id} of the source and checkpoint "
+                    f"{checkpoint_id} of the target name the object {shared.name[:100]!r} with "
+                    "different bytes",
+                    hint=f"One of the two stores was changed by hand. {NEW_STORE}",
+                )
+
+
 def left_behind(
     source: Owner,
     target: Owner,
@@ -225,11 +260,13 @@ def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
     for limits in (*source.superseded, *ranges, *copying.left_behind):
         if limits[1] > now.prune_boundary or covers_any(limits, there):
             superseded[limits] = None
+    # an id inside such a range is given up, also when nothing of it was copied
+    used = max([*ids, *(last for _, last in superseded)], default=0)
     changed = msgspec.structs.replace(
         now,
         timeline=timeline,
         pipeline=now.pipeline or source.pipeline,
-        next_id=max(now.next_id, max(ids, default=0) + 1),
+        next_id=max(now.next_id, min(used + 1, U64_MAX)),
         superseded=tuple(superseded),
         kept_below=tuple(sorted({*now.kept_below, *below})),
         tombstones=tuple(i for i in now.tombstones if i not in free),

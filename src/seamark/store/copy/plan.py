@@ -5,7 +5,7 @@ Tests: ``tests/store/test_copying.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -18,7 +18,13 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
+from seamark.store.consistent_read import (
+    listing,
+    raise_if_missed,
+    raise_if_overtaken,
+    raise_if_rewritten,
+    until_settled,
+)
 from seamark.store.copy.decisions import (
     NEW_STORE,
     CopyItem,
@@ -28,6 +34,7 @@ from seamark.store.copy.decisions import (
     must_write,
     pins_to_copy,
     refuse_other_history,
+    refuse_other_objects,
     with_chains,
 )
 from seamark.store.layout import OWNER_KEY
@@ -102,6 +109,7 @@ def plan_copy(
     items = {i: known[i] for i in with_chains(chosen, known)}
     there = _target_contents(target, there_owner)
     refuse_other_history(owner, there_owner, known, there)
+    refuse_other_objects(items.values(), there)
     _refuse_damaged(target, items, there)
     arriving = [i for i in items if must_write(items[i], there.get(i))]
     if checkpoint_id is None:
@@ -114,7 +122,7 @@ def plan_copy(
     late = [
         i for i, target_checkpoint in there.items() if target_checkpoint.too_late and i not in items
     ]
-    begun = 0 if known or there or unusable else _begun(source, owner, there_owner)
+    begun = 0 if counting or unusable else _begun(source, owner, there_owner, there)
     copying = CopyScope(
         source=owner,
         items=list(items.values()),
@@ -140,12 +148,17 @@ def plan_copy(
     )
 
 
-def _begun(source: CheckpointStore, owner: Owner, target: Owner) -> int:
-    """How many plans a source without a checkpoint has; a sink may have written their rows."""
-    if not owner.timeline:
-        return 0
-    begun = len(source.plans.epochs_after(owner.timeline, 0))
-    if begun and target.timeline not in ("", owner.timeline):
+def _begun(
+    source: CheckpointStore, owner: Owner, target: Owner, there: Mapping[int, object]
+) -> int:
+    """How many plans a source has whose history has no checkpoint yet.
+
+    A sink may have written their rows.
+    """
+    begun = len(source.plans.epochs_after(owner.timeline, 0)) if owner.timeline else 0
+    if any(standing(owner, i) is Standing.CURRENT for i in there):
+        return 0  # the source has lost these, so its plans do not follow them
+    if begun and not there and target.timeline not in ("", owner.timeline):
         raise RefusedError(
             "the target has started a history of its own",
             where=f"timeline {target.timeline}, and the source is at {owner.timeline}",
@@ -205,7 +218,8 @@ def _readable(
 ) -> tuple[Owner, dict[int, CopyItem], list[CopyResult]]:
     """The owner of the source, its checkpoints by id, and those that cannot be read.
 
-    :class:`Overtaken` when the newest checkpoint or the required one was pruned in the meantime.
+    :class:`Overtaken` when the newest checkpoint or the required one was pruned in the meantime,
+    or the source was claimed or rolled back.
     """
     parts = source._parts
     listed, owner = listing(parts.manifests, parts.ownership)
@@ -232,9 +246,12 @@ def _readable(
             except DamageError as error:
                 if standing(owner, checkpoint_id) is Standing.CURRENT:
                     unusable.append(CopyResult(checkpoint_id, "damaged", why=error.what))
+    raise_if_rewritten(parts.ownership, owner)
     newest_gone = max(gone, default=0) > max(items, default=0)
     if newest_gone or unusable or (required_id is not None and not _is_whole(required_id, items)):
-        raise_if_overtaken(parts.ownership, owner)
+        raise_if_overtaken(parts.manifests, parts.ownership, owner, listed)
+    known = {*items, *(result.checkpoint_id for result in unusable)}
+    raise_if_missed(known, (item.parent_id for item in items.values()), source.load_by_id)
     return owner, items, unusable
 
 

@@ -1,9 +1,9 @@
 """Copying checkpoints from one store to another, of any backend to any: verified and resumable.
 
 A checkpoint keeps its id, its timeline and its bytes. The order of writes in the target is:
-``owner.json`` (so that it covers what arrives), then for each checkpoint, oldest first, its
-sidecar, its partitioned state, its manifest, the pointer. An interrupted copy is finished by
-copying again.
+``owner.json`` (so that it covers what arrives), the plans of epochs, then for each checkpoint,
+oldest first, its sidecar, its partitioned state, its shared objects, its manifest, the pointer. An
+interrupted copy is finished by copying again.
 
 Tests: ``tests/store/test_copying.py``.
 """
@@ -19,16 +19,22 @@ from seamark._common.text import default_writer
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Buffer, TagMismatch
 from seamark.blobs.streams import PIECE, small_or_stream
-from seamark.errors import CheckpointNotFoundError, DamageError, FencedError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    FencedError,
+    StoreUnavailableError,
+)
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.copy.decisions import identity, owner_for, translated
+from seamark.store.consistent_read import is_pruned
+from seamark.store.copy.decisions import CopyItem, identity, owner_for, translated
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.manifests import StoredManifest, Tombstone
-from seamark.store.owner import Owner, Standing, standing, with_pin
+from seamark.store.owner import Owner, with_pin
 from seamark.store.parts import StoreParts
-from seamark.store.validation import CheckpointKind
+from seamark.store.validation import CheckpointKind, KnownCheckpoints
 
 
 def copy_checkpoints(
@@ -41,8 +47,10 @@ def copy_checkpoints(
     """Copy what a plan says, by default all checkpoints that count; what became of each.
 
     Every byte is verified on its way and once more in the target. A pipeline that is started on
-    the target goes on from there. Repeat it after an interruption. :class:`FencedError` when
-    somebody claims the target during the copy.
+    the target goes on from there. Repeat it after an interruption, or to bring back shared objects
+    that were lost or damaged in the target: those that are there already are read.
+    :class:`FencedError` when somebody claims the target during the copy,
+    :class:`StoreUnavailableError` when the source is rolled back: copy again.
 
     >>> from seamark import CheckpointManifest, open_store
     >>> with open_store("memory://") as here, open_store("memory://") as there:
@@ -59,11 +67,14 @@ def copy_checkpoints(
     token = f"{default_writer()} copying {uuid.uuid4().hex[:8]}"
     target._parts.ownership.probe()
     mine = _prepare_target(target, plan, token)
+    # before the checkpoints: a start on a newest one without its plan would plan the epoch anew
+    source.plans.copy_to(target.plans, mine.timeline)
+    _refuse_rolled_back(source, plan)
     total = float(plan.size)
     done: dict[int, CopyResult] = {}
     for checkpoint_id, item in plan.items.items():
         if checkpoint_id not in plan.arriving:
-            done[checkpoint_id] = CopyResult(checkpoint_id, "there already", item.size)
+            done[checkpoint_id] = _complete(source, target, item, advance)
             continue
         broken = item.parent_id is not None and _is_missing(done.get(item.parent_id))
         if broken:
@@ -78,7 +89,8 @@ def copy_checkpoints(
         advance(max(result.size, item.size) - progress.bytes, total=total)
         done[checkpoint_id] = result
     _guard(target, mine)
-    source.plans.copy_to(target.plans, mine.timeline)
+    source.plans.copy_to(target.plans, mine.timeline)  # those that came meanwhile
+    _refuse_rolled_back(source, plan)
     written = [i for i, result in done.items() if result.outcome == "copied"]
     _verify(target, written)
     present = {i for i, result in done.items() if not _is_missing(result)}
@@ -131,6 +143,19 @@ def _guard(target: CheckpointStore, mine: Owner) -> None:
         raise _claimed_meanwhile(target, now)
 
 
+def _refuse_rolled_back(source: CheckpointStore, plan: CopyPlan) -> None:
+    """What is left of a history that was given up need not be all of it: plans go with a prune."""
+    before, now = plan.source, source.owner()
+    if before.timeline in ("", now.timeline):
+        return  # claimed for the first time, at most
+    raise StoreUnavailableError(
+        "the source was rolled back while it was being copied",
+        where=f"{source.url} is at timeline {now.timeline}, and was at {before.timeline}",
+        hint="The target may hold a part of what was given up: do not start a pipeline on it. "
+        "Copy again; that takes over the rollback.",
+    )
+
+
 def _copy_one(
     source: CheckpointStore,
     target: CheckpointStore,
@@ -148,13 +173,20 @@ def _copy_one(
         there = target._parts.manifests.read(checkpoint_id)
         known = there.manifest if isinstance(there, StoredManifest) else None
         if known is not None and identity(known) == identity(stored.manifest):
-            named, size = known.state_object, 0  # only its sinks have changed
+            # only its sinks have changed, or it has lost objects
+            named = known.state_object
+            size = source._parts.shared.copy(
+                stored.manifest, target._parts.shared, progress.counted
+            )
         elif known is not None and not replaceable:
             raise written_meanwhile(target._parts, checkpoint_id)
         else:
             _guard(target, mine)
             named, size = write_sidecar(source._parts, target._parts, stored.manifest, progress)
             size += source._parts.partitioned.copy(stored.manifest, target._parts.partitioned)
+            size += source._parts.shared.copy(
+                stored.manifest, target._parts.shared, progress.counted
+            )
         data = translated(stored, named)
         with target._parts.blobs.exclusive():
             _guard(target, mine)
@@ -165,9 +197,26 @@ def _copy_one(
     return CopyResult(checkpoint_id, "copied", size + len(data))
 
 
+def _complete(
+    source: CheckpointStore, target: CheckpointStore, item: CopyItem, advance: CopyCallback
+) -> CopyResult:
+    """Bring back what a checkpoint that is there already has lost of its shared objects."""
+    progress = CopyProgress(advance)
+    try:
+        stored = source._parts.manifests.read(item.checkpoint_id)
+        if not isinstance(stored, StoredManifest):
+            raise DamageError("its manifest is gone")
+        size = source._parts.shared.copy(stored.manifest, target._parts.shared, progress.counted)
+    except DamageError as error:
+        return _not_copied(source, item.checkpoint_id, error.what)
+    if size:
+        return CopyResult(item.checkpoint_id, "copied", size)
+    return CopyResult(item.checkpoint_id, "there already", item.size)
+
+
 def _not_copied(source: CheckpointStore, checkpoint_id: int, why: str) -> CopyResult:
     """Damaged, unless it was pruned in the source while it was being copied."""
-    if standing(source.owner(), checkpoint_id) is Standing.PRUNED:
+    if is_pruned(source._parts.manifests, source._parts.ownership, checkpoint_id):
         return CopyResult(checkpoint_id, "gone", why="pruned while it was being copied")
     return CopyResult(checkpoint_id, "damaged", why=why)
 
@@ -181,9 +230,10 @@ def _refuse_unusable(manifest: CheckpointManifest) -> None:
 
 def _verify(target: CheckpointStore, written: list[int]) -> None:
     """Read back all that was written, each byte once."""
-    owner = target.owner()
+    owner, known = target.owner(), KnownCheckpoints()
+    examine = target._parts.validator.examine
     for checkpoint_id in written:
-        examined = target._parts.validator.examine(checkpoint_id, owner, read_state="once")
+        examined = examine(checkpoint_id, owner, read_state="once", known=known)
         if examined.kind is not CheckpointKind.CHECKPOINT:
             raise DamageError(
                 f"checkpoint {checkpoint_id} was copied and does not read back",

@@ -1,0 +1,140 @@
+"""What a server that does not behave can cost."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from urllib.error import HTTPError
+
+import pytest
+
+from seamark.blobs.http_answers import get_answer
+from seamark.blobs.object_store import ObjectBlobs
+from seamark.blobs.unfinished_uploads import Bucket
+from seamark.errors import StoreUnavailableError
+
+Behaviour = Callable[[socket.socket, threading.Event], None]
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+class Server:
+    """Gives each connection to a function, and counts them."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.asked = 0
+        self.end = threading.Event()
+        self._behaviour = behaviour
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._threads = [threading.Thread(target=self._serve)]
+        self._threads[0].start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                if self.end.is_set():
+                    connection.close()
+                    return
+                self.asked += 1
+                self._threads.append(threading.Thread(target=self._answer, args=(connection,)))
+                self._threads[-1].start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            self._behaviour(connection, self.end)
+
+    def close(self) -> None:
+        self.end.set()
+        with suppress(OSError):
+            socket.create_connection(self._socket.getsockname()).close()
+        for thread in self._threads:
+            thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Callable[[Behaviour], Server]]:
+    made: list[Server] = []
+
+    def start(behaviour: Behaviour) -> Server:
+        made.append(Server(behaviour))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def slow_headers(connection: socket.socket, end: threading.Event) -> None:
+    connection.sendall(OK)
+    while not end.wait(0.02):
+        connection.sendall(b"x")
+
+
+def slow_body(connection: socket.socket, end: threading.Event) -> None:
+    connection.sendall(OK + b"content-length: 1000000\r\n\r\n")
+    while not end.wait(0.02):
+        connection.sendall(b" ")
+
+
+def silence(_: socket.socket, end: threading.Event) -> None:
+    end.wait()
+
+
+@pytest.mark.parametrize("behaviour", [slow_headers, slow_body, silence])
+def test_an_answer_has_a_deadline_however_slowly_it_comes(
+    server: Callable[[Behaviour], Server], behaviour: Behaviour
+) -> None:
+    with pytest.raises(TimeoutError):
+        get_answer(server(behaviour).address, longest=1000, seconds=0.3)
+
+
+def test_an_answer_that_is_too_long_is_refused(server: Callable[[Behaviour], Server]) -> None:
+    def endless(connection: socket.socket, end: threading.Event) -> None:
+        connection.sendall(OK + b"\r\n")
+        while not end.is_set():
+            connection.sendall(b" " * 65536)
+
+    with pytest.raises(ValueError, match="more than 1000 bytes"):
+        get_answer(server(endless).address, longest=1000, seconds=60)
+
+
+def test_no_redirect_is_followed(server: Callable[[Behaviour], Server]) -> None:
+    other = server(lambda connection, _: connection.sendall(OK + b"\r\nsecret"))
+
+    def redirect(connection: socket.socket, _: threading.Event) -> None:
+        connection.sendall(f"HTTP/1.1 307 There\r\nlocation: {other.address}/\r\n\r\n".encode())
+
+    with pytest.raises(HTTPError, match="307") as raised:
+        get_answer(server(redirect).address, longest=1000, seconds=60)
+    raised.value.close()
+    assert other.asked == 0
+
+
+def test_all_questions_about_a_bucket_share_one_deadline(
+    server: Callable[[Behaviour], Server],
+) -> None:
+    def another_page(connection: socket.socket, _: threading.Event) -> None:
+        page = b"<r><IsTruncated>true</IsTruncated>" + b"<Upload/>" * 5_000 + b"</r>"
+        connection.sendall(OK + b"content-length: %d\r\n\r\n" % len(page) + page)
+
+    def bucket(behaviour: Behaviour, seconds: float) -> Bucket:
+        options = {
+            "endpoint": server(behaviour).address, "allow_http": True,
+            "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1",
+        }  # fmt: skip
+        blobs = ObjectBlobs.open("s3://bucket", options, conditional=True)
+        of = Bucket.of(blobs)
+        assert of is not None
+        return Bucket(blobs, of._store, seconds)
+
+    assert len(bucket(another_page, 600).unfinished_uploads()) == 20 * 1000
+    silent = bucket(silence, 0.3)
+    for _ in range(2):  # the second has no time left, and nobody is asked
+        with pytest.raises(StoreUnavailableError, match="TimeoutError"):
+            silent.unfinished_uploads()
+    assert not silent.removes_unfinished()

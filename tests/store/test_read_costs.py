@@ -1,0 +1,79 @@
+"""What is read again and again costs little, and chains are followed once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seamark import CheckpointManifest, open_store
+from seamark.blobs.contract import Blob
+from seamark.blobs.memory import MemoryBlobs
+from seamark.capture.checkpoint_contents import packs_of
+from seamark.errors import DamageError, RefusedError
+from seamark.manifest import OperatorCheckpoint
+from seamark.store import CheckpointStore, owner
+from seamark.store.copy.run import copy_checkpoints
+from seamark.store.layout import ObjectLayout
+
+
+class CountedReads(MemoryBlobs):
+    """Counts how often a value is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def read(self, key: str, limit: int) -> Blob | None:
+        self.reads += 1
+        return super().read(key, limit)
+
+
+def test_an_owner_is_decoded_once_as_long_as_it_stays_the_same(tmp_path: Path) -> None:
+    with open_store(tmp_path) as writer, open_store(tmp_path) as reader:
+        writer.claim()
+        writer.save(CheckpointManifest.new(1, epoch=1))
+        before = reader.owner()
+        assert reader.owner() is before
+        writer.pin("release", 1)
+        assert [*reader.owner().pins] == ["release"]
+        assert [*before.pins] == []
+
+
+def test_a_store_has_so_many_pins_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "MOST_PINS", 2)
+    with open_store("memory://") as store:
+        store.save(CheckpointManifest.new(1, epoch=1))
+        for name in ("one", "two", "two"):
+            store.pin(name, 1)
+        with pytest.raises(RefusedError, match="2 pins"):
+            store.pin("three", 1)
+        store.unpin("one")
+        store.pin("three", 1)
+
+
+def test_a_copy_follows_a_long_chain_once() -> None:
+    links = 60
+    here, there = CountedReads(), CountedReads()
+    source = CheckpointStore(here, ObjectLayout())
+    source.save(CheckpointManifest.new(1, epoch=1))
+    for i in range(2, links + 1):
+        source.save(CheckpointManifest.new(i, epoch=i, is_incremental=True, parent_id=i - 1))
+    here.reads = there.reads = 0
+    results = copy_checkpoints(source, CheckpointStore(there, ObjectLayout()))
+    assert [each.outcome for each in results] == ["copied"] * links
+    assert here.reads < 5 * links
+    assert there.reads < 10 * links
+
+
+def test_a_sidecar_of_any_length_is_not_held_in_memory() -> None:
+    with open_store("memory://") as store:
+        saved = store.save_with_state(
+            CheckpointManifest.new(
+                1, epoch=1, operator_states={"log": OperatorCheckpoint.in_sidecar(0, 5)}
+            ),
+            [b"bytes"],
+        )
+        large = saved.replace(extra={**saved.extra, "state_bytes": 1 << 40})
+        with pytest.raises(DamageError, match="is the most"):
+            list(packs_of(store, large))
