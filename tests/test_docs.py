@@ -19,7 +19,7 @@ import pytest
 from seamark.progress import rocksdb_url
 from seamark.sinks import KeyValueSink
 from seamark.testing.conformance.sink_examples import epoch
-from tests.support.databases import RedisServer
+from tests.support.databases import PostgresServer, RedisServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +108,29 @@ def test_a_view_in_redis_is_read_by_us_and_by_anybody(
         one, every = (client.execute_command(*words) for words in asked)
     assert json.loads(one) == ALDR
     assert {key: json.loads(row) for key, row in every.items()} == {b"ALDR": ALDR, b"BRCH": BRCH}
+
+
+@pytest.mark.spark
+def test_the_program_for_postgresql_writes_each_row_once(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    import psycopg
+
+    dsn = postgres.new_database()
+    code = program("docs/postgres.md", "trades_to_postgres.py")
+    code = code.replace("postgresql://etl@db.example:5432/market", dsn)
+    code = code.replace("/data/", f"{tmp_path}/")
+    code = f"from seamark.spark.java import use_java\nuse_java()\n{code}"
+    (tmp_path / "incoming").mkdir()
+    for number, price in enumerate([103.27, 99], 1):
+        row = json.dumps({"symbol": "ALDR", "price": price})
+        (tmp_path / "incoming" / f"{number}.json").write_text(row)
+        assert printed_by(code) == [f"epoch {number}"]
+    with psycopg.connect(dsn) as db:
+        trades = db.execute("SELECT price::text, at_epoch FROM trades ORDER BY 2").fetchall()
+        totals = db.execute("SELECT symbol, trades, highest::text FROM totals").fetchall()
+    assert trades == [("103.2700", 1), ("99.0000", 2)]
+    assert totals == [("ALDR", 2, "103.2700")]
 
 
 @pytest.mark.parametrize("page", PAGES)

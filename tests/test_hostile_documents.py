@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from seamark._common.json_documents import seal
-from seamark.capture.capture import FILE_LIST
 from seamark.capture.checkpoint_contents import file_list_in
+from seamark.capture.epoch_files import FILE_LIST
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log, moved
 from seamark.checkpoint_dir.formats.checksums import spark_crc_matches

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import os
 import struct
 import tracemalloc
 import zipfile
@@ -22,13 +23,14 @@ import msgspec
 import pytest
 import xxhash
 
-from seamark import limits
+from seamark import limits, open_store
 from seamark._common.json_documents import seal, unseal
 from seamark._redaction import Redactor
 from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.batches import batch_at
+from seamark.capture.movers import store_packed
 from seamark.checkpoint_dir.closures import needs_of
 from seamark.checkpoint_dir.file_logs.compactions import is_accepted, laid_out, restart_interval
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
@@ -41,6 +43,9 @@ from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed_ssts
+from seamark.cli.diff import _flat as flat_members
+from seamark.cli.sources import _parts as position_parts
+from seamark.cli.spark.state_output import _flat as flat_row
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.inspect.cached_listing import CachedListing
@@ -48,12 +53,15 @@ from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.replaced_files import StrangeTime, copy_findings
 from seamark.native.inspect.state import State, Store
 from seamark.pipeline.recovery.sink_recovery import most_ahead
+from seamark.progress.configuration import explain_change
+from seamark.spark.batch_log import readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
-from seamark.state.pack import PackBuilder, decode_pack
-from seamark.store import CheckpointStore
+from seamark.state.pack import PackBuilder, decode_pack, unpack_all
+from seamark.store import CheckpointStore, validation
 from seamark.store.layout import ObjectLayout
 from seamark.store.owner import (
     Owner,
+    Pin,
     Standing,
     decode_owner,
     encode_owner,
@@ -111,6 +119,7 @@ def lz4_file(*parts: bytes) -> bytes:
     return file + b"LZ4Block\x1f" + bytes(12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [1, 8])
 def test_a_state_file_of_zeros_is_not_unpacked_without_end(blocks: int) -> None:
     bomb = lz4_file(*[bytes(1 << 25)] * blocks)
@@ -331,6 +340,21 @@ def test_an_operator_with_very_many_stores_is_damage(tmp_path: Path) -> None:
         batch_at(Tree.of(LocalDirectory(tmp_path)), 2)
 
 
+def test_more_operators_than_a_query_has_are_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_OPERATORS", 5)
+    make_copy(tmp_path, 3)
+    for number in range(1, 6):
+        (tmp_path / f"state/{number}").mkdir()
+    for look in (
+        lambda: batch_at(Tree.of(LocalDirectory(tmp_path)), 2),
+        lambda: looked_at(tmp_path),
+    ):
+        with pytest.raises(DamageError, match="6 stateful operators"):
+            look()
+
+
 def test_stores_without_a_folder_are_counted_over_all_operators(tmp_path: Path) -> None:
     copy = make_copy(tmp_path, 3)
     for batch in range(3):
@@ -445,11 +469,15 @@ def test_an_id_is_looked_up_in_an_owner_of_any_size_without_going_through_it() -
     [
         {"tombstones": tuple(range(limits.MOST_TOMBSTONES + 1))},
         {"superseded": ((1, 1),) * (limits.MOST_SUPERSEDED_RANGES + 1)},
+        {"pins": {str(number): Pin(1, 1) for number in range(limits.MOST_PINS + 1)}},
+        {"fences": ((1, 1),) * (limits.MOST_OWNER_IDS + 1)},
+        {"voided": (1,) * (limits.MOST_OWNER_IDS + 1)},
+        {"kept_below": (1,) * (limits.MOST_OWNER_IDS + 1)},
     ],
-    ids=["tombstones", "superseded"],
+    ids=["tombstones", "superseded", "pins", "fences", "voided", "kept"],
 )
 def test_an_owner_that_names_very_many_ids_is_damage(changes: dict[str, Any]) -> None:
-    with pytest.raises(DamageError, match="more than 10000"):
+    with pytest.raises(DamageError, match=r"more than 100?000"):
         decode_owner(encode_owner(msgspec.structs.replace(Owner(), **changes)))
 
 
@@ -464,6 +492,61 @@ def test_a_checkpoint_that_many_build_on_is_read_once_by_a_recovery() -> None:
     blobs.reads = 0
     assert CheckpointStore(blobs, ObjectLayout()).recover_latest_validated().chosen_id is None
     assert blobs.reads < 3 * links
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["recovery", "one"])
+def test_a_long_chain_without_its_root_is_followed_once(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store("memory://")
+    links = 200
+    for i in range(1, links + 1):
+        fields = {"is_incremental": i > 1, "parent_id": i - 1 or None}
+        store.save(CheckpointManifest.new(i, epoch=i, **fields))
+    store.backend.delete([store._parts.layout.manifest(1)])
+    steps = 0
+
+    def counted(owner: Owner, checkpoint_id: int) -> Standing:
+        nonlocal steps
+        steps += 1
+        return standing(owner, checkpoint_id)
+
+    monkeypatch.setattr(validation, "standing", counted)
+    if known:
+        report = store.recover_latest_validated()
+        assert report.chosen_id is None
+        assert {why for _, why in report.skipped[:-2]} == {
+            "parent 1 of checkpoint 2: manifest not found for checkpoint 1"
+        }
+    else:
+        assert not store.validate_checkpoint(links).valid
+    assert steps < 2 * links
+
+
+def test_a_chain_may_have_so_many_links_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store("memory://")
+    for i in range(1, 13):
+        fields = {"is_incremental": i > 1, "parent_id": i - 1 or None}
+        store.save(CheckpointManifest.new(i, epoch=i, **fields))
+    monkeypatch.setattr(validation, "LONGEST_CHAIN", 10)
+    assert store.recover_latest_validated().chosen_id == 10
+    for i in range(1, 13):
+        result = store.validate_checkpoint(i)
+        assert result.valid == (i <= 10)
+        assert i <= 10 or "more than 10 links" in str(result.damage)
+
+
+def test_packs_are_stored_no_larger_than_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LARGEST_PACK", 20_000)
+    store = open_store("memory://")
+    contents = {f"state/0/0/{n}.delta": os.urandom(1000) for n in range(1, 51)}
+    stored = store_packed(store.shared_objects, contents)
+    packs = {file.shared for file in stored.values() if file.shared is not None}
+    assert len(packs) == 5
+    unpacked = [each for pack in packs for each in unpack_all(store.shared_objects.read_pack(pack))]
+    assert {entry.key: data for entry, data in unpacked} == contents
+    with pytest.raises(DamageError, match="is the most for a pack"):
+        store.shared_objects.read_pack(packs.pop()._replace(size=20_001))
 
 
 class _CountedReads(MemoryBlobs):
@@ -481,6 +564,25 @@ def test_a_long_chain_of_parents_is_followed_once_by_retention() -> None:
     verdicts = plan_retention(chain, Retention(last=50_000), pins={}, now_ms=0)
     assert all(each.keep for each in verdicts)
     assert verdicts[-1].reason == "needed by 100000"
+
+
+_LONG_NAME = "n" * 500_000
+_MANY_MEMBERS = {str(number): number for number in range(50_000)}
+
+
+@pytest.mark.slow
+def test_a_long_name_is_not_repeated_before_each_of_its_members() -> None:
+    nested = {_LONG_NAME: _MANY_MEMBERS}
+    other = {_LONG_NAME: {name: value + 1 for name, value in _MANY_MEMBERS.items()}}
+    with bounded_memory():
+        assert list(readable_offset(json.dumps(nested))) == [_LONG_NAME]
+        assert len(list(flat_members(nested))) == 1
+        assert len(list(position_parts({"position": nested, "position_encoding": "json"}))) == 1
+        assert flat_row(nested) == nested
+        for before, after in ((nested, other), ({"sinks": nested}, {"sinks": other})):
+            changes = explain_change(before, after)
+            assert len(changes) == len(_MANY_MEMBERS)
+            assert max(map(len, changes)) < 3 * limits.LONGEST_PREFIX
 
 
 def test_a_sink_may_show_so_many_epochs_beyond_the_newest_checkpoint_and_no_more() -> None:

@@ -52,6 +52,12 @@ MOST_ENTRIES_TRIED: Final = 10_000_000
 """Files that are examined to find the batches that a directory can be rolled back to: trying one
 batch goes through all of them. Spark keeps about 100 batches."""
 
+# documents
+
+LONGEST_PREFIX: Final = 200
+"""A name that is put before the names of all members below it. What is below a longer one is shown
+and compared as one value."""
+
 # packs of a StateStore
 
 PACK_FLOOR: Final = 32 * MIB
@@ -61,7 +67,43 @@ PACK_RATIO: Final = 64
 READ_AHEAD: Final = 64 * MIB
 """Bytes of partitions that a restore reads ahead of its caller."""
 
+CHAIN_FLOOR: Final = 64 * MIB
+"""What all packs of a checkpoint and of those it builds on may unpack to, or
+:data:`PACK_RATIO` times their stored size if that is larger."""
+
+LARGEST_PACK: Final = 512 * MIB
+"""A pack of small files as a shared object. Seamark starts a new one long before."""
+
+LARGEST_PACK_INDEX: Final = 64 * MIB
+"""The index of a pack that is read without the rest."""
+
+INDEX_FLOOR: Final = 256 << 10
+INDEX_RATIO: Final = 16
+"""The index of a checkpoint's files unpacks to no more than the floor, or this many times its
+stored size if that is larger. More than half of it are hashes, which do not shrink; one that would
+shrink by more is stored as it is."""
+
+ONE_AT_A_TIME: Final = 64 * MIB
+"""Larger packs are not held in memory beside each other."""
+
+MOST_DAMAGED_STATES: Final = 100
+"""Damaged state checkpoints in front of the whole ones that a prune looks at."""
+
+# files of a checkpoint
+
+LONGEST_NAME: Final = 255
+"""Bytes in the name of a file or folder."""
+
+MOST_FOLDERS: Final = 128
+"""Folders that lead to a file of a checkpoint. Spark needs about six."""
+
+MOST_OPERATORS: Final = 1_000
+"""Stateful operators of one query."""
+
 # stores
+
+MOST_LEVELS: Final = 16
+"""Levels of folders in a store; what lies deeper is not of Seamark's. There are three."""
 
 LARGEST_GENERATION: Final = 2**53
 """Claims of one store. A higher number would leave no room to count further."""
@@ -71,6 +113,39 @@ MOST_TOMBSTONES: Final = 10_000
 
 MOST_SUPERSEDED_RANGES: Final = 10_000
 """Ranges that rollbacks have taken out of use since the last prune."""
+
+MOST_PINS: Final = 10_000
+MOST_OWNER_IDS: Final = 100_000
+"""Pins, and ids of any other kind, that ``owner.json`` may name. It is read very often."""
+
+LARGEST_SHOWN: Final = 16 * MIB
+"""A range of a sidecar that is read as a whole only to list the files in it."""
+
+ANSWER_SECONDS: Final = 60.0
+LARGEST_ANSWER: Final = 2 * MIB
+MOST_ANSWERS: Final = 20
+"""What an S3 service may answer to a question about its unfinished uploads: all answers together
+in that time. S3 lists 1000 uploads at a time."""
+
+# tables of Delta and Iceberg
+
+LARGEST_TABLE_FILE: Final = 256 * MIB
+"""A file of a table's log."""
+
+TABLE_TEXT_FLOOR: Final = 4 * MIB
+"""A zipped file of a table's log unpacks to no more than the floor, or :data:`UNPACKED_RATIO` times
+its size if that is larger, and never to more than a plain one may have."""
+
+MOST_TABLE_COMMITS: Final = 100_000
+"""Commits of a table that are searched for a query."""
+
+MOST_TABLE_METADATA: Final = 1_000
+"""Metadata files of an Iceberg table that are searched for a snapshot. A table keeps 100 of them
+unless it is told otherwise."""
+
+TABLE_MEMORY: Final = 512 * MIB
+TABLE_SECONDS: Final = 20
+"""What reading a Parquet file of a table's log may take, the libraries included."""
 
 # pipelines
 
@@ -93,6 +168,21 @@ def most_compared(stored: int) -> int:
     return max(COMPARED_FLOOR, UNPACKED_RATIO * stored)
 
 
+def largest_table_text(stored: int) -> int:
+    """How many bytes a zipped file of a table's log may unpack to."""
+    return min(LARGEST_TABLE_FILE, max(TABLE_TEXT_FLOOR, UNPACKED_RATIO * stored))
+
+
 def shrinks_too_much(plain: int, stored: int) -> bool:
     """Whether an entry of a pack takes so few bytes that it should not have been compressed."""
     return plain > PACK_FLOOR and plain > PACK_RATIO * stored
+
+
+def index_shrinks_too_much(plain: int, stored: int) -> bool:
+    """Whether the index of a checkpoint's files takes so few bytes that it should be plain."""
+    return plain > INDEX_FLOOR and plain > INDEX_RATIO * stored
+
+
+def unpacks_to_too_much(plain: int, stored: int) -> bool:
+    """Whether all packs of a chain of checkpoints together claim more than they may hold."""
+    return plain > CHAIN_FLOOR and plain > PACK_RATIO * stored

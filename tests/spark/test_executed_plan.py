@@ -6,6 +6,7 @@ import pytest
 
 from seamark.errors import RefusedError
 from seamark.spark.plans.executed_plan import (
+    EXCLUDED_RULES,
     PlanNode,
     PlanOperator,
     differences,
@@ -13,6 +14,7 @@ from seamark.spark.plans.executed_plan import (
     mixes_state,
     require_declared,
     require_watermarks,
+    settings_for,
 )
 
 BARS = PlanOperator("aggregation", has_watermark=True)
@@ -93,3 +95,17 @@ def test_a_watermark_that_is_declared_and_not_in_the_plan_is_refused() -> None:
     with pytest.raises(RefusedError, match="never move") as refused:
         require_watermarks(plan, {"a": "t of orders", "b": "pt of payments"}, epoch=1)
     assert "the watermark on pt of payments" in str(refused.value)
+
+
+def test_what_one_batch_could_lack_is_protected_from_the_rules_that_remove_it() -> None:
+    assert settings_for([], [], "") == {}
+    assert settings_for([BARS], [], "x.Rule") == {"spark.sql.exchange.reuse": "false"}
+    rules = settings_for([BARS], ["GlobalLimit", "Sort"], " x.Rule , ")[EXCLUDED_RULES].split(",")
+    assert rules[0] == "x.Rule"
+    names = {rule.rpartition(".")[2] for rule in rules[1:]}
+    assert names == {
+        "EliminateLimits",
+        "ConvertToLocalRelation",
+        "EliminateSorts",
+        "OptimizeOneRowPlan",
+    }

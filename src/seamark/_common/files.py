@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -185,6 +186,20 @@ def read_file(root: str, relative: str) -> bytes:
         os.close(fd)
 
 
+def stream_file(root: str, relative: str, piece: int) -> Iterator[memoryview]:
+    """The same in pieces, for a file of any size. A piece is valid until the next is asked for."""
+    path = f"{root}/{relative}"
+    _refuse_climbing(root, path)
+    fd = open_to_read(path)
+    if fd is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    with open(fd, "rb", buffering=0) as file:
+        require_inside(root, path)
+        buffer = memoryview(bytearray(min(piece, os.fstat(fd).st_size + 1)))
+        while count := file.readinto(buffer):
+            yield buffer[:count]
+
+
 def read_all(fd: int, most: int) -> bytes:
     """Up to ``most`` bytes, in as many reads as it takes."""
     data = os.read(fd, most)
@@ -225,9 +240,15 @@ def clock_at(path: str) -> float:
 
 
 def replace_file(
-    path: str, data: Buffer, *, durable: bool = True, stale: str | None = None
+    path: str,
+    data: Buffer | Iterable[Buffer],
+    *,
+    durable: bool = True,
+    stale: str | None = None,
 ) -> None:
     """Put a file in place of whatever has its name, whole or not at all; makes its folders.
+
+    ``data`` are the bytes, or pieces of them as they come.
 
     With ``durable`` a power cut takes back neither the file nor its folders. ``stale`` is a file
     that describes the old bytes: it is removed just before the new ones appear.
@@ -240,7 +261,8 @@ def replace_file(
     fd, temporary = create_beside(path)
     try:
         try:
-            write_all(fd, data)
+            for piece in (data,) if isinstance(data, Buffer) else data:
+                write_all(fd, piece)
             if durable:
                 os.fsync(fd)
         finally:
@@ -294,11 +316,43 @@ def sync_folders(folders: Iterable[str]) -> None:
             sync_folder(folder)
 
 
+def folders_below(root: str) -> Iterator[tuple[str, list[str]]]:
+    """Every folder from one on, each before what is in it, with the names of its files.
+
+    Links are files here, and a folder that cannot be read is left out. Folders may be deeper than
+    Python can call itself.
+    """
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        names: list[str] = []
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    names.append(entry.name)
+            yield folder, names
+
+
+def remove_tree(root: str) -> None:
+    """Remove a folder with all that is in it, as far as that can be done. No link is followed."""
+    try:
+        shutil.rmtree(root, ignore_errors=True)
+    except RecursionError:
+        folders = list(folders_below(root))
+        for folder, names in reversed(folders):
+            with suppress(OSError):
+                for name in names:
+                    os.unlink(f"{folder}/{name}")
+                os.rmdir(folder)
+
+
 def sync_tree(root: str) -> None:
     """Make every file and every name below a folder durable."""
     folders: list[str] = []
     files: list[str] = []
-    for folder, _, names in os.walk(root):
+    for folder, names in folders_below(root):
         folders.append(folder)
         files += [f"{folder}/{name}" for name in names]
     threads = 1 if len(files) < _WORTH_A_POOL else _SYNCED_AT_A_TIME

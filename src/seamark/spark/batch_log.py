@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from seamark import limits
 from seamark.errors import DamageError, RefusedError
 
 NO_OFFSET: Final = "-"
@@ -139,7 +140,7 @@ def readable_offset(line: str) -> dict[str, str]:
 def _flat(value: Mapping[str, Any]) -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, inner in value.items():
-        is_object = isinstance(inner, dict) and bool(inner)
+        is_object = isinstance(inner, dict) and inner and len(name) <= limits.LONGEST_PREFIX
         if is_object and not any(isinstance(at, dict | list) for at in inner.values()):
             flat |= {f"{name}-{part}": _plain(at) for part, at in inner.items()}
         else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
 from seamark._redaction import redacted
 from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
 from seamark.spark.error_transport import arrived
+from seamark.spark.kafka_packages import missing_kafka_hint
 
 _RAISED: Final = re.compile(
     r"^(?:\s*Caused by: |: |.*?: )?((?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error))\b",
@@ -25,8 +26,9 @@ _NO_CLASS: Final = re.compile(
 )
 _NO_SCHEME: Final = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)')
 _SPARK: Final = "org.apache.spark:{name}_2.13:{version}"
+_KAFKA_PACKAGE: Final = "spark-sql-kafka-0-10"
 _PACKAGES: Final[tuple[tuple[str, str], ...]] = (
-    (r"kafka|commons[./]pool2", _SPARK.replace("{name}", "spark-sql-kafka-0-10")),
+    (r"kafka|commons[./]pool2", _KAFKA_PACKAGE),
     (r"avro", _SPARK.replace("{name}", "spark-avro")),
     (r"protobuf", _SPARK.replace("{name}", "spark-protobuf")),
     (r"kinesis", "the connector of your Kinesis stream"),
@@ -51,6 +53,10 @@ class _Known:
     what: str
     hint: str
     error: type[SeamarkError] = SeamarkError
+    is_silence: bool = False
+    """Whether a server only did not answer: it may come back by itself."""
+    is_outage: bool = False
+    """Whether it is that as well for a server that has answered before."""
 
 
 _BY_CLASS: Final = (
@@ -79,11 +85,20 @@ _BY_CLASS: Final = (
         SourceUnavailableError,
     ),
     _Known(
-        _KAFKA + r"(?:Timeout|Disconnect|Network|BrokerNotAvailable)",
+        _KAFKA + r"(?:Timeout|Disconnect|Network|BrokerNotAvailable|LeaderNotAvailable)",
         "Kafka does not answer",
         "Check the option kafka.bootstrap.servers of the source, and that brokers, and the "
         "addresses that they advertise, can be reached from the driver and the executors.",
         SourceUnavailableError,
+        is_silence=True,
+    ),
+    _Known(
+        r"kafka\.UnknownHosts",
+        "Kafka's client cannot use its options: no server in them has a name that is known here",
+        "Check the option kafka.bootstrap.servers of the source: host:port, of hosts whose names "
+        "are known here.",
+        SourceUnavailableError,
+        is_outage=True,
     ),
     _Known(
         r"org\.apache\.kafka\.common\.config\.ConfigException",
@@ -101,6 +116,13 @@ _BY_CLASS: Final = (
     ),
 )
 """Recognised by the class of an exception in the chain of causes."""
+
+_NO_ROWS: Final = re.compile(r"Cannot fetch record for offset \d+ in \d+ milliseconds")
+"""What an executor says, by a class of Java's own, when a broker of Kafka's does not answer it."""
+
+_NO_HOSTS: Final = re.compile(r"No resolvable bootstrap urls")
+"""What Kafka's client says, as of wrong options, when the names of all servers are unknown. In a
+cluster like Kubernetes the name of a broker that is away is unknown too."""
 
 _BY_TEXT: Final = (
     _Known(
@@ -152,10 +174,15 @@ def explained(error: Exception, addresses: Mapping[str, str] | None = None) -> S
 
 
 def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> SeamarkError:
-    classes = exception_classes(f"{text}\n{getattr(error, '_stackTrace', '')}")
+    trace = f"{text}\n{getattr(error, '_stackTrace', '')}"
+    classes = exception_classes(trace)
     data_lost, *others = _BY_TEXT
     if re.search(data_lost.pattern, text):
         return data_lost.error(data_lost.what, where=_short(text), hint=data_lost.hint)
+    if _NO_ROWS.search(text):
+        classes.append("org.apache.kafka.common.errors.TimeoutException")
+    if _NO_HOSTS.search(trace):
+        classes.append("kafka.UnknownHosts")
     for known in _BY_CLASS:
         if any(re.match(known.pattern, name) for name in classes):
             # any other server is named by Spark's own text
@@ -171,6 +198,28 @@ def _recognised(text: str, error: Exception, addresses: Mapping[str, str]) -> Se
         where=_short(text),
         hint="Nothing decided is lost. Fix the cause and start again.",
     )
+
+
+def unknown_topics(topics: Sequence[str], addresses: Mapping[str, str]) -> SeamarkError:
+    """The error for topics that Kafka does not know, as :func:`explained` words it."""
+    text = f": org.apache.kafka.common.errors.UnknownTopicOrPartitionException: {topics[0]}"
+    return explained(Exception(text), addresses)
+
+
+def is_silence(error: BaseException) -> bool:
+    """Whether an error of :func:`explained` says that a source did not answer, and nothing else."""
+    return _is_one(error, [known for known in _BY_CLASS if known.is_silence])
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether an error of :func:`explained` says that a source which did answer is away."""
+    return _is_one(error, [known for known in _BY_CLASS if known.is_silence or known.is_outage])
+
+
+def _is_one(error: BaseException, failures: Sequence[_Known]) -> bool:
+    return isinstance(error, SourceUnavailableError) and error.what in {
+        known.what for known in failures
+    }
 
 
 def exception_classes(text: str) -> list[str]:
@@ -224,6 +273,12 @@ def missing_connector(text: str) -> RefusedError | None:
     if package is None and not _NOT_FOUND.search(text):
         return None
     version = _spark_version()
+    if package == _KAFKA_PACKAGE:
+        return RefusedError(
+            f"Spark has no connector for {missing}",
+            where=f"Spark {version} comes without it.",
+            hint=missing_kafka_hint(version),
+        )
     requirement = (package or "the package of the connector").replace("{version}", version)
     return RefusedError(
         f"Spark has no connector for {missing}",

@@ -26,6 +26,7 @@ from seamark.spark.plans.executed_plan import (
     require_declared,
     require_watermarks,
 )
+from seamark.spark.session import WATERMARK_POLICY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +50,6 @@ _HIDDEN: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 _HIDING: Final = (REUSED, "AdaptiveSparkPlan", "QueryStage")
 """What such leaves are called in a plan's text. A cached table is always one: it is static."""
-
-_POLICY: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 
 _MARK: Final = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
 
@@ -79,7 +78,7 @@ class RunningQuery:
         self._marked: frozenset[int] = frozenset()
         self.mixes_state = False
         """Whether a task that computes several partitions would write different kinds of state."""
-        self._ways: list[Way] = []
+        self._numbers: list[int] = []
 
     def require_declared_plan(self, epoch: int, watermark: int) -> None:
         """:class:`RefusedError` when Spark's plan of this batch would lose rows.
@@ -121,11 +120,12 @@ class RunningQuery:
     def _takes_the_slowest(self) -> bool:
         """Whether the slowest watermark is that of the query, which is Spark's default."""
         conf = self._execution.lastExecution().sparkSession().conf()
-        return str(conf.get(_POLICY)) == "min"
+        return str(conf.get(WATERMARK_POLICY)).lower() == "min"
 
     def _still_there(self, plan: Any) -> bool:
-        ways = self._ways
-        return len(self._state_writers(plan)) == len(self._operators) and self._ways == ways
+        numbers = self._numbers
+        found = self._state_writers(plan)
+        return len(found) == len(self._operators) and self._numbers == numbers
 
     def _shape(self, plan: Any) -> PlanNode:
         """A plan and what is hidden in its nodes."""
@@ -152,6 +152,18 @@ class RunningQuery:
         watermark = int(tracker.currentWatermark())
         ids = self._state_ids(plan) if self._format_2 else None
         return commit_text(watermark, ids or None), watermark, ids or None
+
+    def latest_offsets(self) -> list[str | None]:
+        """By leaf: the newest offset that the source had when the batch was planned, if it says."""
+        found: list[str | None] = []
+        try:
+            streams = self._execution.sources()
+            for number in range(streams.size()):
+                offset = streams.apply(number).reportLatestOffset()
+                found.append(None if offset is None else str(offset.json()))
+        except Py4JError:
+            return []  # a source that does not say; it is of use to readers only
+        return found
 
     def cancel_jobs(self) -> None:
         """Make the action that the batch is running fail."""
@@ -197,15 +209,24 @@ class RunningQuery:
         return dict(sorted(ids.items()))
 
     def _state_writers(self, plan: Any) -> list[Any]:
-        """The nodes that write state. Walking a plan is slow, so the way is remembered."""
-        known = [_at(plan, way) for way in self._ways]
+        """The nodes that write state. Walking a plan is slow, so their numbers are remembered."""
+        known = [plan.apply(number) for number in self._numbers]
         if not known or not all(
             node is not None and self._writer.isInstance(node) for node in known
         ):
-            writers = [(way, n) for way, n in _nodes(plan) if self._writer.isInstance(n)]
-            self._ways = [way for way, _ in writers]
-            known = [node for _, node in writers]
+            known = [node for node in _nodes(plan) if self._writer.isInstance(node)]
+            self._numbers = [self._number(plan, node) for node in known]
         return known
+
+    def _number(self, plan: Any, wanted: Any) -> int:
+        """Which node of the plan it is, as Spark counts them: one call leads back to it."""
+        identity = self._jvm.java.lang.System.identityHashCode
+        number = 0
+        while (node := plan.apply(number)) is not None:
+            if identity(node) == identity(wanted):
+                return number
+            number += 1
+        return -1  # Spark finds nothing under it, so the plan is walked each time
 
     @cached_property
     def _writer(self) -> Any:
@@ -218,23 +239,8 @@ class RunningQuery:
             return for_name(f"{package}.StateStoreWriter")
 
 
-Way = tuple[int, ...]
-"""From the root of a plan to a node: which child to take each time."""
-
-
-def _nodes(plan: Any, way: Way = ()) -> Iterator[tuple[Way, Any]]:
-    yield way, plan
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
     children = plan.children()
     for number in range(children.size()):
-        yield from _nodes(children.apply(number), (*way, number))
-
-
-def _at(plan: Any, way: Way) -> Any:
-    """The node at the end of a way, or None when the plan has another shape."""
-    node = plan
-    for number in way:
-        children = node.children()
-        if children.size() <= number:
-            return None
-        node = children.apply(number)
-    return node
+        yield from _nodes(children.apply(number))

@@ -5,6 +5,8 @@ Tests: ``tests/pipeline/test_pipeline.py``.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 OLDEST: Final = (4, 0)
 FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 STATE_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+WATERMARK_POLICY: Final = "spark.sql.streaming.multipleWatermarkPolicy"
 IGNORE_MISSING_FILES: Final = "spark.sql.files.ignoreMissingFiles"
 
 
@@ -59,10 +62,33 @@ def session_of(df: DataFrame) -> SparkSession:
     return spark
 
 
+def active_session() -> SparkSession:
+    """The session of this thread; :class:`InvalidInputError` when there is none."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        raise InvalidInputError(
+            "there is no Spark session", hint="Start one: SparkSession.builder.getOrCreate()."
+        )
+    return spark
+
+
 def is_local(spark: SparkSession) -> bool:
     """Whether driver and executors are one process."""
     master = str(spark.sparkContext.master)
     return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def use_own_python(spark: SparkSession) -> None:
+    """Have Python workers on this machine be what this process is, with the packages that it has.
+
+    Spark's choice is the first ``python3`` on the path, which is another one when a virtual
+    environment is used without being activated. What the user has chosen is kept.
+    """
+    chosen = os.environ.get("PYSPARK_PYTHON") or spark.conf.get("spark.pyspark.python", None)
+    if is_local(spark) and not chosen:
+        spark.sparkContext.pythonExec = sys.executable
 
 
 def fast_file_manager(spark: SparkSession) -> str:
@@ -80,6 +106,11 @@ def may_mix_state_in_a_task(spark: SparkSession) -> bool:
     next, and fails when that is another operator (seen in 4.3).
     """
     return "HDFSBacked" in str(spark.conf.get(STATE_PROVIDER))
+
+
+def watermark_policy(spark: SparkSession) -> str:
+    """Which of several watermarks becomes that of a new query: ``min`` or ``max``."""
+    return str(spark.conf.get(WATERMARK_POLICY)).lower()
 
 
 _lock: Final = threading.Lock()

@@ -5,9 +5,11 @@ that is not harmless: one whose input is such a replacement never gets a waterma
 forever and emits none, without an error. So the plan of every epoch is compared before any row is
 written.
 
-Spark plans every batch on its own, and its optimizer looks at the rows of that batch. Two of its
-rules remove a limit over a source that is empty in a batch. Then the limit's state gets no version,
-and the operators above it get other numbers. A watermark below the limit prevents it.
+Spark plans every batch on its own, and its optimizer looks at the rows of that batch. Where a
+source is empty in a batch, some of its rules take every result made of it for empty as well,
+although there may be state. They remove a limit with its state, and the operators above it get
+other numbers. They also remove the sort and the limit of a complete result, so that the batch shows
+all of its rows.
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ _KINDS: Final[Mapping[str, str]] = {
 EXCHANGE_REUSE: Final = "spark.sql.exchange.reuse"
 EXCLUDED_RULES: Final = "spark.sql.optimizer.excludedRules"
 _OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
-_RULES_THAT_REMOVE_LIMITS: Final = (
-    f"{_OPTIMIZER}.EliminateLimits",
-    f"{_OPTIMIZER}.ConvertToLocalRelation",
-)
+_RULES_THAT_REMOVE: Final[Mapping[str, tuple[str, ...]]] = {
+    "GlobalLimit": ("EliminateLimits", "ConvertToLocalRelation"),
+    "Sort": ("EliminateSorts", "OptimizeOneRowPlan"),
+    "Aggregate": ("OptimizeOneRowPlan",),
+}
+"""Rules that remove a node of a plan because of the rows that there are in one batch."""
 
 
 @dataclass(frozen=True)
@@ -185,17 +189,31 @@ def _times(number: int, operator: PlanOperator) -> str:
     return str(operator) if number == 1 else f"{number} × {operator}"
 
 
-def settings_for(operators: Iterable[PlanOperator], excluded_rules: str) -> dict[str, str]:
+def settings_for(
+    operators: Iterable[PlanOperator], removable: Iterable[str], excluded_rules: str
+) -> dict[str, str]:
     """What a query must run with, so that every batch runs these operators.
 
     Exchanges are never reused below state: Spark loses the watermark of the second reader.
+    ``removable`` is what :func:`removable_nodes` says of the query's plans.
     """
-    operators = list(operators)
-    settings = {EXCHANGE_REUSE: "false"} if operators else {}
-    if any(operator.kind == "limit" and not operator.has_watermark for operator in operators):
-        rules = [rule for rule in excluded_rules.split(",") if rule.strip()]
-        settings[EXCLUDED_RULES] = ",".join(dict.fromkeys([*rules, *_RULES_THAT_REMOVE_LIMITS]))
+    settings = {EXCHANGE_REUSE: "false"} if list(operators) else {}
+    ours = [f"{_OPTIMIZER}.{rule}" for name in removable for rule in _RULES_THAT_REMOVE[name]]
+    if ours:
+        rules = [rule.strip() for rule in excluded_rules.split(",") if rule.strip()]
+        settings[EXCLUDED_RULES] = ",".join(dict.fromkeys([*rules, *ours]))
     return settings
+
+
+def removable_nodes(plan: Any) -> set[str]:
+    """Kinds of nodes in an optimized plan that Spark might remove from the plan of one batch."""
+    below = {name for child in each(plan.children()) for name in removable_nodes(child)}
+    name = str(plan.getClass().getSimpleName())
+    if name not in _RULES_THAT_REMOVE or not plan.isStreaming():
+        return below
+    if name == "Aggregate" and not plan.groupOnly():
+        return below  # only one without functions could be a projection
+    return below | {name}
 
 
 def optimized(df: DataFrame) -> Any:

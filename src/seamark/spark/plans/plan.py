@@ -6,9 +6,9 @@ Tests: ``tests/spark/test_computation.py``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError
 
@@ -83,6 +83,21 @@ class WatermarkInfo:
     column: str
     delay_ms: int
     sources: tuple[str, ...]
+    rows: frozenset[int] = frozenset()
+    """Numbers that stand for the rows that it counts, as ``watermark_rows`` gives them."""
+
+    @property
+    def counts(self) -> tuple[frozenset[int], int]:
+        """Equal for two that are at the same time at every moment."""
+        return self.rows, self.delay_ms
+
+
+class NamedTable(NamedTuple):
+    """A reference table that was declared."""
+
+    roots: tuple[tuple[str, ...], ...]
+    """The paths of each part that is made of files."""
+    version: ConnectorCheckpoint | None
 
 
 class PlanSources:
@@ -92,6 +107,8 @@ class PlanSources:
         self._names: Any = None
         self._leaves: dict[str, Any] = {}
         self.info: dict[str, SourceInfo] = {}
+        self.tables: dict[str, NamedTable] = {}
+        """Declared reference tables."""
 
     def add(self, name: str, df: DataFrame) -> None:
         """Remember what a DataFrame reads as ``name``."""
@@ -112,6 +129,26 @@ class PlanSources:
         self._names.put(key, name)
         self._leaves[name] = streams[0]
         self.info[name] = _describe(streams[0])
+
+    def add_table(self, name: str, df: DataFrame, version: ConnectorCheckpoint | None) -> None:
+        """Remember a reference table as ``name``, with its version where that is known."""
+        if df.isStreaming:
+            raise InvalidInputError(
+                f"table {name!r} is a stream", hint="Give streams to p.source, tables to p.table."
+            )
+        roots = tuple(tuple(roots) for roots, _ in _file_relations(analyzed(df)))
+        self.tables[name] = NamedTable(roots, version)
+
+    def versions(self, plan: Any) -> dict[str, ConnectorCheckpoint]:
+        """The version of each reference table below a plan, the declared ones by their names."""
+        names = {
+            roots: name if number == 0 else f"{name}+{number}"
+            for name, table in self.tables.items()
+            for number, roots in enumerate(table.roots)
+        }
+        given = {name: t.version for name, t in self.tables.items() if t.version is not None}
+        # one without rows has no files, and is not in the plan
+        return {**table_versions(plan, names), **given}
 
     def options_of(self, name: str) -> dict[str, str]:
         """All options of a source, its secrets among them, by their names in lower case."""
@@ -243,8 +280,10 @@ def delay_ms(node: Any) -> int:
     return days * 86_400_000 + int(delay.extractAsDuration().toMillis())
 
 
-def table_versions(plan: Any) -> dict[str, ConnectorCheckpoint]:
-    """What each file-based table below a plan consists of, by the last part of its path.
+def table_versions(
+    plan: Any, names: Mapping[tuple[str, ...], str] | None = None
+) -> dict[str, ConnectorCheckpoint]:
+    """What each file-based table below a plan consists of, by its name or that of its folder.
 
     Spark lists a table's files when it is read and keeps that list for the whole run, so the
     version holds for every epoch of it. Tables of other kinds have no version.
@@ -252,7 +291,7 @@ def table_versions(plan: Any) -> dict[str, ConnectorCheckpoint]:
     versions: dict[str, ConnectorCheckpoint] = {}
     for roots, files in _file_relations(plan):
         base = roots[0].rstrip("/").rsplit("/", 1)[-1] if roots else "table"
-        name = base
+        name = (names or {}).get(tuple(roots), base)
         while name in versions and versions[name].metadata["path"] != redacted(", ".join(roots)):
             name += "+"
         digest = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()

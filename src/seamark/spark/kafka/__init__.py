@@ -1,0 +1,1 @@
+"""Kafka as a source: its connector, its topics, and the positions in them."""
