@@ -124,6 +124,7 @@ def a_rollback(facts: Facts) -> None:
     facts.taken_back = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [one_history, the_same_rolled_back_before])
 def test_taking_back_loses_nothing_and_leaves_no_hole_after_a_death_at_any_io(
     before: Callable[[], None], monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ import pytest
 
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks import folders, read_receipts
+from seamark.sinks.epoch_folder import drop_litter
 from seamark.testing.conformance.sink_examples import OLD, epoch, receipt
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import (
@@ -268,3 +269,20 @@ def test_a_pipe_in_the_place_of_a_record_is_damage_and_not_waited_for(path: Path
     os.mkfifo(record)
     with pytest.raises(DamageError, match="regular file"):
         read_receipts(path)
+
+
+def test_only_what_hadoop_left_is_litter(tmp_path: Path) -> None:
+    kept = ["part-0.parquet", "_kind=a/part-1.parquet", "day=1/_kind=b/part-2.parquet"]
+    litter = [
+        "_SUCCESS",
+        ".part-0.parquet.crc",
+        "_temporary/0/part-9.parquet",
+        "day=1/.part-2.parquet.crc",
+        "_kind=a/_temporary/x",
+    ]
+    for name in kept + litter:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    drop_litter(str(tmp_path), empty_files=False)
+    left = [p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()]
+    assert sorted(left) == sorted(kept)

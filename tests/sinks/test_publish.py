@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 
 from seamark._common.json_documents import seal, unseal
-from seamark.errors import DamageError, InvalidInputError, LineageError
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    LineageError,
+    StoreUnavailableError,
+)
 from seamark.sinks import epoch_folder, read_receipts
 from seamark.testing.conformance.sink_examples import NEW, OLD, epoch, receipt
 from tests.sinks.support.frames import frame
@@ -272,6 +277,21 @@ def test_no_record_moves_an_epoch_out_of_its_folder(path: Path, field: str, name
     assert rows_below(path) == []
     assert sorted(path.parent.iterdir()) == outside
     assert (path / "_seamark/unpublished/unknown/epoch=000001/_seamark.json").exists()
+
+
+@pytest.mark.parametrize("linked", ["_seamark", "_seamark/staging", "_seamark/staging/a1"])
+def test_nothing_is_published_from_where_a_link_leads(
+    path: Path, tmp_path: Path, linked: str
+) -> None:
+    sink, committable = prepared(path)
+    outside = tmp_path / "outside"
+    (path / linked).rename(outside)
+    (path / linked).symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        sink.commit(committable)
+    assert sorted(outside.rglob("*")) == before
+    assert not (path / "epoch=000001").exists()
 
 
 def test_a_record_cannot_name_files_of_another_folder(path: Path) -> None:

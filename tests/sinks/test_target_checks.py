@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from pyspark.sql.types import (
 )
 
 from seamark import sinks
-from seamark.errors import DamageError, InvalidInputError, RefusedError
+from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
 from seamark.sinks import (
     ConsoleSink,
     FileSink,
     ForeachBatchSink,
     Guarantee,
+    KafkaSink,
+    KeyValueSink,
     MemorySink,
     Sink,
 )
@@ -54,13 +57,25 @@ def schema(ddl: str) -> StructType:
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://bucket/x", "s3a://b/x", "gs://b/x", "abfss://c@a.dfs/x", "hdfs://n/x", "dbfs:/x"]
+    "url", ["s3://bucket/x", "s3a://b/x", "gs://b/x", "abfss://c@a.dfs/x", "dbfs:/x"]
 )
 def test_an_object_store_is_refused_with_a_way_out(url: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot write to") as caught:
         FileSink(url)
-    assert "ForeachBatchSink" in str(caught.value)
-    assert "txnVersion" in str(caught.value)
+    assert "DeltaSink" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3://key:topsecret@bucket/x", "hdfs://host/x", ""])
+def test_a_staging_that_cannot_be_is_refused_in_the_name_of_its_own_sink(url: str) -> None:
+    makes: dict[str, Callable[[], Sink]] = {
+        "KafkaSink": lambda: KafkaSink("b:9092", "bars", staging=url),
+        "KeyValueSink": lambda: KeyValueSink("redis://127.0.0.1/0", key="k", staging=url),
+    }
+    for name, make in makes.items():
+        with pytest.raises(InvalidInputError, match=f"the staging of a {name}") as caught:
+            make()
+        assert "FileSink" not in str(caught.value)
+        assert "secret" not in str(caught.value)
 
 
 def test_no_secret_of_a_url_is_repeated() -> None:
@@ -113,6 +128,8 @@ def test_writer_options_do_not_reach_the_description(tmp_path: Path) -> None:
         (PLAIN, {"partition_by": "dya"}, "n, word, day"),
         (PLAIN, {"partition_by": ["day", "word", "n"]}, "no column is left"),
         ("n long, s struct", {"partition_by": "s"}, "name of a folder"),
+        ("n long, _kind string", {"partition_by": "_kind"}, "readers skip"),
+        ("n long, .kind string", {"partition_by": [".kind"]}, "readers skip"),
         ("n long, a array", {"format": "csv"}, "to_json"),
         ("n long, s struct", {"format": "csv"}, "to_json"),
         ("n long, b binary", {"format": "csv"}, "'b'"),
@@ -239,3 +256,12 @@ def test_only_a_file_sink_promises_exactly_once() -> None:
     assert [name for name, sink in told.items() if sink.remembers] == ["files"]
     assert told["function"].guarantee is Guarantee.AT_LEAST_ONCE
     assert told["idempotent function"].guarantee is Guarantee.IDEMPOTENT
+
+
+def test_a_folder_is_not_claimed_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "_seamark").symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        FileSink(tmp_path / "rows").open("trades", "bars", schema(PLAIN))
+    assert [*(tmp_path / "outside").iterdir()] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, StoreUnavailableError
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
 from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.testing.conformance.sink_examples import OLD, PIPELINE, epoch, receipt
@@ -182,3 +182,17 @@ def test_kept_epochs_that_follow_each_other_in_a_circle_are_damage(tmp_path: Pat
         )
     with pytest.raises(DamageError, match="circle"):
         staging.way(ViewVersion(OLD, 3, "a3"), two)
+
+
+@pytest.mark.parametrize("linked", ["_seamark", "_seamark/staging", "_seamark/staging/a1"])
+def test_no_staged_epoch_is_looked_for_behind_a_link(tmp_path: Path, linked: str) -> None:
+    outside = tmp_path / "outside"
+    rest = Path("_seamark/staging/a1/epoch=000001").relative_to(linked)
+    (outside / rest).mkdir(parents=True)
+    (tmp_path / "view" / linked).parent.mkdir(parents=True)
+    (tmp_path / "view" / linked).symlink_to(outside)
+    staging = Staging(str(tmp_path / "view"), 5)
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        staging.find(ViewVersion(OLD, 1, "a1"))
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        staging.epochs("a1")

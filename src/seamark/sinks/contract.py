@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 import msgspec
 
 from seamark.errors import InvalidInputError, LineageError, RefusedError
+from seamark.sinks.read_point import ReadPoint
 from seamark.spark.batch_log import Plan
 
 if TYPE_CHECKING:
@@ -113,6 +114,14 @@ class Sink(ABC):
     remembers: ClassVar[bool] = True
     """True when ``committed`` still knows in another process what was committed here."""
 
+    default_staging: str | None = None
+    """A folder for rows that wait for their commit, for a sink that needs one and was given none.
+
+    The pipeline sets it before ``open``. It is in the store, so it lasts as long, and whoever
+    continues the pipeline finds it. None where the store is no folder of a file system, and where
+    tasks run on other machines, which would not see it.
+    """
+
     @abstractmethod
     def describe(self) -> Description:
         """What it is and where it writes."""
@@ -135,12 +144,17 @@ class Sink(ABC):
     def commit(self, committable: Committable) -> None:
         """Show the epoch to readers, once. Doing it again changes nothing.
 
-        :class:`seamark.errors.LineageError` when another epoch is there in its place.
+        :class:`seamark.errors.LineageError` when another epoch is there in its place. An attempt
+        that was aborted, by whichever process, shows nothing, since its writer may have been taken
+        for dead; a transactional sink raises.
         """
 
     @abstractmethod
     def abort(self, attempt: str) -> None:
-        """Remove what was staged under this token and not committed. Harmless when nothing was."""
+        """Remove what was staged under this token and not committed. Harmless when nothing was.
+
+        A commit of it that another process has begun must fail, or be found here and left alone.
+        """
 
     def leftovers(self) -> list[str]:
         """Tokens of attempts that were staged and not committed."""
@@ -155,6 +169,16 @@ class Sink(ABC):
 
     def newest(self) -> Receipt | None:
         """The record of the newest epoch that readers see, or None."""
+        return None
+
+    def read_point(self, committable: Committable) -> ReadPoint | None:
+        """What to read to see exactly the epochs up to this one; None when nothing tells.
+
+        Called after the commit, also by a process that did not commit, and kept in the checkpoint:
+        whoever reads the target needs nothing else. Every call for an epoch gives the same. Of the
+        committable only the fields of :class:`Identity` are sure to be there. What this raises is
+        logged and stops no epoch, so look nothing up that can be remembered from the commit.
+        """
         return None
 
     def require_unpublish_after(self, epoch: int) -> None:

@@ -12,7 +12,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from seamark._common.checks import unsafe_path
-from seamark._common.files import open_to_read, read_file, sync_folder, version_of_file, write_file
+from seamark._common.files import (
+    open_to_read,
+    read_file,
+    require_no_link,
+    sync_folder,
+    version_of_file,
+    write_file,
+)
 from seamark._common.json_documents import seal, unseal
 from seamark._common.parallel import map_in_threads
 from seamark.errors import DamageError, FormatTooNewError, SeamarkError
@@ -74,17 +81,19 @@ def drop_litter(folder: str, *, empty_files: bool) -> None:
     With ``empty_files`` also files without a byte, which hold no row and which some readers of
     text formats refuse.
     """
-    with os.scandir(folder) as entries:
-        inside = list(entries)
-    for entry in inside:
-        hidden = entry.name.startswith((".", "_"))
-        if entry.is_dir(follow_symlinks=False):
-            if hidden:
-                remove_tree(entry.path)
-            else:
-                drop_litter(entry.path, empty_files=empty_files)
-        elif hidden or (empty_files and entry.stat(follow_symlinks=False).st_size == 0):
-            os.unlink(entry.path)
+    folders = [folder]
+    for above in folders:  # grows while it is walked
+        with os.scandir(above) as entries:
+            inside = list(entries)
+        for entry in inside:
+            hidden = entry.name.startswith((".", "_"))
+            if entry.is_dir(follow_symlinks=False):
+                if hidden and "=" not in entry.name:  # with one it holds rows of a partition
+                    remove_tree(entry.path)
+                else:
+                    folders.append(entry.path)
+            elif hidden or (empty_files and entry.stat(follow_symlinks=False).st_size == 0):
+                os.unlink(entry.path)
 
 
 def seal_epoch(folder: str, receipt: Receipt) -> tuple[Sealed, Versions]:
@@ -102,6 +111,7 @@ def seal_epoch(folder: str, receipt: Receipt) -> tuple[Sealed, Versions]:
 def read_record(folder: str) -> Sealed | None:
     """The record of an epoch's folder, or None when there is none."""
     path = f"{folder}/{RECORD}"
+    require_no_link(folder)
     try:
         data = read_file(folder, RECORD)
     except FileNotFoundError:

@@ -4,6 +4,7 @@
 
     {path}/epoch=000042/part-00000-….parquet    what readers see
     {path}/epoch=000042/_seamark.json           what these files are, and whose
+    {path}/upto=001000/epoch=000042/            the same with ``epochs_per_folder=1000``
     {path}/_seamark/staging/{attempt}/          written, not shown yet
     {path}/_seamark/unpublished/{timeline}/     shown once, and taken back
 
@@ -14,20 +15,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 
+from seamark._common.checks import check_number
 from seamark.errors import InvalidInputError
+from seamark.sinks.compaction import compact, lock_ranges, require_whole_ranges
 from seamark.sinks.contract import (
     Committable,
     Description,
     Epoch,
+    Identity,
     Receipt,
     Sink,
     identity_in,
     receipt_of,
 )
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
-from seamark.sinks.folders import check_token, local_folder
+from seamark.sinks.epoch_ranges import epoch_path
+from seamark.sinks.folders import check_token, is_hdfs, local_folder
+from seamark.sinks.merged_files import merge_files, oldest_epoch, require_compactable
 from seamark.sinks.publish import (
     Known,
     Prepared,
@@ -36,6 +43,7 @@ from seamark.sinks.publish import (
     receipt_in,
     unpublish_after,
 )
+from seamark.sinks.read_point import ReadPoint, needed_to_read
 from seamark.sinks.staged_epochs import (
     Coalesce,
     making_durable,
@@ -48,23 +56,36 @@ from seamark.sinks.staged_epochs import (
 from seamark.sinks.target_checks import check_schema, claim_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from seamark.store import CheckpointStore
 
 Format = Literal["parquet", "json", "csv", "orc"]
 _TEXT: Final = ("json", "csv")
 
 
 class FileSink(Sink):
-    """Files of one format below a folder of a local or shared file system, exactly once.
+    """Files of one format below a folder of a local or shared file system or of HDFS, exactly once.
 
     Readers find a folder ``epoch=000042`` per epoch, whole or not at all, and see its number as a
     column ``epoch``. ``partition_by`` makes folders below it, as Spark's ``partitionBy`` does, and
     ``options`` go to Spark's writer. ``coalesce`` is how many files an epoch has at most: by
     default one per core when Spark runs on this machine alone, and else what the plan gives.
+
+    ``epochs_per_folder`` groups epochs in folders ``upto=001000`` of that many, which can then be
+    merged in place by :meth:`compact`; readers see a column ``upto`` as well. Local folders only.
     """
 
     consumes_all = True
+
+    def __new__(cls, path: str | os.PathLike[str] = "", *_: Any, **__: Any) -> Self:
+        """A sink for the file system that the path is on."""
+        if cls is FileSink and is_hdfs(path):
+            from seamark.sinks.hdfs_files import HdfsFileSink
+
+            return super().__new__(cast("type[Self]", HdfsFileSink))
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -73,6 +94,7 @@ class FileSink(Sink):
         partition_by: str | Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         coalesce: Coalesce = "auto",
+        epochs_per_folder: int | None = None,
     ) -> None:
         if format not in get_args(Format):
             raise InvalidInputError(
@@ -81,7 +103,10 @@ class FileSink(Sink):
             )
         if coalesce not in ("auto", None) and (not isinstance(coalesce, int) or coalesce < 1):
             raise InvalidInputError(f"coalesce is 'auto', None or at least 1, not {coalesce!r}")
-        self.path = local_folder(path)
+        if epochs_per_folder is not None:
+            check_number("epochs_per_folder", epochs_per_folder, 2, 1_000_000)
+        self._per_range = epochs_per_folder
+        self.path = self._folder_at(path)
         self._format = format
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else (*partition_by,)
         self._options = dict(options or {})
@@ -89,13 +114,22 @@ class FileSink(Sink):
         self._staged: Receipt | None = None
         self._prepared: Known | None = None
 
+    def _folder_at(self, path: str | os.PathLike[str]) -> str:
+        return local_folder(path)
+
     def describe(self) -> Description:
-        options = {"format": self._format, "partition_by": list(self._partition_by)}
+        options: dict[str, Any] = {
+            "format": self._format,
+            "partition_by": list(self._partition_by),
+        }
+        if self._per_range is not None:
+            options["epochs_per_folder"] = self._per_range
         return Description("files", self.path, options)
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
-        check_schema(schema, self._format, self._partition_by)
-        claim_folder(self.path, pipeline, sink, self._format, self._partition_by)
+        in_ranges = self._per_range is not None
+        check_schema(schema, self._format, self._partition_by, in_ranges=in_ranges)
+        claim_folder(self.path, pipeline, sink, self._format, self._partition_by, self._per_range)
 
     # writing an epoch
 
@@ -125,20 +159,20 @@ class FileSink(Sink):
             drop_litter(folder, empty_files=self._format in _TEXT)
             sealed, versions = seal_epoch(folder, receipt)
         self._prepared = Known(sealed.digest, versions)
-        return {
-            "sink": receipt.sink,
-            "timeline": receipt.timeline,
-            "epoch": receipt.epoch,
-            "attempt": receipt.attempt,
-            "fingerprint": receipt.fingerprint,
-            "files": len(sealed.record.files),
-            "bytes": sum(file.size for file in sealed.record.files),
-            "digest": sealed.digest,
-            "target": folder_name(receipt.epoch),
-        }
+        return committable_of(receipt, [file.size for file in sealed.record.files], sealed.digest)
 
     def commit(self, committable: Committable) -> None:
-        publish(self.path, identity_in(committable, Prepared), self._prepared)
+        publish(self.path, identity_in(committable, Prepared), self._prepared, self._per_range)
+
+    def read_point(self, committable: Committable) -> ReadPoint:
+        at = {
+            "epoch": identity_in(committable, Identity).epoch,
+            "format": self._format,
+            "partition_by": list(self._partition_by),
+            "epochs_per_folder": self._per_range,
+            "options": needed_to_read(self._options),
+        }
+        return ReadPoint("files", self.path, {name: value for name, value in at.items() if value})
 
     # looking after what there is
 
@@ -149,11 +183,71 @@ class FileSink(Sink):
         return staged_attempts(self.path)
 
     def committed(self, timeline: str, epoch: int) -> Receipt | None:
-        return receipt_in(f"{self.path}/{folder_name(epoch)}")
+        return receipt_in(epoch_path(self.path, epoch, self._per_range))
 
     def newest(self) -> Receipt | None:
         epochs = published_epochs(self.path)
         return self.committed("", epochs[-1]) if epochs else None
 
+    def require_unpublish_after(self, epoch: int) -> None:
+        require_whole_ranges(self.path, epoch)
+
     def unpublish_after(self, epoch: int) -> list[int]:
-        return unpublish_after(self.path, epoch)
+        if self._per_range is None:
+            return unpublish_after(self.path, epoch)
+        with lock_ranges(self.path):
+            require_whole_ranges(self.path, epoch)
+            return unpublish_after(self.path, epoch)
+
+    # a year of epochs
+
+    def compact(
+        self,
+        store: CheckpointStore | str | os.PathLike[str],
+        *,
+        spark: SparkSession | None = None,
+    ) -> list[int]:
+        """Merge the epochs of each range that no checkpoint of the store can go back to.
+
+        ``store`` is that of the pipeline. A range is merged when all its epochs are older than the
+        oldest checkpoint that is kept or pinned. Readers see each row once at any moment; one that
+        reads the range at that very moment may fail and can read again. The pipeline may be
+        running. Returns the last epoch of each range that was merged.
+
+        :class:`RefusedError` without ``epochs_per_folder``, for csv, and on a file system that
+        cannot exchange two folders.
+        """
+        require_compactable(self._per_range, self._format, self._options, self.path)
+        until = oldest_epoch(store, self.path)
+        return compact(
+            self.path, until, partial(self._merge, spark), empty_files=self._format in _TEXT
+        )
+
+    def _merge(
+        self, spark: SparkSession | None, folder: str, epochs: list[str], target: str, size: int
+    ) -> None:
+        merge_files(
+            spark,
+            folder,
+            epochs,
+            target,
+            file_format=self._format,
+            partition_by=self._partition_by,
+            options=self._options,
+            size=size,
+        )
+
+
+def committable_of(receipt: Receipt, sizes: Sequence[int], digest: str) -> Committable:
+    """What another process needs to publish an epoch, and how much it is about."""
+    return {
+        "sink": receipt.sink,
+        "timeline": receipt.timeline,
+        "epoch": receipt.epoch,
+        "attempt": receipt.attempt,
+        "fingerprint": receipt.fingerprint,
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "digest": digest,
+        "target": folder_name(receipt.epoch),
+    }

@@ -21,27 +21,38 @@ _TRIES: Final = 40
 _PAUSE: Final = 0.05
 # two letters at least, so that no path of one letter and a colon counts as a URL
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_OTHER_PLACES: Final = (
+    "Give it a local or shared file system, or hdfs://. For an object store use a table format: "
+    "DeltaSink writes to s3://, gs:// and abfss:// and is exactly once."
+)
 _TOKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,199}")
 
 
-def local_folder(path: str | os.PathLike[str]) -> str:
+def is_hdfs(path: str | os.PathLike[str]) -> bool:
+    """Whether it is the URL of a folder on HDFS."""
+    url = _URL.match(path) if isinstance(path, str) else None
+    return url is not None and url[1].lower() == "hdfs"
+
+
+def local_folder(
+    path: str | os.PathLike[str], what: str = "a FileSink", hint: str = _OTHER_PLACES
+) -> str:
     """The absolute path of a folder that is given as a path or a file URL.
 
-    :class:`InvalidInputError` for the URL of an object store.
+    :class:`InvalidInputError`, which names ``what`` is to write there, for the URL of anything
+    else.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
-    check_text(text, "a FileSink's path")
+    check_text(text, f"the path of {what}")
     if "\x00" in text or not text:
-        raise InvalidInputError("a FileSink's path may not be empty or hold NUL")
+        raise InvalidInputError(f"the path of {what} may not be empty or hold NUL")
     url = _URL.match(text)
     if url is None:
         return os.path.abspath(text)
     if url[1].lower() != "file":
         raise InvalidInputError(
-            f"a FileSink cannot write to {url[1]}://, because nothing there can be renamed at once",
-            hint="Give it a local or shared file system. For an object store use a table format: a "
-            "ForeachBatchSink(fn, idempotent=True) that appends to Delta with txnAppId and "
-            "txnVersion, or to Iceberg or Hudi with a key.",
+            f"{what} cannot write to {url[1]}://, because nothing there can be renamed at once",
+            hint=hint,
         )
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path:
@@ -106,19 +117,24 @@ def remove_tree(path: str) -> None:
 
 
 def _remove(path: str) -> None:
-    try:
-        with os.scandir(path) as entries:
-            inside = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    folders = [path]
+    for folder in folders:  # grows while it is walked
+        try:
+            with os.scandir(folder) as entries:
+                inside = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        except OSError as error:
+            if error.errno not in ABSENT:
+                raise
+            continue
         for below, is_folder in inside:
             if is_folder:
-                _remove(below)
+                folders.append(below)
             else:
                 with suppress(FileNotFoundError):
                     os.unlink(below)
-        os.rmdir(path)
-    except OSError as error:
-        if error.errno not in ABSENT:
-            raise
+    for folder in reversed(folders):
+        with suppress(FileNotFoundError):
+            os.rmdir(folder)
 
 
 def make_durable_folder(path: str, below: str) -> None:

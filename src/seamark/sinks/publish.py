@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from seamark._common.files import sync_folder
+from seamark._common.files import require_inside, sync_folder
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError, LineageError
 from seamark.sinks.contract import Identity, Receipt, another_lineage
@@ -19,8 +19,15 @@ from seamark.sinks.epoch_folder import (
     Versions,
     epoch_of,
     find_damage,
-    folder_name,
     read_record,
+)
+from seamark.sinks.epoch_ranges import (
+    all_epochs,
+    epoch_path,
+    merged_receipt,
+    range_end_of,
+    ranges_in,
+    read_merged,
 )
 from seamark.sinks.folders import (
     is_there,
@@ -51,15 +58,21 @@ class Known:
     versions: Versions
 
 
-def publish(path: str, prepared: Prepared, known: Known | None = None) -> None:
+def publish(
+    path: str, prepared: Prepared, known: Known | None = None, per_range: int | None = None
+) -> None:
     """Show the epoch to readers; nothing changes when they see it already.
 
     :class:`LineageError` when something else is in its place, :class:`DamageError` when what was
     staged is not what was prepared, or is gone.
     """
     staged = staging_folder(path, prepared.attempt, prepared.epoch)
-    target = f"{path}/{folder_name(prepared.epoch)}"
+    target = epoch_path(path, prepared.epoch, per_range)
     with translate_os_errors("publishing", target):
+        require_inside(path, f"{staged}/")  # nothing is moved from, or into, what a link leads to
+        require_inside(path, f"{target}/")
+        if per_range is not None:
+            make_durable_folder(os.path.dirname(target), path)
         for _ in range(_TRIES):  # another process may publish the same epoch in between
             if _is_published(target, prepared) or _rename(staged, target, prepared, known):
                 break
@@ -71,7 +84,7 @@ def publish(path: str, prepared: Prepared, known: Known | None = None) -> None:
                 "pipeline back to the epoch before.",
             )
         # in this order: a power cut may leave both names of the folder, never none
-        sync_folder(path)
+        sync_folder(os.path.dirname(target))
         sync_if_there(os.path.dirname(staged))
         with suppress(OSError):
             os.rmdir(os.path.dirname(staged))
@@ -79,7 +92,10 @@ def publish(path: str, prepared: Prepared, known: Known | None = None) -> None:
 
 def _is_published(target: str, prepared: Prepared) -> bool:
     if not is_there(target):
-        return False
+        merged = merged_receipt(target, prepared.epoch)
+        if merged is not None and not prepared.is_shown_by(merged):
+            raise another_lineage(merged, prepared, target)
+        return merged is not None
     published = read_record(target)
     if published is None:
         raise LineageError(
@@ -90,7 +106,7 @@ def _is_published(target: str, prepared: Prepared) -> bool:
     receipt = published.record.receipt
     if not prepared.is_shown_by(receipt):
         raise another_lineage(receipt, prepared, target)
-    if published.digest != prepared.digest:
+    if published.digest != prepared.digest and merged_receipt(target, prepared.epoch) is None:
         raise DamageError(
             "the published epoch is not the one that was prepared, though all its names agree",
             where=target,
@@ -134,14 +150,21 @@ def _damage(staged: str, sealed: Sealed | None, digest: str, known: Known | None
 def read_receipts(path: str | os.PathLike[str]) -> list[Receipt]:
     """The record of every epoch that readers of the folder see, in their order."""
     folder = local_folder(path)
-    receipts = [receipt_in(f"{folder}/{folder_name(epoch)}") for epoch in published_epochs(folder)]
-    return [receipt for receipt in receipts if receipt is not None]
+    receipts: dict[int, Receipt] = {}
+    with translate_os_errors("listing", folder):
+        for epoch, where in all_epochs(folder).items():
+            if (receipt := receipt_in(where)) is not None:
+                receipts[epoch] = receipt
+        for where in ranges_in(folder).values():
+            merged = read_merged(where)
+            receipts |= {one.epoch: one for one in (merged.receipts if merged else ())}
+    return [receipt for _, receipt in sorted(receipts.items())]
 
 
 def published_epochs(path: str) -> list[int]:
-    """The numbers of the epochs that readers see, in their order."""
+    """The numbers of the folders of epochs that readers see, in their order."""
     with translate_os_errors("listing", path):
-        return sorted(epoch for name in names_in(path) if (epoch := epoch_of(name)))
+        return list(all_epochs(path))
 
 
 def receipt_in(target: str) -> Receipt | None:
@@ -154,28 +177,53 @@ def receipt_in(target: str) -> Receipt | None:
                 where=target,
                 hint="Readers take it for an epoch. Bring its _seamark.json back, or move it away.",
             )
+        if sealed is None and (epoch := epoch_of(os.path.basename(target))) is not None:
+            return merged_receipt(target, epoch)
     return sealed.record.receipt if sealed else None
 
 
 def unpublish_after(path: str, epoch: int) -> list[int]:
-    """Move all later epochs to where no reader looks, and return their numbers."""
-    taken = [number for number in published_epochs(path) if number > epoch]
+    """Move all later epochs to where no reader looks, and return their numbers.
+
+    A merged range goes as a whole; see :func:`seamark.sinks.compaction.require_whole_ranges`.
+    """
     aside = f"{path}/_seamark/unpublished"
+    taken: list[int] = []
     with translate_os_errors("taking back epochs of", path):
-        for number in reversed(taken):  # newest first: what is left has no hole
-            _put_aside(path, f"{path}/{folder_name(number)}", aside)
+        for folder, numbers in _later(path, epoch):
+            _put_aside(path, folder, aside)
+            taken += numbers
         for timeline in names_in(aside):  # also for an earlier call that died before this step
             sync_folder(f"{aside}/{timeline}")
-        sync_if_there(path)
-    return taken
+        for above in (*ranges_in(path).values(), path):
+            sync_if_there(above)
+    return sorted(taken)
+
+
+def _later(path: str, epoch: int) -> list[tuple[str, list[int]]]:
+    """Folders with epochs after this one and which they hold, the newest first: no hole is left."""
+    later: list[tuple[int, str, list[int]]] = []
+    merged_folders: set[str] = set()
+    for folder in ranges_in(path).values():
+        merged = read_merged(folder)
+        if merged is None:
+            continue
+        merged_folders.add(folder)
+        numbers = [receipt.epoch for receipt in merged.receipts]
+        if numbers and numbers[0] > epoch:
+            later.append((numbers[-1], folder, numbers))
+    for number, folder in all_epochs(path).items():
+        if number > epoch and os.path.dirname(folder) not in merged_folders:
+            later.append((number, folder, [number]))
+    return [(folder, numbers) for _, folder, numbers in sorted(later, reverse=True)]
 
 
 def _put_aside(path: str, target: str, aside: str) -> None:
     try:
-        sealed = read_record(target)
+        timeline = _timeline_of(target)
     except DamageError:
-        sealed = None
-    folder = f"{aside}/{sealed.record.receipt.timeline if sealed else 'unknown'}"
+        timeline = "unknown"
+    folder = f"{aside}/{timeline}"
     make_durable_folder(folder, path)
     place, count = f"{folder}/{os.path.basename(target)}", 1
     while is_there(place):
@@ -183,3 +231,11 @@ def _put_aside(path: str, target: str, aside: str) -> None:
         place = f"{folder}/{os.path.basename(target)}-{count}"
     os.rename(target, place)
     sync_folder(folder)  # before anything makes durable that the old name is gone
+
+
+def _timeline_of(folder: str) -> str:
+    if range_end_of(os.path.basename(folder)) is not None:
+        merged = read_merged(folder)
+        return merged.receipts[-1].timeline if merged is not None else "unknown"
+    sealed = read_record(folder)
+    return sealed.record.receipt.timeline if sealed is not None else "unknown"

@@ -29,6 +29,15 @@ Coalesce = Literal["auto"] | int | None
 _WITHOUT_RETRIES: Final = re.compile(r"local(\[[^,\]]*\])?")
 
 
+def coalesced(df: DataFrame, coalesce: Coalesce) -> DataFrame:
+    """The same rows in at most so many parts; "auto" is one per core on this machine alone."""
+    if coalesce == "auto":
+        spark = df.sparkSession.sparkContext
+        is_local = (spark.master or "").startswith("local")
+        return df.coalesce(spark.defaultParallelism) if is_local else df
+    return df if coalesce is None else df.coalesce(coalesce)
+
+
 def write_files(
     df: DataFrame,
     folder: str,
@@ -38,13 +47,12 @@ def write_files(
     options: Mapping[str, Any] | None = None,
     coalesce: Coalesce = "auto",
 ) -> None:
-    """Write the rows into a folder that is not there yet, by one job that reads each of them."""
-    spark = df.sparkSession.sparkContext
-    master = spark.master or ""
-    if coalesce == "auto":
-        df = df.coalesce(spark.defaultParallelism) if master.startswith("local") else df
-    elif coalesce is not None:
-        df = df.coalesce(coalesce)
+    """Write the rows into a folder that is not there yet, by one job that reads each of them.
+
+    The folder is a path of this machine, or a URL.
+    """
+    df = coalesced(df, coalesce)
+    master = df.sparkSession.sparkContext.master or ""
     settings = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
     if _WITHOUT_RETRIES.fullmatch(master):
         # version 2 saves a rename per file, but where tasks are tried again it can leave files
@@ -53,7 +61,7 @@ def write_files(
     writer = df.write.format(file_format).options(**settings).options(**(options or {}))
     if partition_by:
         writer = writer.partitionBy(*partition_by)
-    writer.save(f"file://{folder}")
+    writer.save(f"file://{folder}" if folder.startswith("/") else folder)
 
 
 _STAGING: Final = "_seamark/staging"

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from seamark._common.files import require_no_link
 from seamark._common.json_documents import UNREADABLE, seal, unseal
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.contract import KeyExists
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, RefusedError
 from seamark.sinks.epoch_folder import epoch_of
+from seamark.sinks.epoch_ranges import RANGE_COLUMN, range_end_of
 from seamark.sinks.folders import names_in
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
-_KEY: Final = "sink.json"
+TARGET: Final = "sink.json"
 _LIMIT: Final = 1 << 20
 _OTHER_TABLES: Final = {
     "_spark_metadata": "Spark's own file sink wrote here, and Spark reads only what that one lists",
@@ -40,29 +42,49 @@ class Target(msgspec.Struct, frozen=True):
     format: str
     partition_by: tuple[str, ...]
     version: int = 1
+    epochs_per_folder: int | None = None
 
 
 def claim_folder(
-    path: str, pipeline: str, sink: str, file_format: str, partition_by: Sequence[str]
+    path: str,
+    pipeline: str,
+    sink: str,
+    file_format: str,
+    partition_by: Sequence[str],
+    epochs_per_folder: int | None = None,
 ) -> None:
     """Make the folder, durably, and note whose it is.
 
     :class:`RefusedError` when it belongs to somebody else, or holds what readers would mix up.
     """
-    _refuse_strangers(path)
-    ours = Target(pipeline, sink, file_format, (*partition_by,))
+    with translate_os_errors("listing", path):
+        refuse_strangers(path, names_in(path))
+    ours = Target(
+        pipeline, sink, file_format, (*partition_by,), epochs_per_folder=epochs_per_folder
+    )
+    require_no_link(f"{path}/_seamark")
     blobs = FilesystemBlobs(f"{path}/_seamark")
     try:
-        blobs.create(_KEY, seal(msgspec.json.encode(ours)))
+        blobs.create(TARGET, encoded_target(ours))
     except KeyExists:
-        stored = _read(blobs, path)
-        if stored != ours:
-            raise _refusal(stored, ours, path) from None
+        blob = blobs.read(TARGET, _LIMIT)
+        require_same_target(blob.data if blob else b"", ours, path)
 
 
-def _refuse_strangers(path: str) -> None:
-    with translate_os_errors("listing", path):
-        names = names_in(path)
+def encoded_target(target: Target) -> bytes:
+    """The note of what a folder is for, as it is stored."""
+    return seal(msgspec.json.encode(target))
+
+
+def require_same_target(data: bytes, ours: Target, path: str) -> None:
+    """:class:`RefusedError` when the folder is for something else, by the note that is there."""
+    stored = _decoded(data, path)
+    if stored != ours:
+        raise _refusal(stored, ours, path)
+
+
+def refuse_strangers(path: str, names: Sequence[str]) -> None:
+    """:class:`RefusedError` when a folder holds what readers would mix up with the epochs."""
     for name, reason in _OTHER_TABLES.items():
         if name in names:
             raise RefusedError(
@@ -70,7 +92,8 @@ def _refuse_strangers(path: str) -> None:
                 hint="Give it a folder of its own.",
             )
     visible = (name for name in names if not name.startswith((".", "_")))
-    stranger = next((name for name in visible if epoch_of(name) is None), None)
+    ours = (epoch_of, range_end_of)
+    stranger = next((name for name in visible if not any(of(name) for of in ours)), None)
     if stranger is not None:
         raise RefusedError(
             f"{path} holds {stranger!r}, which readers would mix up with the epochs",
@@ -78,13 +101,12 @@ def _refuse_strangers(path: str) -> None:
         )
 
 
-def _read(blobs: FilesystemBlobs, path: str) -> Target:
-    blob = blobs.read(_KEY, _LIMIT)
+def _decoded(data: bytes, path: str) -> Target:
     try:
-        return msgspec.json.decode(unseal(blob.data if blob else b""), type=Target)
+        return msgspec.json.decode(unseal(data), type=Target)
     except (DamageError, *UNREADABLE) as error:
         raise DamageError(
-            f"{path}/_seamark/{_KEY} is damaged: {error}",
+            f"{path}/_seamark/{TARGET} is damaged: {error}",
             hint="It only says whose folder this is: remove it when you are sure, and start again.",
         ) from error
 
@@ -109,15 +131,25 @@ def _refusal(stored: Target, ours: Target, path: str) -> RefusedError:
             where=path,
             hint="Keep partition_by, or write to a new folder.",
         )
+    if stored.epochs_per_folder != ours.epochs_per_folder:
+        was, is_now = (str(one.epochs_per_folder) for one in (stored, ours))
+        return RefusedError(
+            f"the folder has been written with epochs_per_folder {was}, not {is_now}: readers "
+            "refuse a mixture",
+            where=path,
+            hint="Keep epochs_per_folder, or write to a new folder.",
+        )
     return RefusedError(
         "the folder was set up by a newer Seamark", where=path, hint="Update this one."
     )
 
 
-def check_schema(schema: StructType, file_format: str, partition_by: Sequence[str]) -> None:
+def check_schema(
+    schema: StructType, file_format: str, partition_by: Sequence[str], *, in_ranges: bool = False
+) -> None:
     """:class:`RefusedError` when these columns cannot be written, or not be read again."""
     names = [field.name for field in schema.fields]
-    _check_names(names)
+    _check_names(names, in_ranges=in_ranges)
     _check_partitions(schema.fields, partition_by)
     for field in schema.fields:
         if not _can_hold(field.dataType, file_format):
@@ -128,8 +160,14 @@ def check_schema(schema: StructType, file_format: str, partition_by: Sequence[st
             )
 
 
-def _check_names(names: list[str]) -> None:
+def _check_names(names: list[str], *, in_ranges: bool) -> None:
     for name in names:
+        if in_ranges and name.lower() == RANGE_COLUMN:
+            raise RefusedError(
+                f"the column {name!r} would clash with the last epoch of a range: with "
+                f"epochs_per_folder readers add a column {RANGE_COLUMN!r}",
+                hint=f'Rename it: df.withColumnRenamed("{name}", "until").',
+            )
         if name.lower() == EPOCH_COLUMN:
             raise RefusedError(
                 f"the column {name!r} would clash with the epoch's number: readers add a column "
@@ -154,6 +192,11 @@ def _check_partitions(fields: Sequence[StructField], partition_by: Sequence[str]
             raise RefusedError(
                 f"there is no column {name!r} to partition by",
                 hint=f"The columns are {', '.join(field.name for field in fields)}.",
+            )
+        if name.startswith(("_", ".")):
+            raise RefusedError(
+                f"a folder for the column {name!r} begins with {name[0]!r}, and readers skip such",
+                hint=f'Rename it: df.withColumnRenamed("{name}", "{name.lstrip("_.") or "x"}").',
             )
         if isinstance(field.dataType, ArrayType | MapType | StructType):
             raise RefusedError(

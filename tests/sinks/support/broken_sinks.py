@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from seamark.errors import LineageError
-from seamark.sinks import Committable, Epoch, Receipt
+from seamark.sinks import Committable, Epoch, ReadPoint, Receipt
 from tests.sinks.support.local_sink import LocalSink, read_receipt, rows_in
 
 if TYPE_CHECKING:
@@ -29,6 +29,42 @@ def breaks(promise: str) -> Callable[[Broken], Broken]:
         return sink
 
     return note
+
+
+# what to read
+
+
+@breaks("what_to_read_is_the_same_whoever_asks_and_however_often")
+class OnlyTheCommitterTells(LocalSink):
+    def read_point(self, committable: Committable) -> ReadPoint | None:
+        return super().read_point(committable) if self.last else None
+
+
+@breaks("what_to_read_is_the_same_whoever_asks_and_however_often")
+class WhatToReadIsNotJson(LocalSink):
+    def read_point(self, committable: Committable) -> ReadPoint | None:
+        return ReadPoint("local", str(self.root), {"epochs": {1, 2}})
+
+
+@breaks("what_to_read_is_the_same_whoever_asks_and_however_often")
+class WhatToReadHoldsAPassword(LocalSink):
+    def read_point(self, committable: Committable) -> ReadPoint | None:
+        return ReadPoint("local", "postgresql://me:hunter2hunter2@db/rows", {"epoch": 1})
+
+
+@breaks("what_to_read_is_the_same_whoever_asks_and_however_often")
+class OnlyAWholeCommittableWillDo(LocalSink):
+    def prepare(self) -> Committable:
+        return {**super().prepare(), "rows": 2}
+
+    def read_point(self, committable: Committable) -> ReadPoint | None:
+        return ReadPoint("local", str(self.root), {"rows": committable.get("rows")})
+
+
+@breaks("what_to_read_of_an_epoch_stays_when_later_ones_come")
+class WhatToReadIsTheNewest(LocalSink):
+    def read_point(self, committable: Committable) -> ReadPoint | None:
+        return ReadPoint("local", str(self.root), {"epoch": self.epochs()[-1]})
 
 
 # what readers see
@@ -212,6 +248,23 @@ class AbortTakesBackWhatIsShown(LocalSink):
         for number in self.epochs():
             if read_receipt(self.target(number)).attempt == attempt:
                 self.target(number).unlink()
+
+
+@breaks("a_commit_after_the_abort_by_another_is_refused_and_shows_nothing")
+class CommitsWhatItRemembers(LocalSink):
+    """Has the rows in memory still, and does not ask whether they were aborted."""
+
+    rows = ""
+
+    def prepare(self) -> Committable:
+        committable = super().prepare()
+        self.rows = self.place(committable["attempt"]).read_text()
+        return committable
+
+    def commit(self, committable: Committable) -> None:
+        if self.rows:
+            self.place(committable["attempt"]).write_text(self.rows)
+        super().commit(committable)
 
 
 @breaks("deaths_in_a_row_leave_nothing_behind")

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seamark._common.files import write_all
+from seamark._common.exchange import exchange
+from seamark._common.files import read_file, write_all
 from seamark.sinks import (
     Committable,
     FileSink,
+    compaction,
     epoch_folder,
+    epoch_ranges,
     files,
     folders,
     publish,
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS = [1, 2, 3, 4, 5, 6, 7]
-MODULES = (epoch_folder, files, folders, publish, staged_epochs)
+MODULES = (compaction, epoch_folder, epoch_ranges, files, folders, publish, staged_epochs)
 
 
 def mount_sinks(monkeypatch: pytest.MonkeyPatch, os_like: Any, fcntl_like: Any) -> None:
@@ -39,6 +42,7 @@ def mount_sinks(monkeypatch: pytest.MonkeyPatch, os_like: Any, fcntl_like: Any) 
     mount(monkeypatch, os_like, fcntl_like)
     for module in MODULES:
         monkeypatch.setattr(module, "os", os_like)
+    monkeypatch.setattr(compaction, "exchange", getattr(os_like, "exchange", exchange))
 
 
 class HandWritten(FileSink):
@@ -57,6 +61,32 @@ class HandWritten(FileSink):
             put(f"{folder}/{name}", b'{"n":%d}\n' % row.n, more=True)
             put(f"{folder}/.{name}.crc", b"crc")
         put(f"{folder}/part-00009-without-rows.json", b"")
+
+
+class HandRanged(HandWritten):
+    """The same, grouped in folders of four epochs, and merged by hand too."""
+
+    PER = 4
+
+    def __init__(self, path: str | Path) -> None:
+        FileSink.__init__(self, path, format="json", epochs_per_folder=self.PER)
+
+    def open(self, pipeline: str, sink: str, schema: StructType | None) -> None:
+        claim_folder(self.path, pipeline, sink, "json", (), self.PER)
+
+    def merge(self, until: int) -> list[int]:
+        """Merge all ranges up to an epoch."""
+        return compaction.compact(self.path, until, self._merge_by_hand, empty_files=True)
+
+    def _merge_by_hand(self, folder: str, epochs: list[str], target: str, size: int) -> None:
+        os: Any = vars(files)["os"]  # the mounted one
+        for number, where in enumerate(epochs):
+            for name in sorted(os.listdir(where)):
+                if name.startswith("part-"):
+                    data = read_file(where, name)
+                    put(f"{target}/part-{number % 2:05}-merged.json", data, more=True)
+        put(f"{target}/_temporary/0/litter", b"x")
+        put(f"{target}/_SUCCESS", b"")
 
 
 class HandWrittenParquet(FileSink):

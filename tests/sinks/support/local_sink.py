@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from seamark.errors import DamageError
-from seamark.sinks import Committable, Description, Epoch, Receipt, Sink
+from seamark.sinks import Committable, Description, Epoch, ReadPoint, Receipt, Sink
 from seamark.sinks.contract import Identity, another_lineage, identity_in, receipt_of
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class LocalSink(Sink):
                 continue
             return
         raise DamageError("neither staged nor shown")
+
+    def read_point(self, committable: Committable) -> ReadPoint | None:
+        at = {"epoch": identity_in(committable, Identity).epoch}
+        return ReadPoint("local", str(self.root), at)
 
     def abort(self, attempt: str) -> None:
         self.place(attempt).unlink(missing_ok=True)

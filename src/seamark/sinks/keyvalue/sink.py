@@ -23,6 +23,7 @@ from seamark.sinks.contract import (
     Committable,
     Description,
     Epoch,
+    Identity,
     Receipt,
     Sink,
     identity_in,
@@ -41,6 +42,7 @@ from seamark.sinks.keyvalue.view_columns import Shape
 from seamark.sinks.keyvalue.view_rows import Rows, load_rows
 from seamark.sinks.keyvalue.view_staging import Staging
 from seamark.sinks.keyvalue.view_writer import PreparedView, ViewWriter, is_redis
+from seamark.sinks.read_point import ReadPoint
 from seamark.sinks.staged_epochs import remove_staged, staged_attempts, staging_into, write_files
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 log = logger_named("seamark.sinks")
 
 _REDIS_LIMIT: Final = 256 << 20
+_STAGING_PLACES: Final = "It is a folder of a local or shared file system."
 
 
 class KeyValueSink(Sink):
@@ -96,9 +99,11 @@ class KeyValueSink(Sink):
         self._limit = check_number("max_epoch_bytes", max_epoch_bytes, 1, 1 << 40)
         keep = check_number("keep_epochs", keep_epochs, 1, 10_000)
         self._shares_staging = staging is not None
-        self._staging = Staging(
-            local_folder(rocksdb_path(url) if staging is None else staging), keep
-        )
+        if staging is None:
+            folder = local_folder(rocksdb_path(url), "a KeyValueSink", _STAGING_PLACES)
+        else:
+            folder = local_folder(staging, "the staging of a KeyValueSink", _STAGING_PLACES)
+        self._staging = Staging(folder, keep)
         self._view = ViewWriter(url, self._staging, expires=expire is not None, undo=undo)
         self._staged: Epoch | None = None
         self._attempt = ""
@@ -198,6 +203,12 @@ class KeyValueSink(Sink):
         is_newest = self._view.show(prepared, known)
         self._loaded = None
         self._staging.put_aside(prepared.attempt, newest=prepared.epoch if is_newest else None)
+
+    def read_point(self, committable: Committable) -> ReadPoint:
+        at: dict[str, int | str] = {"epoch": identity_in(committable, Identity).epoch}
+        if self._view.is_redis:
+            at["namespace"] = self._view.used_namespace
+        return ReadPoint("key-value", self._view.shown, at, only_newest=True)
 
     # looking after what there is
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError, RefusedError
+from seamark.sinks.json_options import JSON_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,14 +24,6 @@ VALUE: Final = "value"
 DELETED: Final = "deleted"
 RANK: Final = "rank"
 TIME: Final = "time"
-
-_JSON: Final = {
-    "ignoreNullFields": "false",
-    "timeZone": "UTC",
-    # Spark's own default cuts off microseconds, which would make one key of two
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class Shape:
         row = [_column(backquoted(name)) for name in schema.names if name not in control]
         columns = [
             self._key(schema).alias(KEY),
-            f.to_json(f.struct(*row), _JSON).cast("binary").alias(VALUE),
+            f.to_json(f.struct(*row), JSON_OPTIONS).cast("binary").alias(VALUE),
         ]
         if self.delete_where is not None:
             flag = f.coalesce(_column(_path(schema, self.delete_where)), f.lit(False))
@@ -127,7 +120,7 @@ def _element(column: Column) -> Column:
     """The JSON text of a value."""
     from pyspark.sql import functions as f
 
-    text = f.to_json(f.array(column), _JSON)
+    text = f.to_json(f.array(column), JSON_OPTIONS)
     return f.substring(text, f.lit(2), f.length(text) - 2)
 
 

@@ -87,6 +87,7 @@ class Staging:
             self.folder(version.attempt, version.epoch),
             f"{kept}/{folder_name(version.epoch)}",
         ):
+            require_inside(self._given, f"{folder}/")
             if is_there(folder):
                 return folder
         return None
@@ -111,7 +112,9 @@ class Staging:
 
     def epochs(self, attempt: str) -> list[int]:
         """What is staged under a token; by name, as a record may be torn or not there yet."""
-        return [n for name in names_in(attempt_folder(self.path, attempt)) if (n := epoch_of(name))]
+        folder = attempt_folder(self.path, attempt)
+        require_inside(self._given, f"{folder}/")
+        return [n for name in names_in(folder) if (n := epoch_of(name))]
 
     def way(self, now: ViewVersion | None, until: ViewVersion | None) -> Way:
         """What to apply after what, to bring a view from ``now`` to ``until``, by kept epochs.

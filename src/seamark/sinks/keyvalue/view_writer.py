@@ -143,12 +143,15 @@ class ViewWriter:
         return namespaces[0] if namespaces else None
 
     @property
+    def used_namespace(self) -> str:
+        """The namespace of a view in Redis."""
+        return self._given_namespace() or self.namespace
+
+    @property
     def store(self) -> SourceCheckpointStore:
         """The store, opened. Writers of one view do not fence each other: its ledger decides."""
         if self._opened is None:
-            ledger = open_ledger(
-                self._url, namespace=self._given_namespace() or self.namespace or None, claim=False
-            )
+            ledger = open_ledger(self._url, namespace=self.used_namespace or None, claim=False)
             self._opened = SourceCheckpointStore(ledger)
             if self.is_redis:
                 from seamark.progress.redis.ledger import warn_of_losses
@@ -240,6 +243,7 @@ class ViewWriter:
             )
         now = shown_version(session)
         if now == prepared.after:
+            self._folder_of(prepared.version)  # whoever aborts it cannot clear our memory
             step, (staged, rows) = (
                 prepared.version,
                 loaded or self._read(prepared.version, prepared.digest),
@@ -256,6 +260,12 @@ class ViewWriter:
         return step, effect
 
     def _read(self, version: ViewVersion, digest: str | None = None) -> tuple[StagedEpoch, Rows]:
+        folder = self._folder_of(version)
+        with _overtaken_without(folder):
+            staged = self._staging.read(folder, digest)
+            return staged, load_rows(folder, staged.watermark)
+
+    def _folder_of(self, version: ViewVersion) -> str:
         folder = self._staging.find(version)
         if folder is None:
             raise DamageError(
@@ -263,9 +273,7 @@ class ViewWriter:
                 where=f"{self.shown}, {self._staging.path}",
                 hint="Was the staging folder emptied, moved or not mounted? Bring it back.",
             )
-        with _overtaken_without(folder):
-            staged = self._staging.read(folder, digest)
-            return staged, load_rows(folder, staged.watermark)
+        return folder
 
     def _first_missing(
         self, now: ViewVersion | None, prepared: PreparedView, way: Way

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 
+from seamark.errors import SeamarkError
 from seamark.sinks.contract import Sink
-from seamark.testing.conformance.sink_examples import MakeFrame, ReadRows, Writer, epoch
+from seamark.testing.conformance.sink_examples import NEW, MakeFrame, ReadRows, Writer, epoch
 
 
 def clear(sink: Sink) -> None:
@@ -53,6 +55,25 @@ class SinkAborts:
         assert sorted(visible()) == [1, 2]
         writer.new_handle().commit(committable)
         assert sorted(visible()) == [1, 2]
+
+    def test_a_commit_after_the_abort_by_another_is_refused_and_shows_nothing(
+        self, writer: Writer, visible: ReadRows
+    ) -> None:
+        """A writer that was taken for dead wakes up after its successor has rolled back."""
+        writer.show([1], epoch(1), "a1")
+        late = writer.stage([2, 3], epoch(2), "a2")
+        committable = late.prepare()
+        clear(writer.new_handle())
+        for handle in (late, writer.new_handle()):
+            # a sink that keeps nothing for other processes has nothing to tell an abort by
+            exactly_once = handle.guarantee.is_transactional
+            with pytest.raises(SeamarkError) if exactly_once else nullcontext():
+                handle.commit(committable)
+            assert sorted(visible()) == [1]
+        writer.show([4], epoch(2, NEW), "a3")
+        assert sorted(visible()) == [1, 4]
+        clear(writer.new_handle())
+        assert sorted(visible()) == [1, 4]
 
 
 class SinkCrashes:

@@ -10,7 +10,11 @@ import pytest
 from seamark.testing.conformance.sink_crashes import SinkAborts, SinkCrashes
 from seamark.testing.conformance.sink_examples import MakeFrame, OpenSink, ReadRows, Writer
 from seamark.testing.conformance.sink_lineage import SinkLedger, SinkLineage, SinkTakingBack
-from seamark.testing.conformance.sink_visibility import SinkRepeats, SinkVisibility
+from seamark.testing.conformance.sink_visibility import (
+    SinkReadPoints,
+    SinkRepeats,
+    SinkVisibility,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 class SinkSuite(
     SinkVisibility,
     SinkRepeats,
+    SinkReadPoints,
     SinkAborts,
     SinkCrashes,
     SinkLineage,

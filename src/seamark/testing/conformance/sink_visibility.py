@@ -9,7 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ClassVar
 
-from seamark.testing.conformance.sink_examples import ReadRows, Writer, epoch, through_json
+import msgspec
+import pytest
+
+from seamark._redaction import redacted
+from seamark.sinks.contract import Identity
+from seamark.sinks.read_point import ReadPoint
+from seamark.testing.conformance.sink_examples import OLD, ReadRows, Writer, epoch, through_json
 
 LARGEST_COMMITTABLE = 16 << 10
 
@@ -56,6 +62,41 @@ class SinkVisibility:
         committable = sink.prepare()
         assert through_json(committable) == committable
         assert len(json.dumps(committable)) <= LARGEST_COMMITTABLE
+
+
+class SinkReadPoints:
+    """What to read to see exactly the epochs up to one, if the sink can tell."""
+
+    def test_what_to_read_is_the_same_whoever_asks_and_however_often(self, writer: Writer) -> None:
+        sink = writer.stage([1, 2], epoch(1), "a1")
+        committable = sink.prepare()
+        sink.commit(committable)
+        point = sink.read_point(committable)
+        if point is None:
+            pytest.skip("this sink does not say what to read")
+        data = msgspec.json.encode(point)
+        assert msgspec.json.decode(data, type=ReadPoint) == point, "it is made of JSON"
+        assert len(data) <= LARGEST_COMMITTABLE
+        assert redacted(data.decode()) == data.decode(), "it holds no secret"
+        sink.commit(committable)
+        writer.new_handle().commit(through_json(committable))
+        for handle in (sink, writer.new_handle()):
+            assert handle.read_point(committable) == point
+        receipt = sink.committed(OLD, 1)
+        if receipt is not None:
+            identity = {name: getattr(receipt, name) for name in Identity.__struct_fields__}
+            alone = writer.new_handle().read_point(identity)
+            assert alone == point, "only what identifies an epoch is needed"
+
+    def test_what_to_read_of_an_epoch_stays_when_later_ones_come(self, writer: Writer) -> None:
+        first = writer.show([1], epoch(1), "a1")
+        point = writer.new_handle().read_point(first)
+        if point is None:
+            pytest.skip("this sink does not say what to read")
+        second = writer.show([2], epoch(2), "a2")
+        handle = writer.new_handle()
+        assert handle.read_point(first) == point
+        assert handle.read_point(second) not in (None, point)
 
 
 class SinkRepeats:

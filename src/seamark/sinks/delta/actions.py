@@ -1,0 +1,129 @@
+"""Files as a Delta log names them: partition values as text, statistics as JSON.
+
+Tests: ``tests/sinks/test_delta_actions.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from seamark.sinks.tables.parquet_files import ColumnFacts, WrittenFile
+
+_INDEXED: Final = 32
+"""Columns with statistics, as Delta has it by default."""
+_LONGEST: Final = 32
+"""Characters of a text in statistics, as Delta has it."""
+_AFTER_ALL: Final = "\U0010ffff"
+_MILLISECOND: Final = dt.timedelta(milliseconds=1)
+
+
+class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that waits for its epoch, as its entry of the log will have it."""
+
+    path: str
+    size: int
+    partition: dict[str, str | None] = {}
+    stats: str = ""
+
+
+def staged_file(file: WrittenFile, columns: Sequence[str]) -> StagedFile:
+    """What the log says about a file."""
+    return StagedFile(
+        path=file.path,
+        size=file.size,
+        partition={name: partition_text(value) for name, value in file.partition.items()},
+        stats=statistics(file.rows, file.columns, columns),
+    )
+
+
+def partition_text(value: Any) -> str | None:
+    """A partition value as Delta's protocol writes it. The empty text is null there."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is None:
+            return value.strftime("%Y-%m-%d %H:%M:%S.%f").zfill(26)
+        # without a zone Spark would take it for the time of its session
+        at = value.astimezone(dt.UTC)
+        return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").zfill(27)
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, float):
+        return _float_text(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value)
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)
+
+
+def statistics(rows: int, facts: Mapping[str, ColumnFacts], columns: Sequence[str]) -> str:
+    """The statistics of a file, for the first columns, as JSON text."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in columns[:_INDEXED]:
+        fact = facts.get(name)
+        if fact is None:
+            continue
+        nulls[name] = fact.nulls
+        least, most = _lower(fact.minimum), _upper(fact.maximum)
+        if least is not None and most is not None:
+            low[name], high[name] = least, most
+    found = {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    return msgspec.json.Encoder(decimal_format="number").encode(found).decode()
+
+
+def _lower(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    if isinstance(value, dt.datetime):
+        return _instant(value - dt.timedelta(microseconds=value.microsecond % 1000))
+    return _number_or_date(value)
+
+
+def _upper(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else value[:_LONGEST] + _AFTER_ALL
+    if isinstance(value, dt.datetime):
+        over = value.microsecond % 1000
+        try:
+            return _instant(
+                value if not over else value - dt.timedelta(microseconds=over) + _MILLISECOND
+            )
+        except OverflowError:
+            return None
+    return _number_or_date(value)
+
+
+def _instant(value: dt.datetime) -> str:
+    text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    if value.tzinfo is None:
+        return text
+    at = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return f"{at.isoformat(timespec='milliseconds')}Z"
+
+
+def _number_or_date(value: Any) -> Any:
+    """What can be compared in JSON: whether a file can be left out is not worth a guess."""
+    if isinstance(value, bool | bytes) or value is None:
+        return None
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,137 @@
+"""Changes that are merged into a Delta table by keys, in the memory of the driver.
+
+Tests: ``tests/sinks/test_delta_modes.py``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.blobs.contract import Blobs
+from seamark.errors import DamageError, RefusedError
+from seamark.sinks.delta.actions import StagedFile
+from seamark.sinks.delta.place import hooks_after
+from seamark.sinks.delta.target import no_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+
+_AT: Final = "\x00row"
+"""No column of a Delta table has this name."""
+
+
+def read_changes(blobs: Blobs, files: Sequence[StagedFile]) -> pa.Table | None:
+    """All changes of an epoch; None when it has none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for file in files:
+        blob = blobs.read(file.path, file.size)
+        if blob is None or len(blob.data) != file.size:
+            raise DamageError(f"the staged changes {file.path} are gone or cut", where=blobs.url)
+        tables.append(pq.read_table(io.BytesIO(blob.data)))
+    return pa.concat_tables(tables) if tables else None
+
+
+def check_keys(changes: pa.Table, keys: Sequence[str], epoch: int, where: str) -> None:
+    """:class:`RefusedError` when an epoch has two rows for one key, or one without a key."""
+    import pyarrow.compute as pc
+
+    for key in keys:
+        if changes[key].null_count:
+            raise RefusedError(
+                f"epoch {epoch} has a row whose key {key!r} is null",
+                where=where,
+                hint="Two such rows are never equal. Filter them out.",
+            )
+    grouped = _numbered(changes, keys).group_by([*keys]).aggregate([(_AT, "list")])
+    lists = grouped[f"{_AT}_list"].combine_chunks()
+    twice = pc.list_flatten(lists.filter(pc.greater(pc.list_value_length(lists), 1)))
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in changes.take(twice).to_pylist():
+        values = tuple(row[key] for key in keys)
+        if seen.setdefault(values, row) != row:
+            shown = ", ".join(f"{key}={row[key]!r}"[:80] for key in keys)
+            raise RefusedError(
+                f"epoch {epoch} has different rows for the key {shown}",
+                where=where,
+                hint="Which of them is to stay? Aggregate or deduplicate the output by its keys.",
+            )
+
+
+def refuse_empty_texts(
+    changes: pa.Table, names: Collection[str], partitions: Iterable[str], epoch: int, where: str
+) -> None:
+    """:class:`RefusedError` for an empty text where a partition column needs a value.
+
+    Delta writes it there as null.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in partitions:
+        is_text = pa.types.is_string(changes[name].type)
+        if name in names and is_text and pc.any(pc.equal(changes[name], "")).as_py():
+            raise no_value(name, epoch, where, is_empty_text=True)
+
+
+def check_required(
+    changes: pa.Table, required: Iterable[str], delete_where: str | None, epoch: int, where: str
+) -> None:
+    """:class:`RefusedError` when a row that stays lacks a value that the table demands."""
+    import pyarrow.compute as pc
+
+    if delete_where is not None:
+        changes = changes.filter(pc.invert(pc.fill_null(changes[delete_where], False)))
+    for name in sorted(required):
+        if changes[name].null_count:
+            raise no_value(name, epoch, where)
+
+
+def merge(
+    table: DeltaTable,
+    changes: pa.Table,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    delete_where: str | None,
+    properties: CommitProperties,
+) -> None:
+    """Merge the changes in one entry of the log."""
+    predicate = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in keys)
+    merger = table.merge(
+        _one_for_each_key(changes, keys),
+        predicate,
+        source_alias="s",
+        target_alias="t",
+        commit_properties=properties,
+        post_commithook_properties=hooks_after(table.version()),
+    )
+    values = {_quoted(name): f"s.{_quoted(name)}" for name in columns}
+    stays = None
+    if delete_where is not None:
+        goes = f"coalesce(s.{_quoted(delete_where)}, false)"
+        merger = merger.when_matched_delete(goes)
+        stays = f"NOT {goes}"
+    merger.when_matched_update(values).when_not_matched_insert(values, stays).execute()
+
+
+def _one_for_each_key(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Rows of one key are equal, or they would have been refused."""
+    grouped = _numbered(changes, keys).group_by([*keys]).aggregate([(_AT, "min")])
+    is_plain = grouped.num_rows == changes.num_rows
+    return changes if is_plain else changes.take(grouped[f"{_AT}_min"])
+
+
+def _numbered(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The keys of each row, and its number."""
+    import pyarrow as pa
+
+    return changes.select(keys).append_column(_AT, pa.array(range(changes.num_rows)))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

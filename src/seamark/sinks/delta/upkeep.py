@@ -1,0 +1,85 @@
+"""Removing files that a Delta table no longer needs, and none that waits for its epoch.
+
+Tests: ``tests/sinks/test_delta_upkeep.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from seamark.sinks.delta.log import entries_from
+from seamark.sinks.delta.place import DATA, TablePlace, entry_name
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_UNDER_WAY_SECONDS: Final = 3600
+"""For so long a file may wait for the entry that names it."""
+
+
+def vacuum(place: TablePlace, retention_hours: int | None, *, dry_run: bool) -> list[str]:
+    """Remove what no version within the time of retention needs; the files, below the table.
+
+    A file that no entry has named stays for an hour, however short the time of retention is.
+    """
+    staged = _staged_folders(place)
+    table = place.look()
+    with place.translated("looking for old files of"):
+        candidates = table.vacuum(
+            retention_hours,
+            dry_run=True,
+            enforce_retention_duration=retention_hours is None,
+            full=True,
+        )
+    # an epoch may have been staged, or shown, while files were looked for
+    staged |= _staged_folders(place)
+    needed = _files_of(place.look())
+    found = {
+        path
+        for path in candidates
+        if path not in needed and not _is_below(path, staged) and not _is_unfinished(path)
+    }
+    unneeded = sorted(found - _may_be_on_its_way(place, found))
+    if unneeded and not dry_run:
+        place.delete_files(unneeded)
+    return unneeded
+
+
+def _may_be_on_its_way(place: TablePlace, paths: set[str]) -> set[str]:
+    """Files that a merge, a compaction or another writer may be about to name in the log.
+
+    They are young, and no entry has named them. One that an entry has named is not needed again.
+    """
+    young = place.files_modified_within(_UNDER_WAY_SECONDS, paths)
+    if not young:
+        return set()
+    oldest = min(young.values())
+    unnamed = {*young}
+    for entry in entries_from(place.log, place.look().version()):
+        unnamed.difference_update(entry.added)
+        about = place.log.stat(entry_name(entry.version))
+        # an entry is written after its files
+        if not unnamed or about is None or about.modified < oldest:
+            break
+    return unnamed
+
+
+def _staged_folders(place: TablePlace) -> set[str]:
+    """Folders of all attempts of all sinks that have a record beside the table."""
+    parts = (entry.key.split("/") for entry in place.control.entries(""))
+    return {f"{DATA}/{part[0]}/{part[1]}" for part in parts if len(part) > 2}
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    return "/".join(path.split("/")[:3]) in folders
+
+
+def _is_unfinished(path: str) -> bool:
+    """A task on a local disk writes here, and gives the file its name when it is whole."""
+    return path.startswith(f"{DATA}/tmp/")
+
+
+def _files_of(table: DeltaTable) -> set[str]:
+    paths = table.get_add_actions().column("path").to_pylist()
+    return {path for name in paths for path in (name, unquote(name))}

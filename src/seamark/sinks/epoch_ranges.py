@@ -1,0 +1,143 @@
+"""Epochs grouped in folders, so that a whole range can be exchanged for its merged copy at once.
+
+::
+
+    {path}/upto=001000/epoch=000042/part-….parquet   an epoch of the range that ends with 1000
+    {path}/upto=001000/_seamark.json                 which epochs were merged, once they were
+
+Without ranges the epochs are directly in ``{path}``.
+
+Tests: ``tests/sinks/test_compaction.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+import msgspec
+
+from seamark._common.files import read_file, require_no_link, write_file
+from seamark._common.json_documents import UNREADABLE, seal, unseal
+from seamark.errors import DamageError, SeamarkError
+from seamark.sinks.contract import Receipt
+from seamark.sinks.epoch_folder import RECORD, epoch_of, folder_name
+from seamark.sinks.folders import check_token, names_in
+
+RANGE_COLUMN: Final = "upto"
+_NAME: Final = re.compile(r"upto=(\d{6,})")
+
+
+class MergedEpochs(msgspec.Struct, frozen=True):
+    """Stored in the folder of a range whose epochs were merged into one."""
+
+    receipts: tuple[Receipt, ...]
+    """Of all epochs that were merged, in their order, without their plans."""
+    version: int = 1
+
+    def receipt(self, epoch: int) -> Receipt | None:
+        """The record of one of them."""
+        return next((receipt for receipt in self.receipts if receipt.epoch == epoch), None)
+
+
+def range_end(epoch: int, per_range: int) -> int:
+    """The last epoch of the range that an epoch belongs to."""
+    return -(-epoch // per_range) * per_range
+
+
+def range_name(end: int) -> str:
+    """The name of the folder that holds a range."""
+    return f"{RANGE_COLUMN}={end:06}"
+
+
+def range_end_of(name: str) -> int | None:
+    """The last epoch of the range that a folder of this name holds, or None for any other name."""
+    match = _NAME.fullmatch(name)
+    end = int(match[1]) if match else 0
+    return end if end > 0 and range_name(end) == name else None
+
+
+def epoch_path(path: str, epoch: int, per_range: int | None) -> str:
+    """Where readers find an epoch."""
+    if per_range is None:
+        return f"{path}/{folder_name(epoch)}"
+    return f"{path}/{range_name(range_end(epoch, per_range))}/{folder_name(epoch)}"
+
+
+def ranges_in(path: str) -> dict[int, str]:
+    """The folders of all ranges, by the last epoch of each, in their order.
+
+    :class:`StoreUnavailableError` when one is a link: epochs would be moved out of another place.
+    """
+    ends = sorted(end for name in names_in(path) if (end := range_end_of(name)))
+    folders = {end: f"{path}/{range_name(end)}" for end in ends}
+    for folder in folders.values():
+        require_no_link(folder)
+    return folders
+
+
+def epochs_in(folder: str) -> dict[int, str]:
+    """The folders of the epochs directly in a folder, in their order."""
+    numbers = sorted(epoch for name in names_in(folder) if (epoch := epoch_of(name)))
+    return {number: f"{folder}/{folder_name(number)}" for number in numbers}
+
+
+def all_epochs(path: str) -> dict[int, str]:
+    """The folders of all epochs that readers find, in ranges or not, in their order."""
+    found = epochs_in(path)
+    for folder in ranges_in(path).values():
+        found |= epochs_in(folder)
+    return dict(sorted(found.items()))
+
+
+def read_merged(range_folder: str) -> MergedEpochs | None:
+    """Which epochs of a range were merged; None when none were."""
+    require_no_link(range_folder)
+    try:
+        data = read_file(range_folder, RECORD)
+    except FileNotFoundError:
+        return None
+    try:
+        merged = msgspec.json.decode(unseal(data), type=MergedEpochs)
+        for receipt in merged.receipts:
+            check_token(receipt.timeline, "a timeline")
+    except (DamageError, *UNREADABLE) as error:
+        raise DamageError(
+            f"the record {range_folder}/{RECORD} is damaged: {error}",
+            hint="The rows next to it may be intact. Restore the folder from a copy.",
+        ) from error
+    return merged
+
+
+def write_merged(range_folder: str, receipts: list[Receipt]) -> None:
+    """Note durably which epochs were merged."""
+    without_plans = (msgspec.structs.replace(receipt, plan=None) for receipt in receipts)
+    record = MergedEpochs(tuple(without_plans))
+    write_file(f"{range_folder}/{RECORD}", seal(msgspec.json.encode(record)), durable=True)
+
+
+def merged_receipt(target: str, epoch: int) -> Receipt | None:
+    """The record of an epoch that was merged with others, by the folder that it once had."""
+    above = os.path.dirname(target)
+    if range_end_of(os.path.basename(above)) is None:
+        return None
+    merged = read_merged(above)
+    return merged.receipt(epoch) if merged is not None else None
+
+
+def merged_beyond(path: str, epoch: object, per_range: object) -> int | None:
+    """The last of the epochs that this one was merged with, if it is not the last itself.
+
+    None also for a folder that cannot be seen from here.
+    """
+    if not (isinstance(epoch, int) and isinstance(per_range, int) and per_range > 0):
+        return None
+    try:
+        merged = read_merged(f"{path}/{range_name(range_end(epoch, per_range))}")
+    except (OSError, ValueError, SeamarkError):  # path and number may be anybody's
+        return None
+    if merged is None or not merged.receipts:
+        return None
+    first, last = merged.receipts[0].epoch, merged.receipts[-1].epoch
+    return last if first <= epoch < last else None

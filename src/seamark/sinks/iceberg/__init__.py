@@ -1,0 +1,1 @@
+"""Rows in tables of Apache Iceberg."""

@@ -1,0 +1,234 @@
+"""Data files of a table: written from Arrow batches by pyiceberg, and listed.
+
+pyiceberg fills in field ids, statistics and the partition of each file. Names are written down
+before the files are: whoever cleans up after a crash knows them.
+
+Tests: ``tests/sinks/test_iceberg_data_files.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.errors import RefusedError
+from seamark.sinks.iceberg.data_names import new_token
+from seamark.sinks.iceberg.files import sync_files
+from seamark.sinks.iceberg.staging import LIST, Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, WriteTask
+    from pyiceberg.table.metadata import TableMetadata
+
+_NO_SNAPSHOT: Final = 1
+FLUSH_BYTES: Final = 256 << 20
+"""How many bytes of rows a task holds at most before it writes them."""
+
+
+def without_history(metadata: TableMetadata) -> TableMetadata:
+    """What a task needs of a table's metadata: all but its snapshots, which may be many."""
+    nothing: dict[str, Any] = {
+        "snapshots": [],
+        "snapshot_log": [],
+        "metadata_log": [],
+        "refs": {},
+        "current_snapshot_id": None,
+    }
+    return metadata.model_copy(update=nothing)
+
+
+@dataclass
+class FileWriter:
+    """Writes data files of one attempt; each instance has names of its own."""
+
+    metadata: TableMetadata
+    staging: Staging
+    attempt: str
+    journal: str = ""
+    """The name of its journal; a new one when it is empty."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def token(self) -> uuid.UUID:
+        """What the names of its files have in common: whose they are, and a part of its own."""
+        return new_token(self.staging.output.name, self.attempt)
+
+    def write(self, rows: pa.Table) -> list[DataFile]:
+        """Write rows, one file for each partition among them.
+
+        :class:`RefusedError` for rows that the table cannot hold.
+        """
+        from pyiceberg.io.pyarrow import write_file
+        from pyiceberg.table.locations import load_location_provider
+
+        if not rows.num_rows:
+            return []
+        io, metadata = self.staging.io, self.metadata
+        rows = _with_partition_columns(in_utc(rows), metadata)
+        _require_values(rows, metadata)
+        tasks = list(self._tasks(rows))
+        places = load_location_provider(metadata.location, metadata.properties)
+        paths = [
+            places.new_data_location(
+                task.generate_data_file_filename("parquet"), task.partition_key
+            )
+            for task in tasks
+        ]
+        name = self.journal or f"{self.token}-{next(self._numbers)}"
+        self.staging.note(self.attempt, name, paths)
+        files = list(write_file(io, metadata, iter(tasks)))
+        written = sum(file.record_count for file in files)
+        if written != rows.num_rows:
+            # pyiceberg 0.12 looks for the rows of a partition by ==, which NaN never is
+            raise RefusedError(
+                f"{rows.num_rows - written} rows have a partition value that equals nothing",
+                hint="Does a column that the table is partitioned by hold NaN? Filter it out.",
+            )
+        sync_files(io, paths)
+        return files
+
+    def _tasks(self, rows: pa.Table) -> Iterator[WriteTask]:
+        from pyiceberg.io.pyarrow import _determine_partitions, pyarrow_to_schema
+        from pyiceberg.table import WriteTask
+
+        table_schema, spec = self.metadata.schema(), self.metadata.spec()
+        schema = pyarrow_to_schema(
+            rows.schema,
+            name_mapping=table_schema.name_mapping,
+            format_version=self.metadata.format_version,
+        )
+        if spec.is_unpartitioned():
+            yield WriteTask(self.token, next(self._numbers), schema, rows.to_batches())
+            return
+        for part in _determine_partitions(spec, table_schema, rows):
+            batches = part.arrow_table_partition.to_batches()
+            if batches:
+                yield WriteTask(
+                    self.token,
+                    next(self._numbers),
+                    schema,
+                    batches,
+                    partition_key=part.partition_key,
+                )
+
+
+def in_utc(rows: pa.Table) -> pa.Table:
+    """The same rows with all timestamps in UTC: Spark sends them in the session's time zone."""
+    import pyarrow as pa
+
+    fields = [one.with_type(_utc(one.type)) for one in rows.schema]
+    schema = pa.schema(fields)
+    return rows if schema.equals(rows.schema) else rows.cast(schema)
+
+
+def _utc(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_utc(kind.value_type)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
+    if types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_utc(key.type)), item.with_type(_utc(item.type)))
+    if types.is_struct(kind):
+        return pa.struct([one.with_type(_utc(one.type)) for one in kind])
+    return kind
+
+
+def _with_partition_columns(rows: pa.Table, metadata: TableMetadata) -> pa.Table:
+    """The same rows with null in every column that the table is partitioned by and they lack."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    schema = metadata.schema()
+    for part in metadata.spec().fields:
+        source = schema.find_column_name(part.source_id) or ""
+        for column in schema.fields:
+            is_source = column.name == source or source.startswith(f"{column.name}.")
+            if is_source and column.name not in rows.column_names:
+                kind = schema_to_pyarrow(column.field_type, include_field_ids=False)
+                rows = rows.append_column(column.name, pa.nulls(rows.num_rows, kind))
+    return rows
+
+
+def _require_values(rows: pa.Table, metadata: TableMetadata) -> None:
+    for column in metadata.schema().fields:
+        if column.required and column.name in rows.column_names:
+            missing = rows.column(column.name).null_count
+            if missing:
+                raise RefusedError(
+                    f"{missing} rows have null in column {column.name!r}, which the table requires",
+                    hint="Filter them out or fill them in.",
+                )
+
+
+# the list of an epoch's files
+
+
+def write_list(
+    files: Sequence[DataFile], metadata: TableMetadata, staging: Staging, attempt: str
+) -> str:
+    """Keep the data files of an attempt as a manifest of Iceberg; its SHA-256.
+
+    All of them are of the table's default partition spec.
+    """
+    from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, write_manifest
+
+    place = staging.location(attempt, LIST)
+    output = staging.io.new_output(place)
+    with write_manifest(
+        2, metadata.spec(), metadata.schema(), output, _NO_SNAPSHOT, "deflate"
+    ) as w:
+        for file in files:
+            w.add(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED,
+                    snapshot_id=_NO_SNAPSHOT,
+                    sequence_number=None,
+                    file_sequence_number=None,
+                    data_file=file,
+                )
+            )
+    sync_files(staging.io, [place])
+    return staging.digest(attempt, LIST)
+
+
+def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list[DataFile]:
+    """The data files of an attempt. :class:`DamageError` when the list is gone or damaged."""
+    from pyiceberg.manifest import ManifestContent, ManifestFile
+
+    staging.read(attempt, LIST, digest)
+    manifest = ManifestFile.from_args(
+        manifest_path=staging.location(attempt, LIST),
+        partition_spec_id=spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=0,
+        added_snapshot_id=_NO_SNAPSHOT,
+    )
+    return [entry.data_file for entry in manifest.fetch_manifest_entry(staging.io)]
+
+
+def added_by(table: Table, snapshot_id: int) -> set[str]:
+    """The data files that a snapshot has added to a table."""
+    from pyiceberg.manifest import ManifestEntryStatus
+
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return set()
+    return {
+        entry.data_file.file_path
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id
+    }

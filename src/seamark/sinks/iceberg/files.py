@@ -1,0 +1,118 @@
+"""Small files of a sink beside a table, on whatever file system the table is on.
+
+pyiceberg's own interface can neither list nor make a file durable, so its file systems are used.
+
+Tests: ``tests/sinks/test_iceberg_staging.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from seamark._common.files import make_folders, replace_file, sync_folder
+from seamark.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+    from pyiceberg.io import FileIO
+
+
+class Folder:
+    """A folder below which names are written whole or not at all."""
+
+    def __init__(self, io: FileIO, location: str) -> None:
+        self.location = location.rstrip("/")
+        self._system, self._path = file_system(io, self.location)
+        self._is_local = self._system.type_name == "local"
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file in place of whatever has its name, durably."""
+        path = f"{self._path}/{name}"
+        if self._is_local:
+            replace_file(path, data)
+            return
+        if not _has_keys_only(self._system):
+            self._system.create_dir(os.path.dirname(path), recursive=True)
+        with self._system.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a file; None when it is not there."""
+        try:
+            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
+                data: bytes = stream.read()
+                return data
+        except FileNotFoundError:
+            return None
+
+    def names(self, below: str = "") -> list[str]:
+        """Names in a folder below this one, sorted; none when it is not there."""
+        from pyarrow.fs import FileSelector
+
+        folder = f"{self._path}/{below}".rstrip("/")
+        found = self._system.get_file_info(FileSelector(folder, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.base_name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file; harmless when it is not there."""
+        with suppress(FileNotFoundError):
+            self._system.delete_file(f"{self._path}/{name}")
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder and all below it; harmless when it is not there."""
+        with suppress(FileNotFoundError):
+            self._system.delete_dir(f"{self._path}/{name}")
+
+
+def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
+    """The file system of a location, and the path in it."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, host, path = PyArrowFileIO.parse_location(location, io.properties)
+    if isinstance(io, PyArrowFileIO):
+        return io.fs_by_scheme(scheme, host), path
+    from pyiceberg.io.fsspec import FsspecFileIO
+
+    if isinstance(io, FsspecFileIO):
+        from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+        return PyFileSystem(FSSpecHandler(io.get_fs(scheme, host))), path
+    raise RefusedError(
+        f"files of the table are reached through {type(io).__name__}, which cannot list a folder",
+        where=location,
+        hint="Set py-io-impl to pyiceberg.io.pyarrow.PyArrowFileIO.",
+    )
+
+
+def remove_files(io: FileIO, paths: Iterable[str]) -> None:
+    """Remove files by their full paths; harmless when they are not there."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            io.delete(path)
+
+
+def sync_files(io: FileIO, paths: Iterable[str]) -> None:
+    """Make files durable where the file system does not do it by itself."""
+    folders = set()
+    for location in paths:
+        system, path = file_system(io, location)
+        if system.type_name != "local":
+            continue
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        folders.add(os.path.dirname(path))
+    for folder in folders:
+        make_folders(folder)
+        sync_folder(folder)
+        sync_folder(os.path.dirname(folder))
+
+
+def _has_keys_only(system: FileSystem) -> bool:
+    """Whether a folder is only the beginning of a key, and need not be made."""
+    return system.type_name in ("s3", "gcs", "abfs")

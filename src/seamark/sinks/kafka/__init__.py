@@ -1,0 +1,1 @@
+"""Rows as records of Kafka topics, exactly once for readers with read_committed."""

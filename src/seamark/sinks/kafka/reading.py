@@ -1,0 +1,96 @@
+"""Reading topics up to the offsets that end an epoch, for programs without Spark.
+
+Tests: ``tests/integration/test_kafka_sink_topics.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.errors import StoreUnavailableError
+from seamark.sinks.kafka.cluster import KafkaCluster
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+_POLL: Final = 0.5
+_PATIENCE: Final = 60.0
+"""Seconds in which something has to arrive."""
+
+
+def kafka_records(
+    bootstrap: str | Sequence[str],
+    end_offsets: Mapping[str, Mapping[int, int]],
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """All committed records before these offsets, by topic and partition, in no order.
+
+    Each is a dictionary with the columns of Spark's Kafka source: ``key``, ``value``, ``topic``,
+    ``partition``, ``offset``, ``timestamp`` (milliseconds), ``headers``. ``options`` are those of
+    librdkafka, as of :class:`seamark.sinks.KafkaSink`. :class:`StoreUnavailableError` when a topic
+    cannot be read that far: Kafka does not answer, or another writer has a transaction open there.
+    """
+    ends = {(t, int(p)): end for t, parts in end_offsets.items() for p, end in parts.items() if end}
+    if not ends:
+        return
+    cluster = KafkaCluster(bootstrap, options)
+    consumer = cluster.consumer(
+        {
+            "group.id": "seamark",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        with cluster.translating("reading records of"):
+            yield from _before(consumer, ends, cluster.bootstrap)
+    finally:
+        consumer.close()
+
+
+def _before(
+    consumer: Consumer, ends: Mapping[tuple[str, int], int], where: str
+) -> Iterator[dict[str, Any]]:
+    from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in ends])
+    waiting = set(ends)
+    deadline = time.monotonic() + _PATIENCE
+    while waiting:
+        record: Any = consumer.poll(_POLL)
+        if record is None:
+            if time.monotonic() > deadline:
+                missing = ", ".join(f"{topic}-{number}" for topic, number in sorted(waiting))
+                raise StoreUnavailableError(
+                    f"nothing more arrived of {missing}",
+                    where=where,
+                    hint="Another writer may have an open transaction there; it ends by itself "
+                    "within its transaction.timeout.ms. Try again.",
+                )
+            continue
+        error, place = record.error(), (record.topic(), record.partition())
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if not error.retriable():
+                raise KafkaException(error)
+            continue
+        if place in waiting and record.offset() >= ends[place]:
+            waiting.remove(place)
+        elif place in waiting and error is None:
+            deadline = time.monotonic() + _PATIENCE
+            yield _as_columns(record)
+
+
+def _as_columns(record: Message) -> dict[str, Any]:
+    return {
+        "key": record.key(),
+        "value": record.value(),
+        "topic": record.topic(),
+        "partition": record.partition(),
+        "offset": record.offset(),
+        "timestamp": record.timestamp()[1],
+        "headers": record.headers(),
+    }

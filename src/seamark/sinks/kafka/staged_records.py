@@ -1,0 +1,253 @@
+"""Records that wait for their commit, in Parquet files: looked over, and read back one by one.
+
+Whatever a broker could refuse about a record must be found before the epoch is decided: its size,
+its partition, its topic, a missing key in a compacted topic.
+
+Tests: ``tests/sinks/test_kafka_records.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.errors import RefusedError
+from seamark.sinks.epoch_folder import StoredFile
+from seamark.sinks.kafka.columns import HEADERS, KEY, PARTITION, TOPIC, VALUE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RECORD_OVERHEAD: Final = 100
+"""Bytes of a record and its batch besides key, value and headers, at most."""
+_HEADER_OVERHEAD: Final = 10
+_ROWS: Final = 20_000
+DEFAULT_LIMIT: Final = 1_048_588
+"""``max.message.bytes`` of a topic where nobody has changed it."""
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Records:
+    """Some records, by columns. None stands for a column that there is not."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    topics: list[str] | None
+    partitions: list[int] | None
+    """-1 leaves it to the key."""
+    headers: list[Headers | None] | None
+
+
+@dataclass(frozen=True)
+class TopicShare:
+    """What an epoch has for one topic."""
+
+    rows: int = 0
+    largest: int = 0
+    """Bytes of its largest record."""
+    lowest_partition: int = 0
+    highest_partition: int = -1
+    without_key: int = 0
+
+    def and_(self, other: TopicShare) -> TopicShare:
+        """Both together."""
+        return TopicShare(
+            self.rows + other.rows,
+            max(self.largest, other.largest),
+            min(self.lowest_partition, other.lowest_partition),
+            max(self.highest_partition, other.highest_partition),
+            self.without_key + other.without_key,
+        )
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """What a cluster says about a topic."""
+
+    partitions: int
+    limit: int = DEFAULT_LIMIT
+    """Bytes of its largest batch of records."""
+    is_compacted: bool = False
+
+
+def look_over(paths: Iterable[str], topic: str | None) -> dict[str, TopicShare]:
+    """What staged files hold for each topic. :class:`RefusedError` for a row without a topic."""
+    shares: dict[str, TopicShare] = {}
+    for path in paths:
+        for batch in _batches(path):
+            for name, share in _shares(batch, topic).items():
+                shares[name] = shares.get(name, TopicShare()).and_(share)
+    return shares
+
+
+def check_shares(
+    shares: Mapping[str, TopicShare], topics: Mapping[str, TopicFacts], where: str
+) -> None:
+    """:class:`RefusedError` names the first topic that would not take its records."""
+    for name, share in sorted(shares.items()):
+        facts = topics.get(name)
+        if facts is None:
+            raise RefusedError(
+                f"the output has rows for the topic {name!r}, which does not exist",
+                where=where,
+                hint="Create it, or give create_partitions= to have missing topics created.",
+            )
+        if share.largest > facts.limit:
+            raise RefusedError(
+                f"a record has {share.largest} bytes, and the topic {name!r} takes at most "
+                f"{facts.limit}",
+                where=where,
+                hint="Nothing was written. Raise max.message.bytes of the topic, or make the rows "
+                "smaller; then start again.",
+            )
+        highest = max(share.highest_partition, -share.lowest_partition)
+        if share.lowest_partition < 0 or share.highest_partition >= facts.partitions:
+            raise RefusedError(
+                f"a row is for partition {highest if share.lowest_partition >= 0 else -highest}, "
+                f"and the topic {name!r} has {facts.partitions}",
+                where=where,
+                hint=f"Partitions are numbered from 0 to {facts.partitions - 1}; null leaves it "
+                "to the key.",
+            )
+        if share.without_key and facts.is_compacted:
+            raise RefusedError(
+                f"{share.without_key} rows have no key, and the topic {name!r} is compacted",
+                where=where,
+                hint="Give key=, or filter out the rows whose key is null.",
+            )
+
+
+def records_in(paths: Iterable[str], topic: str | None) -> Iterator[Records]:
+    """The records of staged files, in the order in which they were written."""
+    for path in paths:
+        for batch in _batches(path):
+            yield _records(batch, topic)
+
+
+def shares_of_files(files: Sequence[StoredFile], shards: int) -> list[list[str]]:
+    """Which files each shard sends, of about the same size together. Pure.
+
+    A file is never split: its rows keep their order.
+    """
+    loads = [0] * shards
+    shares: list[list[str]] = [[] for _ in range(shards)]
+    for file in sorted(files, key=lambda file: (-file.size, file.name)):
+        least = loads.index(min(loads))
+        loads[least] += file.size
+        shares[least].append(file.name)
+    return [sorted(share) for share in shares]
+
+
+def _batches(path: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    with open(os.fspath(path), "rb") as file:
+        yield from pq.ParquetFile(file).iter_batches(_ROWS)
+
+
+def _records(batch: pa.RecordBatch, topic: str | None) -> Records:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    there = {name: column.to_pylist() for name, column in columns.items()}
+    topics, partitions, headers = (there.get(name) for name in (TOPIC, PARTITION, HEADERS))
+    return Records(
+        values=there[VALUE],
+        keys=there.get(KEY) or [None] * batch.num_rows,
+        topics=None if topics is None else [one or topic or "" for one in topics],
+        partitions=None if partitions is None else [-1 if p is None else p for p in partitions],
+        headers=None if headers is None else [_headers(one) for one in headers],
+    )
+
+
+def _headers(given: list[dict[str, Any] | None] | None) -> Headers | None:
+    return [(one["key"], one["value"]) for one in given if one is not None] if given else None
+
+
+def _shares(batch: pa.RecordBatch, topic: str | None) -> dict[str, TopicShare]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.Table.from_batches([batch])
+    if table.num_rows == 0:
+        return {}
+    sizes = pa.chunked_array([_sizes(batch)])
+    has = set(table.column_names)
+    nothing = pa.nulls(table.num_rows, pa.int32())
+    facts = pa.table(
+        {
+            "topic": table[TOPIC] if TOPIC in has else pa.array([topic] * table.num_rows),
+            "size": sizes,
+            "partition": table[PARTITION] if PARTITION in has else nothing,
+            "without_key": pc.cast(pc.is_null(table[KEY]), pa.int64())
+            if KEY in has
+            else pa.array([1] * table.num_rows),
+        }
+    )
+    if topic is not None:
+        facts = facts.set_column(0, "topic", pc.fill_null(facts["topic"], topic))
+    elif facts["topic"].null_count:
+        raise RefusedError(
+            "a row has no topic: its topic column is null",
+            hint="Give topic= for such rows, or filter them out.",
+        )
+    if HEADERS in has:
+        _refuse_null_header_keys(table)
+    measures = [("size", "max"), ("size", "count"), ("without_key", "sum")]
+    grouped = facts.group_by("topic").aggregate(
+        [*measures, ("partition", "min"), ("partition", "max")]
+    )
+    return {row["topic"]: _share(row) for row in grouped.to_pylist()}
+
+
+def _share(row: Mapping[str, Any]) -> TopicShare:
+    share = TopicShare(row["size_count"], row["size_max"], without_key=row["without_key_sum"])
+    if row["partition_max"] is None:
+        return share
+    lowest = min(row["partition_min"], 0)
+    return replace(share, lowest_partition=lowest, highest_partition=row["partition_max"])
+
+
+def _sizes(batch: pa.RecordBatch) -> Any:
+    """Bytes of each record, at most."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    total = np.full(batch.num_rows, RECORD_OVERHEAD, dtype=np.int64)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in (KEY, VALUE):
+            total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        elif name == HEADERS:
+            total += _header_sizes(column)
+    import pyarrow as pa
+
+    return pa.array(total)
+
+
+def _header_sizes(column: Any) -> Any:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    each = column.flatten()
+    lengths = np.full(len(each), _HEADER_OVERHEAD, dtype=np.int64)
+    for name in ("key", "value"):
+        bytes_of = pc.binary_length(pc.struct_field(each, name))
+        lengths += pc.fill_null(bytes_of, 0).to_numpy(zero_copy_only=False)
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(counts)))
+    sums = np.concatenate(([0], np.cumsum(lengths)))
+    return sums[ends[1:]] - sums[ends[:-1]]
+
+
+def _refuse_null_header_keys(table: pa.Table) -> None:
+    import pyarrow.compute as pc
+
+    for chunk in table[HEADERS].chunks:
+        each = chunk.flatten()
+        if pc.any(pc.and_(pc.is_valid(each), pc.is_null(pc.struct_field(each, "key")))).as_py():
+            raise RefusedError(
+                "a header of a row has no key",
+                hint="Every element of the headers column needs a key that is not null.",
+            )

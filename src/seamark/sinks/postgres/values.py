@@ -1,0 +1,116 @@
+"""How the values of an output travel to PostgreSQL: as text that COPY reads.
+
+Plain values are written by Arrow. Binary, structs, maps and arrays become strings in Spark first.
+
+Tests: ``tests/sinks/test_postgres_columns.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from seamark.sinks.json_options import JSON_OPTIONS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import ArrayType, DataType
+
+_TIME: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"}
+"""In UTC, and saying so: the time zone of the server's session is not Spark's, and the first day of
+year 1 is in no year of PostgreSQL where clocks are behind UTC."""
+
+
+class ZeroByteError(ValueError):
+    """A text has a zero byte."""
+
+
+def as_text(df: DataFrame, names: Sequence[str]) -> list[Column]:
+    """The columns, each of a type that Arrow writes as PostgreSQL reads it."""
+    from pyspark.sql import functions as f
+
+    from seamark._common.text import backquoted
+
+    kinds = {field.name: field.dataType for field in df.schema.fields}
+    return [_converted(f.col(backquoted(name)), kinds[name]).alias(name) for name in names]
+
+
+def _converted(value: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+    if isinstance(kind, BinaryType):
+        return f.concat(f.lit("\\x"), f.hex(value))
+    if isinstance(kind, StructType | MapType):
+        return f.to_json(value, JSON_OPTIONS)
+    if isinstance(kind, ArrayType):
+        return f.when(value.isNotNull(), _array(value, kind))
+    return value
+
+
+def _array(value: Column, kind: ArrayType) -> Column:
+    """The literal of an array: ``{"a",NULL,"b"}``."""
+    from pyspark.sql import functions as f
+
+    element = kind.elementType
+    texts = f.transform(value, lambda item: _element(item, element))
+    return f.concat(f.lit("{"), f.array_join(texts, ","), f.lit("}"))
+
+
+def _element(item: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, TimestampType
+
+    if isinstance(kind, ArrayType):
+        text = _array(item, kind)
+    else:
+        is_time = isinstance(kind, TimestampType)
+        plain = f.to_csv(f.struct(item), _TIME) if is_time else _converted(item, kind)
+        escaped = f.regexp_replace(plain.cast("string"), r'([\\"])', r"\\$1")
+        text = f.concat(f.lit('"'), escaped, f.lit('"'))
+    # PostgreSQL refuses a null among inner arrays; left out it would be lost in silence
+    return f.when(item.isNull(), f.lit("NULL")).otherwise(text)
+
+
+def as_csv(batch: pa.RecordBatch, token: str) -> bytes:
+    """Rows with a token at the end of each: strings in quotes, null as nothing at all.
+
+    :class:`ZeroByteError` for a text with a zero byte, which PostgreSQL cannot store.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    refuse_zero_bytes(batch)
+    table = pa.Table.from_batches([_in_utc(batch)])
+    table = table.append_column("token", pa.repeat(token, batch.num_rows))
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table, sink, csv.WriteOptions(include_header=False))
+    return bytes(sink.getvalue())
+
+
+def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same times: Arrow cuts the seconds off the offset that a zone had long ago."""
+    import pyarrow as pa
+
+    fields = [
+        field.with_type(pa.timestamp(field.type.unit, "UTC"))
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None
+        else field
+        for field in batch.schema
+    ]
+    return batch.cast(pa.schema(fields))
+
+
+def refuse_zero_bytes(batch: pa.RecordBatch) -> None:
+    """:class:`ZeroByteError` that names the column with a zero byte in a text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        if is_text and pc.any(pc.match_substring(column, "\0")).as_py():
+            raise ZeroByteError(
+                f"column {name!r} has a text with a zero byte (U+0000), which PostgreSQL cannot "
+                f"store. Remove it in the output: translate({name}, char(0), '')."
+            )

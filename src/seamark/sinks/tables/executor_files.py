@@ -1,0 +1,42 @@
+"""Executors write the files of a table; the driver gets their names and what is known of them.
+
+Each task opens the place by its URL and options, with credentials of its own environment, and needs
+this package. A task that is lost, tried again or run twice leaves files whose names nobody got.
+
+Tests: ``tests/sinks/test_parquet_files.py``.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from seamark.blobs.contract import Blobs
+from seamark.sinks.staged_epochs import Coalesce, coalesced
+from seamark.sinks.tables.parquet_files import FileLayout, FileWriter, WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def write_by_executors(
+    df: DataFrame, blobs: Blobs, folder: str, layout: FileLayout, coalesce: Coalesce = "auto"
+) -> list[WrittenFile]:
+    """Write all rows below a folder, in one job that reads each of them once."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        writer = FileWriter(blobs, folder, layout, task.partitionId() if task else 0)
+        for batch in batches:
+            writer.add(batch)
+        receipts = [pickle.dumps(file) for file in writer.close()]
+        yield pa.RecordBatch.from_arrays([pa.array(receipts, pa.binary())], ["receipt"])
+
+    rows: list[Any] = coalesced(df, coalesce).mapInArrow(write, "receipt binary").collect()
+    written: list[WrittenFile] = [pickle.loads(row.receipt) for row in rows]
+    return sorted(written, key=lambda file: file.path)

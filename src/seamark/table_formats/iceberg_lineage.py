@@ -1,0 +1,46 @@
+"""The snapshots that lead to one, in the metadata of an Iceberg table. Pure.
+
+Each snapshot names its parent. pyiceberg follows these names through the whole list for each step,
+and for ever when they go in a circle.
+
+Tests: ``tests/sinks/test_iceberg_marks.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from seamark.errors import DamageError
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+
+def lineage(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """The current snapshot and those before it, as far back as they have not expired.
+
+    :class:`DamageError` when a snapshot comes before itself.
+    """
+    return lineage_of(metadata, metadata.current_snapshot())
+
+
+def lineage_of(metadata: TableMetadata, newest: Snapshot | None) -> Iterator[Snapshot]:
+    """The same from another snapshot on."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    visited: set[int] = set()
+    at = newest
+    while at is not None:
+        if at.snapshot_id in visited:
+            raise DamageError(
+                f"the snapshots of the Iceberg table go in a circle: {at.snapshot_id} comes before "
+                "itself",
+                where=metadata.location,
+                hint="Its metadata file was not written by Iceberg. Put an earlier one in its "
+                "place.",
+            )
+        visited.add(at.snapshot_id)
+        yield at
+        parent = at.parent_snapshot_id
+        at = known.get(parent) if parent is not None else None

@@ -1,0 +1,93 @@
+"""Properties of an Iceberg table that would overrule what the user has set for its catalog.
+
+pyiceberg reads the files of a table with ``{**catalog.properties, **table.properties}``. So whoever
+can write the metadata of a table could have the user's keys sent to another server
+(``s3.endpoint``), or a module imported and called (``py-io-impl``). Such a table is refused before
+pyiceberg makes anything of these properties.
+
+Tests: ``tests/sinks/test_iceberg_settings.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_PREFIXES: Final = (
+    "adls.", "auth.", "client.", "gcs.", "gs.", "hdfs.", "header.", "hf.", "oauth2.", "oss.",
+    "rest.", "s3.", "s3a.", "ssl.",
+)  # fmt: skip
+"""How files are reached, and with whose keys."""
+_NAMES: Final = frozenset(
+    [
+        "auth",
+        "botocore_session",
+        "credential",
+        "default_netloc",
+        "default_scheme",
+        "oauth2-server-uri",
+        "py-catalog-impl",
+        "py-io-impl",
+        "token",
+        "uri",
+        "write.py-location-provider.impl",
+    ]
+)
+
+
+def overruling(properties: Mapping[str, str], catalog: Mapping[str, Any]) -> list[str]:
+    """Names of a table's properties that would overrule those of its catalog. Pure.
+
+    What the catalog says as well is the user's own choice.
+    """
+    return sorted(
+        name
+        for name, value in properties.items()
+        if (name.lower() in _NAMES or name.lower().startswith(_PREFIXES))
+        and catalog.get(name) != value
+    )
+
+
+def refuse_overruling(properties: Mapping[str, str], catalog: Catalog, where: str) -> None:
+    """:class:`RefusedError` when a table chooses how, where or with whose keys files are read."""
+    if names := overruling(properties, catalog.properties):
+        shown = ", ".join(name[:100] for name in names[:5])
+        raise RefusedError(
+            f"the Iceberg table has properties that overrule those of its catalog: {shown}",
+            where=where,
+            hint="They could send your keys to another server, or run code. Remove them from the "
+            "table (ALTER TABLE … UNSET TBLPROPERTIES), or if you mean them, give the catalog the "
+            "same ones.",
+        )
+
+
+def guard(catalog: Catalog, where: str) -> None:
+    """Have a catalog look at a table's properties before it makes a file system of them.
+
+    Whoever loads a table calls :func:`refuse_overruling` as well: not every catalog asks here.
+    """
+    made: Any = catalog
+    if hasattr(made, "_response_to_table"):  # REST: its server adds settings that it vouches for
+        to_table = made._response_to_table
+
+        @wraps(to_table)
+        def checked_table(identifier: tuple[str, ...], response: Any) -> Any:
+            refuse_overruling(response.metadata.properties, catalog, where)
+            return to_table(identifier, response)
+
+        made._response_to_table = checked_table
+    elif hasattr(made, "_load_file_io"):
+        load_file_io = made._load_file_io
+
+        @wraps(load_file_io)
+        def checked_io(properties: Mapping[str, str] | None = None, *args: Any, **more: Any) -> Any:
+            refuse_overruling(properties or {}, catalog, where)
+            return load_file_io(properties or {}, *args, **more)
+
+        made._load_file_io = checked_io

@@ -1,0 +1,84 @@
+"""A Delta table passes the suite of all sinks, in each mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from deltalake import DeltaTable
+
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.sinks import DeltaSink
+from seamark.sinks.delta.log import entries_from, epochs_in
+from seamark.testing import MakeFrame, OpenSink, ReadRows, SinkSuite
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK
+from tests.sinks.support.deltas import HandWrittenDelta, failing_numbers, numbers, numbers_in
+
+
+class DeltaSuite(SinkSuite):
+    @pytest.fixture
+    def visible(self, tmp_path: Path) -> ReadRows:
+        return lambda: numbers_in(tmp_path / "rows")
+
+
+class ByHand:
+    @pytest.fixture
+    def frame(self) -> MakeFrame:
+        return numbers
+
+    @pytest.fixture
+    def failing_frame(self) -> MakeFrame:
+        return failing_numbers
+
+
+class TestAppend(ByHand, DeltaSuite):
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        return lambda: HandWrittenDelta(tmp_path / "rows")
+
+
+@pytest.mark.slow
+class TestAppendToPartitions(ByHand, DeltaSuite):
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        return lambda: HandWrittenDelta(tmp_path / "rows", partition_by="word")
+
+
+@pytest.mark.slow
+class TestUpsert(ByHand, DeltaSuite):
+    has_keys: ClassVar[bool] = True
+
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        return lambda: HandWrittenDelta(tmp_path / "rows", mode="upsert", keys="n")
+
+
+@pytest.mark.slow
+class TestOverwrite(ByHand, DeltaSuite):
+    """Each epoch takes the place of the one before: what counts is what each has shown."""
+
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        return lambda: HandWrittenDelta(tmp_path / "rows", mode="overwrite")
+
+    @pytest.fixture
+    def visible(self, tmp_path: Path) -> ReadRows:
+        def read() -> list[int]:
+            table = tmp_path / "rows"
+            log = FilesystemBlobs(f"{table}/_delta_log")
+            entries = entries_from(log, DeltaTable(str(table)).version())
+            shown = [s for s in epochs_in(entries, PIPELINE, SINK) if s.taken_by is None]
+            if shown:
+                assert numbers_in(table) == numbers_in(table, shown[0].entry.version)
+            return [n for one in shown for n in numbers_in(table, one.entry.version)]
+
+        return read
+
+
+@pytest.mark.chaos
+@pytest.mark.warm
+class TestAppendOnSpark(DeltaSuite):
+    @pytest.fixture
+    def open_sink(self, tmp_path: Path) -> OpenSink:
+        return lambda: DeltaSink(tmp_path / "rows")

@@ -1,0 +1,207 @@
+"""Upserts and overwrites: what each epoch does to the rows that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+from pyspark.sql import types as t
+
+from seamark.errors import DamageError, RefusedError
+from seamark.sinks.delta import sink as sink_module
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
+from tests.sinks.support.deltas import HandWrittenDelta, arrow_frame, numbers, numbers_in, rows_in
+
+CHANGES = t.StructType(
+    [
+        t.StructField("k", t.StringType()),
+        t.StructField("Other-Key", t.IntegerType()),
+        t.StructField("value", t.ArrayType(t.LongType())),
+        t.StructField("select", t.DoubleType()),
+        t.StructField("gone", t.BooleanType()),
+    ]
+)
+
+
+def change(
+    k: str | None, other: int, value: list[int] | None, gone: bool | None = None
+) -> dict[str, Any]:
+    return {"k": k, "Other-Key": other, "value": value, "select": 0.5, "gone": gone}
+
+
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "gone"}
+
+
+def upserting(table: Path, **options: Any) -> HandWrittenDelta:
+    sink = HandWrittenDelta(
+        table, mode="upsert", keys=["k", "Other-Key"], delete_where="gone", **options
+    )
+    sink.open(PIPELINE, SINK, CHANGES)
+    return sink
+
+
+def run(sink: HandWrittenDelta, number: int, rows: list[dict[str, Any]]) -> None:
+    sink.stage(arrow_frame(CHANGES, rows), epoch(number), f"a{number}")
+    sink.commit(sink.prepare())
+
+
+def by_key(table: Path) -> list[dict[str, Any]]:
+    return sorted(rows_in(table), key=lambda row: (row["k"], row["Other-Key"]))
+
+
+def numbers_table(values: list[int]) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64()), "word": [str(n) for n in values]})
+
+
+@pytest.mark.parametrize("partition_by", [(), "k"])
+def test_a_later_row_takes_the_place_of_an_earlier_one_or_takes_it_away(
+    tmp_path: Path, partition_by: Any
+) -> None:
+    sink = upserting(tmp_path / "rows", partition_by=partition_by)
+    first = [change("a", 1, [1]), change("a", 2, [2]), change("b'c", 1, None, False)]
+    run(sink, 1, [*first, first[0], change("never", 1, [0], True)])
+    assert by_key(tmp_path / "rows") == [kept(row) for row in first], "equal rows are one"
+    run(sink, 2, [])
+    run(sink, 3, [change("a", 1, [10]), change("a", 2, None, True), change("z", 9, [9])])
+    expected = [change("a", 1, [10]), first[2], change("z", 9, [9])]
+    assert by_key(tmp_path / "rows") == [kept(row) for row in expected]
+    assert not [*(tmp_path / "rows" / "_seamark").rglob("*.parquet")], "changes do not stay"
+    assert sink.unpublish_after(2) == [3]
+    assert by_key(tmp_path / "rows") == [kept(row) for row in first]
+
+
+def test_rows_that_contradict_each_other_are_refused_before_the_decision(tmp_path: Path) -> None:
+    sink = upserting(tmp_path / "rows")
+    for rows, match in [
+        (
+            [change("a", 1, [1]), change("a", 1, [2])],
+            "different rows for the key k='a', Other-Key=1",
+        ),
+        ([change("a", 1, [1]), change("a", 1, [1], True)], "different rows"),
+        ([change(None, 1, [1])], "key 'k' is null"),
+    ]:
+        sink.stage(arrow_frame(CHANGES, rows), epoch(1), "a1")
+        with pytest.raises(RefusedError, match=match):
+            sink.prepare()
+    assert rows_in(tmp_path / "rows") == []
+
+
+def test_a_value_that_the_table_demands_is_demanded_of_rows_that_stay(tmp_path: Path) -> None:
+    fields = [t.StructField(f.name, f.dataType, f.name != "value") for f in CHANGES.fields[:4]]
+    table = tmp_path / "rows"
+    DeltaTable.create(str(table), Schema.from_json(t.StructType(fields).json()))
+    sink = upserting(table)
+    run(sink, 1, [change("a", 1, [1])])
+    sink.stage(arrow_frame(CHANGES, [change("a", 1, None)]), epoch(2), "a2")
+    with pytest.raises(RefusedError, match="without a value for 'value'"):
+        sink.prepare()
+    run(sink, 2, [change("a", 1, None, True), change("b", 1, [2])])
+    assert by_key(table) == [kept(change("b", 1, [2]))]
+
+
+def test_changes_that_are_gone_are_not_taken_for_none(tmp_path: Path) -> None:
+    sink = upserting(tmp_path / "rows")
+    sink.stage(arrow_frame(CHANGES, [change("a", 1, [1])]), epoch(1), "a1")
+    committable = sink.prepare()
+    for path in (tmp_path / "rows" / "_seamark").rglob("*.parquet"):
+        path.unlink()
+    for handle in (sink, upserting(tmp_path / "rows")):
+        with pytest.raises(DamageError):
+            handle.commit(committable)
+    assert rows_in(tmp_path / "rows") == []
+
+
+def test_an_epoch_takes_the_place_of_all_rows_also_when_it_has_none(tmp_path: Path) -> None:
+    table = tmp_path / "rows"
+    sink = HandWrittenDelta(table, mode="overwrite")
+    sink.open(PIPELINE, SINK, numbers([]).schema)
+    for number, rows in enumerate([[1, 2], [3], [], [4]], start=1):
+        sink.stage(numbers(rows), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+        assert numbers_in(table) == rows
+        if number == 1:
+            write_deltalake(table, numbers_table([99]), mode="append")
+    assert sink.unpublish_after(2) == [3, 4]
+    assert numbers_in(table) == [3]
+
+
+def compact(table: Path) -> None:
+    DeltaTable(str(table)).optimize.compact()
+
+
+def delete_one(table: Path) -> None:
+    DeltaTable(str(table)).delete("n = 1")
+
+
+def append_one(table: Path) -> None:
+    write_deltalake(table, numbers_table([9]), mode="append")
+
+
+@pytest.mark.parametrize("meanwhile", [compact, delete_one, append_one])
+def test_an_epoch_takes_the_place_of_what_others_do_just_before_its_commit(
+    tmp_path: Path, meanwhile: Callable[[Path], None]
+) -> None:
+    table = tmp_path / "rows"
+    sink = HandWrittenDelta(table, mode="overwrite")
+    sink.open(PIPELINE, SINK, numbers([]).schema)
+    for n in range(4):
+        write_deltalake(table, numbers_table([n]), mode="append")
+    write_entry = sink._write_entry
+
+    def late(*arguments: Any) -> None:
+        vars(sink)["_write_entry"] = write_entry
+        meanwhile(table)
+        write_entry(*arguments)
+
+    vars(sink)["_write_entry"] = late
+    sink.stage(numbers([100, 101]), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    assert numbers_in(table) == [100, 101]
+
+
+@pytest.mark.parametrize("options", [{"mode": "upsert", "keys": "n"}, {"mode": "overwrite"}])
+def test_an_epoch_that_another_process_aborts_during_its_commit_is_not_shown(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    def handle() -> HandWrittenDelta:
+        made = HandWrittenDelta(tmp_path / "rows", **options)
+        made.open(PIPELINE, SINK, numbers([]).schema)
+        return made
+
+    asleep = handle()
+    asleep.stage(numbers([1, 2]), epoch(1), "a1")
+    asleep.commit(asleep.prepare())
+    asleep.stage(numbers([2, 3]), epoch(2), "a2")
+    committable = asleep.prepare()
+    name = "add_files" if options["mode"] == "overwrite" else "merge"
+    write = getattr(sink_module, name)
+
+    def late(*arguments: Any) -> None:
+        handle().abort("a2")
+        write(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink_module, name, late)
+        with pytest.raises(DamageError, match="neither shown nor staged"):
+            asleep.commit(committable)
+    assert numbers_in(tmp_path / "rows") == [1, 2]
+
+
+def test_an_epoch_is_shown_in_the_mode_that_it_was_staged_in(tmp_path: Path) -> None:
+    table = tmp_path / "rows"
+    sink = HandWrittenDelta(table)
+    sink.open(PIPELINE, SINK, numbers([]).schema)
+    sink.stage(numbers([1]), epoch(1), "a1")
+    committable = sink.prepare()
+    other = HandWrittenDelta(table, mode="upsert", keys="n")
+    other.open(PIPELINE, SINK, numbers([]).schema)
+    with pytest.raises(RefusedError, match="staged in mode 'append', not 'upsert'"):
+        other.commit(committable)
+    sink.commit(committable)
+    other.commit(committable)
+    assert numbers_in(table) == [1]

@@ -1,0 +1,158 @@
+"""Compaction and vacuum, of ours and of others, beside epochs that are on their way."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from seamark.errors import DamageError, RefusedError
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK, Writer, epoch, receipt
+from tests.sinks.support.deltas import (
+    HandWrittenDelta,
+    data_files,
+    files_in_log,
+    numbers,
+    numbers_in,
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "rows"
+
+
+@pytest.fixture
+def writer(table: Path) -> Writer:
+    return Writer(lambda: HandWrittenDelta(table), numbers)
+
+
+@pytest.fixture
+def sink(table: Path) -> HandWrittenDelta:
+    made = HandWrittenDelta(table)
+    made.open(PIPELINE, SINK, numbers([]).schema)
+    return made
+
+
+def make_old(table: Path, days: int = 400) -> None:
+    """Let all files be that old."""
+    then = time.time() - days * 86400
+    for path in table.rglob("*.parquet"):
+        os.utime(path, (then, then))
+
+
+def test_vacuum_never_takes_what_waits_for_its_epoch_however_old_it_is(
+    table: Path, writer: Writer, sink: HandWrittenDelta
+) -> None:
+    writer.show([1], epoch(1), "a1")
+    writer.show([2], epoch(2), "a2")
+    decided = writer.prepare([3], epoch(3), "a3")
+    writer.stage([4], epoch(3), "a4")
+    stray = table / "part-of-somebody.parquet"
+    stray.write_bytes(b"x")
+    writer.new_handle().unpublish_after(1)
+    make_old(table)
+    waiting = {name for name in data_files(table) if "/a3/" in name or "/a4/" in name}
+    assert len(waiting) == 2
+    would = sink.vacuum(0, dry_run=True)
+    assert stray.exists()
+    assert sink.vacuum(0) == would
+    assert "part-of-somebody.parquet" in would
+    assert data_files(table) == files_in_log(table) | waiting
+    writer.show([20], epoch(2), "b2")
+    writer.new_handle().commit(decided)
+    assert numbers_in(table) == [1, 3, 20]
+
+
+def test_vacuum_leaves_files_alone_that_somebody_is_about_to_name(
+    table: Path, sink: HandWrittenDelta
+) -> None:
+    for number in (1, 2):
+        sink.stage(numbers([number]), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+    sink.compact()
+    replaced = {name for name in data_files(table) if "/a1/" in name}
+    names = ("part-of-a-merge.parquet", "part-of-a-crash.parquet")
+    for name in names:
+        (table / name).write_bytes(b"x")
+    then = time.time() - 2 * 3600
+    os.utime(table / names[1], (then, then))
+    assert set(sink.vacuum(0)) == {*replaced, names[1]}
+    assert (table / names[0]).exists()
+    assert numbers_in(table) == [1, 2]
+
+
+def test_vacuum_takes_nothing_of_a_merge_under_way(table: Path) -> None:
+    def handle() -> HandWrittenDelta:
+        made = HandWrittenDelta(table, mode="upsert", keys="n")
+        made.open(PIPELINE, SINK, numbers([]).schema)
+        return made
+
+    sink, rows = handle(), range(20_000)
+    sink.stage(numbers(rows), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    sink.stage(numbers(rows[::2]), epoch(2), "a2")
+    committable = sink.prepare()
+    other = handle()
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(sink.commit, committable)
+        while not merging.done():
+            other.vacuum(0)
+        merging.result()
+    assert len(numbers_in(table)) == len(rows)
+
+
+def test_an_epoch_whose_files_somebody_has_vacuumed_is_not_shown(
+    table: Path, writer: Writer
+) -> None:
+    decided = writer.prepare([1, 2], epoch(1), "a1")
+    make_old(table)
+    DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    with pytest.raises(DamageError, match="vacuumed"):
+        writer.new_handle().commit(decided)
+    assert numbers_in(table) == []
+
+
+def test_compaction_by_anybody_changes_nothing_about_epochs(
+    table: Path, writer: Writer, sink: HandWrittenDelta
+) -> None:
+    for number in range(1, 5):
+        committable = writer.show([number], epoch(number), f"a{number}")
+    decided = writer.prepare([5], epoch(5), "a5")
+    before = data_files(table)
+    assert sink.compact()["numFilesRemoved"] == 4
+    DeltaTable(str(table)).optimize.z_order(["n"])
+    assert before <= data_files(table)
+    assert len(files_in_log(table)) == 1
+    handle = writer.new_handle()
+    handle.commit(committable)
+    handle.commit(decided)
+    assert numbers_in(table) == [1, 2, 3, 4, 5]
+    assert handle.newest() == receipt(5, "a5")
+    assert handle.unpublish_after(2) == [3, 4, 5], "a compaction is not in the way"
+    assert numbers_in(table) == [1, 2]
+    assert numbers_in(table, version=5) == [1, 2, 3, 4]
+
+
+def test_files_that_were_vacuumed_stand_in_the_way_of_a_rollback_and_are_told_before_it(
+    table: Path, writer: Writer, sink: HandWrittenDelta
+) -> None:
+    for number in (1, 2, 3):
+        sink.stage(numbers([number]), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+    sink.compact()
+    sink.vacuum(0)
+    version = DeltaTable(str(table)).version()
+    for refused in (sink.require_unpublish_after, sink.unpublish_after):
+        with pytest.raises(RefusedError, match="version 1 cannot be restored: 1 of its files"):
+            refused(1)
+    assert DeltaTable(str(table)).version() == version
+    assert numbers_in(table) == [1, 2, 3]
+    assert sink.unpublish_after(3) == []
+    writer.show([4], epoch(4), "a4")
+    assert writer.new_handle().unpublish_after(3) == [4]
+    assert numbers_in(table) == [1, 2, 3]

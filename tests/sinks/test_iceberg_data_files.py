@@ -1,0 +1,119 @@
+"""Rows become data files of the right partitions, and none is lost on the way."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+
+from seamark.errors import RefusedError
+from seamark.sinks.iceberg.data_files import FileWriter
+from seamark.sinks.iceberg.spark_job import Job, write_batches
+from seamark.sinks.iceberg.staging import Staging
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
+from tests.sinks.support import iceberg
+
+MOMENTS = [
+    datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(2024, 2, 29, 12, 30, tzinfo=UTC),
+    None,
+]
+CASES: list[tuple[Transform[Any, Any], pa.DataType, list[Any]]] = [
+    (IdentityTransform(), pa.int64(), [1, -1, 0, None]),
+    (IdentityTransform(), pa.string(), ["a/b c", "", "ä=1", None]),
+    (IdentityTransform(), pa.date32(), [date(2024, 2, 29), date(1969, 12, 31), None]),
+    (IdentityTransform(), pa.decimal128(9, 2), [Decimal("1.50"), Decimal("-0.01"), None]),
+    (IdentityTransform(), pa.bool_(), [True, False, None]),
+    (IdentityTransform(), pa.timestamp("us", "UTC"), MOMENTS),
+    (BucketTransform(16), pa.int64(), [*range(-20, 20), None]),
+    (BucketTransform(16), pa.string(), ["iceberg", "", "ä", None]),
+    (BucketTransform(16), pa.timestamp("us", "UTC"), MOMENTS),
+    (BucketTransform(16), pa.binary(), [b"", b"\0\1", None]),
+    (TruncateTransform(10), pa.int64(), [-11, -10, -1, 0, 9, 10, None]),
+    (TruncateTransform(2), pa.string(), ["iceberg", "a", "äöü", "", None]),
+    (YearTransform(), pa.timestamp("us", "UTC"), MOMENTS),
+    (MonthTransform(), pa.timestamp("us", "UTC"), MOMENTS),
+    (DayTransform(), pa.timestamp("us", "UTC"), MOMENTS),
+    (DayTransform(), pa.date32(), [date(2024, 2, 29), date(1969, 12, 31), None]),
+    (HourTransform(), pa.timestamp("us", "UTC"), MOMENTS),
+    (VoidTransform(), pa.int64(), [1, 2, None]),
+]
+
+
+@pytest.mark.parametrize(
+    ("transform", "kind", "values"), CASES, ids=[f"{t}-{kind}" for t, kind, _ in CASES]
+)
+def test_every_row_is_in_the_partition_that_its_value_belongs_to(
+    tmp_path: Path, transform: Transform[Any, Any], kind: pa.DataType, values: list[Any]
+) -> None:
+    table = iceberg.make_table(tmp_path, pa.schema([("v", kind)]))
+    with table.update_spec() as update:
+        update.add_field("v", transform, "part")
+    table = iceberg.table_at(tmp_path)
+    writer = FileWriter(table.metadata, Staging.of(table, iceberg.OUTPUT), "a1")
+    files = writer.write(pa.table({"v": pa.array(values, kind)}))
+    assert sum(file.record_count for file in files) == len(values)
+    source = table.schema().find_type("v")
+    expected = transform.transform(source)
+    physical = {_physical(value) for value in values}
+    assert {file.partition[0] for file in files} == {expected(value) for value in physical}
+
+
+def _physical(value: Any) -> Any:
+    """As Iceberg holds it: moments in microseconds, dates in days."""
+    from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
+
+    if isinstance(value, datetime):
+        return datetime_to_micros(value)
+    return date_to_days(value) if isinstance(value, date) else value
+
+
+def test_a_row_that_pyiceberg_would_drop_is_refused(tmp_path: Path) -> None:
+    table = iceberg.make_table(tmp_path, pa.schema([("v", pa.float64())]))
+    with table.update_spec() as update:
+        update.add_identity("v")
+    table = iceberg.table_at(tmp_path)
+    writer = FileWriter(table.metadata, Staging.of(table, iceberg.OUTPUT), "a1")
+    with pytest.raises(RefusedError, match="1 rows have a partition value that equals nothing"):
+        writer.write(pa.table({"v": [1.0, math.nan]}))
+
+
+def test_a_task_holds_back_a_bounded_number_of_rows(tmp_path: Path) -> None:
+    table = iceberg.make_table(tmp_path)
+    job = Job(table.metadata, table.io, iceberg.OUTPUT, "a1", flush_bytes=1)
+    batches = [batch for n in range(5) for batch in iceberg.lines([n]).to_batches()]
+    written = write_batches(job, batches)
+    assert (len(written.files), written.rows) == (5, 5)
+    assert len({file.file_path for file in written.files}) == 5
+
+
+@pytest.mark.parametrize("transform", [IdentityTransform(), BucketTransform(4), VoidTransform()])
+def test_a_partition_column_that_the_output_lacks_is_null(
+    tmp_path: Path, transform: Transform[Any, Any]
+) -> None:
+    iceberg.make_table(tmp_path, schema=iceberg.COLUMNS.append(pa.field("region", pa.string())))
+    with iceberg.table_at(tmp_path).update_spec() as change:
+        change.add_field("region", transform, "part")
+    sink = iceberg.HandWritten(iceberg.properties(tmp_path), iceberg.TABLE)
+    sink.open(PIPELINE, SINK, iceberg.SCHEMA)
+    sink.stage(iceberg.frame([1, 2]), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    rows = iceberg.table_at(tmp_path).scan().to_arrow().to_pylist()
+    assert sorted((row["n"], row["region"]) for row in rows) == [(1, None), (2, None)]

@@ -1,0 +1,113 @@
+"""The metadata of a table never decides where the user's keys go or which code runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from seamark.errors import RefusedError
+from seamark.sinks.iceberg.catalog import Place
+from seamark.sources.iceberg.snapshots import IcebergHistory
+from seamark.table_formats.iceberg_settings import guard, overruling
+from tests.sinks.support import iceberg
+
+called: list[Mapping[str, str]] = []
+
+
+class Spy:
+    """Code that a table's property names."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        called.append(properties)
+
+
+@pytest.fixture(autouse=True)
+def nobody_called() -> None:
+    called.clear()
+
+
+def write_property(folder: Path, name: str, value: str) -> None:
+    """As somebody would who can write to the table's folder, and not to the catalog."""
+    place = Path(iceberg.make_table(folder).metadata_location.removeprefix("file://"))
+    metadata = json.loads(place.read_text())
+    metadata["properties"][name] = value
+    place.write_text(json.dumps(metadata))
+
+
+def load_as_sink(properties: dict[str, str]) -> object:
+    return Place(properties, iceberg.TABLE).load()
+
+
+def load_as_source(properties: dict[str, str]) -> object:
+    given = dict(properties)
+    return IcebergHistory(given.pop("name"), given, iceberg.TABLE)
+
+
+@pytest.mark.parametrize("load", [load_as_sink, load_as_source])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("s3.endpoint", "http://evil.invalid"),
+        ("s3.proxy-uri", "http://evil.invalid"),
+        ("client.access-key-id", "theirs"),
+        ("gcs.service.host", "http://evil.invalid"),
+        ("adls.account-host", "evil.invalid"),
+        ("hdfs.host", "evil.invalid"),
+        ("py-io-impl", f"{__name__}.Spy"),
+        ("write.py-location-provider.impl", "shutil.rmtree"),
+    ],
+)
+def test_a_table_that_overrules_its_catalog_is_refused_by_name(
+    tmp_path: Path, name: str, value: str, load: Any
+) -> None:
+    write_property(tmp_path, name, value)
+    given = {**iceberg.properties(tmp_path), "s3.secret-access-key": "SECRET"}
+    with pytest.raises(RefusedError, match=name) as refused:
+        load(given)
+    assert "give the catalog the same" in str(refused.value)
+    assert value not in str(refused.value)
+    assert called == [], "code of the table's choice has run, with the user's secrets"
+
+
+@pytest.mark.parametrize("load", [load_as_sink, load_as_source])
+def test_what_the_catalog_says_as_well_is_the_users_own_choice(tmp_path: Path, load: Any) -> None:
+    write_property(tmp_path, "s3.endpoint", "https://mine.invalid")
+    load({**iceberg.properties(tmp_path), "s3.endpoint": "https://mine.invalid"})
+
+
+def test_ordinary_properties_overrule_nothing() -> None:
+    usual = ("write.format.default", "write.data.path", "commit.retry.num-retries", "owner")
+    assert overruling(dict.fromkeys(usual, "x"), {}) == []
+
+
+class _Rest:
+    """What matters of pyiceberg's REST catalog here: the server's answer becomes a table."""
+
+    properties: ClassVar[dict[str, str]] = {}
+
+    def _response_to_table(self, identifier: tuple[str, ...], response: Any) -> str:
+        return f"{'.'.join(identifier)} with {response.config}"
+
+
+def test_settings_that_a_rest_server_sends_beside_the_metadata_are_used() -> None:
+    catalog: Any = _Rest()
+    guard(catalog, "here")
+    config = {"s3.endpoint": "https://vended.invalid"}
+    answer = SimpleNamespace(metadata=SimpleNamespace(properties={}), config=config)
+    assert "vended" in catalog._response_to_table(("db", "rows"), answer)
+    answer.metadata.properties = config
+    with pytest.raises(RefusedError, match=r"s3\.endpoint"):
+        catalog._response_to_table(("db", "rows"), answer)
+
+
+def test_the_catalogs_of_pyiceberg_have_what_is_guarded() -> None:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    assert hasattr(RestCatalog, "_response_to_table")
+    assert hasattr(Catalog, "_load_file_io")

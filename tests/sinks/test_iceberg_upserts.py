@@ -1,0 +1,101 @@
+"""A later row takes the place of an earlier one, and only its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.transforms import BucketTransform
+
+from seamark.errors import RefusedError
+from seamark.sinks.iceberg.upserts import joined_keys
+from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
+from tests.sinks.support import iceberg
+from tests.sinks.support.iceberg import HandWritten
+
+
+def rows(**words: str) -> pa.Table:
+    numbers = [int(name.removeprefix("n")) for name in words]
+    return pa.table({"n": pa.array(numbers, pa.int64()), "word": list(words.values())})
+
+
+def show(sink: HandWritten, number: int, table: pa.Table) -> None:
+    sink.stage(iceberg.as_frame(table), epoch(number), f"a{number}")
+    sink.commit(sink.prepare())
+
+
+def seen(folder: Path) -> dict[int, str]:
+    found = iceberg.table_at(folder).scan().to_arrow().to_pylist()
+    assert len({row["n"] for row in found}) == len(found), "one row for each key"
+    return {row["n"]: row["word"] for row in found}
+
+
+def opened(folder: Path, **options: Any) -> HandWritten:
+    sink = HandWritten(
+        iceberg.properties(folder), iceberg.TABLE, mode="upsert", keys="n", **options
+    )
+    sink.open(PIPELINE, SINK, iceberg.SCHEMA)
+    return sink
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_rows_are_replaced_by_their_keys(tmp_path: Path, *, partitioned: bool) -> None:
+    table = iceberg.make_table(tmp_path)
+    if partitioned:
+        with table.update_spec() as update:
+            update.add_field("n", BucketTransform(3), "part")
+    sink = opened(tmp_path)
+    show(sink, 1, rows(n1="a", n2="b", n3="c"))
+    iceberg.table_at(tmp_path).append(rows(n4="foreign"))
+    show(sink, 2, rows(n2="B", n4="D", n5="E"))
+    assert seen(tmp_path) == {1: "a", 2: "B", 3: "c", 4: "D", 5: "E"}
+    assert sink.leftovers() == []
+    assert iceberg.data_files(tmp_path) == iceberg.referenced_files(tmp_path)
+
+
+def test_an_upsert_of_nothing_known_rewrites_no_file(tmp_path: Path) -> None:
+    iceberg.make_table(tmp_path)
+    sink = opened(tmp_path)
+    show(sink, 1, rows(n1="a"))
+    before = iceberg.data_files(tmp_path)
+    show(sink, 2, rows(n9="z"))
+    assert before < iceberg.data_files(tmp_path)
+    snapshot = iceberg.table_at(tmp_path).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.operation.value == "append"
+
+
+def test_a_later_epoch_can_be_taken_back_from_replaced_rows(tmp_path: Path) -> None:
+    iceberg.make_table(tmp_path)
+    sink = opened(tmp_path)
+    show(sink, 1, rows(n1="a", n2="b"))
+    show(sink, 2, rows(n1="A"))
+    assert sink.unpublish_after(1) == [2]
+    assert seen(tmp_path) == {1: "a", 2: "b"}
+
+
+def test_two_different_rows_for_a_key_are_refused_before_the_epoch_is_decided(
+    tmp_path: Path,
+) -> None:
+    iceberg.make_table(tmp_path)
+    sink = opened(tmp_path)
+    twice = pa.concat_tables([rows(n1="a"), rows(n1="b")])
+    sink.stage(iceberg.as_frame(twice), epoch(1), "a1")
+    with pytest.raises(RefusedError, match="different rows for the key n=1"):
+        sink.prepare()
+
+
+def test_a_key_that_is_null_is_refused_before_the_epoch_is_decided(tmp_path: Path) -> None:
+    iceberg.make_table(tmp_path)
+    sink = opened(tmp_path)
+    empty = pa.table({"n": pa.array([None], pa.int64()), "word": ["a"]})
+    sink.stage(iceberg.as_frame(empty), epoch(1), "a1")
+    with pytest.raises(RefusedError, match="key 'n' is null"):
+        sink.prepare()
+
+
+def test_no_keys_are_no_file() -> None:
+    assert joined_keys([], ["n"], 1, "") is None

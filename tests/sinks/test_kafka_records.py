@@ -1,0 +1,120 @@
+"""What a broker would refuse about a record is found before the epoch is decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from seamark.errors import RefusedError
+from seamark.sinks.epoch_folder import StoredFile
+from seamark.sinks.kafka.staged_records import (
+    RECORD_OVERHEAD,
+    TopicFacts,
+    TopicShare,
+    check_shares,
+    look_over,
+    records_in,
+    shares_of_files,
+)
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def file(folder: Path, **columns: Any) -> str:
+    kinds = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": HEADERS,
+        "partition": pa.int32(),
+        "topic": pa.string(),
+    }
+    table = pa.table({name: pa.array(rows, kinds[name]) for name, rows in columns.items()})
+    path = f"{folder}/{len(list(folder.iterdir()))}.parquet"
+    pq.write_table(table, path)
+    return path
+
+
+def header(key: str | None, value: bytes | None) -> dict[str, Any]:
+    return {"key": key, "value": value}
+
+
+def test_an_epoch_is_measured_by_topic_over_all_files(tmp_path: Path) -> None:
+    paths = [
+        file(tmp_path, value=[b"12345", None], key=[b"k", None], topic=["a", None]),
+        file(tmp_path, value=[b"1" * 50], key=[None], topic=["a"], partition=[7]),
+    ]
+    shares = look_over(paths, "b")
+    assert shares == {
+        "a": TopicShare(2, RECORD_OVERHEAD + 50, 0, 7, without_key=1),
+        "b": TopicShare(1, RECORD_OVERHEAD, 0, -1, without_key=1),
+    }
+
+
+def test_headers_count_towards_the_size_of_their_own_record(tmp_path: Path) -> None:
+    rows = [None, [header("long", b"x" * 1000), header("b", None)], []]
+    path = file(tmp_path, value=[b"1", b"1", b"1" * 500], headers=rows)
+    assert look_over([path], "t")["t"].largest == RECORD_OVERHEAD + 1 + 1005 + 20
+
+
+def test_records_come_back_as_they_were_staged(tmp_path: Path) -> None:
+    path = file(
+        tmp_path,
+        value=[b"1", None],
+        key=[None, b"k"],
+        partition=[None, 3],
+        topic=[None, "other"],
+        headers=[[header("h", b"v")], None],
+    )
+    (records,) = records_in([path], "t")
+    assert records.values == [b"1", None]
+    assert records.keys == [None, b"k"]
+    assert records.partitions == [-1, 3]
+    assert records.topics == ["t", "other"]
+    assert records.headers == [[("h", b"v")], None]
+
+
+def test_a_row_without_a_topic_is_refused(tmp_path: Path) -> None:
+    path = file(tmp_path, value=[b"1", b"2"], topic=["a", None])
+    with pytest.raises(RefusedError, match="has no topic"):
+        look_over([path], None)
+
+
+def test_a_header_without_a_key_is_refused(tmp_path: Path) -> None:
+    path = file(tmp_path, value=[b"1"], headers=[[header(None, b"v")]])
+    with pytest.raises(RefusedError, match="header of a row has no key"):
+        look_over([path], "t")
+
+
+@pytest.mark.parametrize(
+    ("share", "facts", "said"),
+    [
+        (TopicShare(1, 1001), TopicFacts(1, limit=1000), "1001 bytes"),
+        (TopicShare(1, 9, 0, 4), TopicFacts(4), "partition 4, and the topic 't' has 4"),
+        (TopicShare(1, 9, -2, 1), TopicFacts(4), "partition -2"),
+        (TopicShare(3, 9, without_key=2), TopicFacts(1, is_compacted=True), "2 rows have no key"),
+        (TopicShare(1, 9), None, "'t', which does not exist"),
+    ],
+)
+def test_what_a_topic_does_not_take_is_refused_by_name(
+    share: TopicShare, facts: TopicFacts | None, said: str
+) -> None:
+    with pytest.raises(RefusedError, match=said):
+        check_shares({"t": share}, {} if facts is None else {"t": facts}, "here")
+
+
+def test_what_fits_is_not_refused() -> None:
+    facts = TopicFacts(4, limit=1000, is_compacted=True)
+    check_shares({"t": TopicShare(5, 1000, 0, 3)}, {"t": facts, "unused": facts}, "here")
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+def test_every_file_is_sent_by_one_shard(shards: int) -> None:
+    files = [StoredFile(f"part-{n}", size=n * 10, sha256="") for n in range(6)]
+    shares = shares_of_files(files, shards)
+    assert len(shares) == shards
+    assert sorted(name for share in shares for name in share) == [file.name for file in files]
+    assert shares == shares_of_files(files[::-1], shards), "whoever divides them, divides them so"
