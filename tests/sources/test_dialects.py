@@ -76,6 +76,7 @@ def test_names_that_cannot_be_read_are_refused(text: str) -> None:
         split_names(text, ".")
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=4))
 def test_any_names_survive_in_quotes(names: list[str]) -> None:
     text = ", ".join('"' + name.replace('"', '""') + '"' for name in names)

@@ -113,7 +113,7 @@ class WithGap(Numbers):
 
     def read_from(self, position: Position | None, limit: int) -> Iterator[Placed]:
         for row, after in super().read_from(position, limit + 1):
-            if row[0] != 3:
+            if row is not None and row[0] != 3:
                 yield row, after
 
 
@@ -281,3 +281,41 @@ def test_an_idle_source_is_left_in_peace_for_a_while() -> None:
 def test_a_busy_source_is_read_without_a_pause() -> None:
     reader = SequenceReader(Numbers(VALUES), "numbers", ["number", "value"], 10, 60.0)
     assert drained(reader)[1] == ROWS
+
+
+class Gaps(Numbers):
+    """Every second row is one that a reader is not given; positions count all of them."""
+
+    def read_from(self, position: Position | None, limit: int) -> Iterator[Placed]:
+        first = position or 0
+        assert isinstance(first, int)
+        for number in range(first, len(self.rows)):
+            yield (None if number % 2 else (number, self.rows[number])), number + 1
+
+    def read_between(
+        self, start: Position | None, end: Position, limit: int
+    ) -> Iterator[Placed] | None:
+        return self.read_from(start, limit)
+
+
+def test_a_position_moves_over_what_has_no_rows_and_an_epoch_ends_there_again() -> None:
+    source = Gaps("abcd")
+    reader = reader_of(source)
+    end = reader.end_after(BEGINNING, 10)
+    assert (end.sequence, end.position) == (2, 4)
+    assert reader_of(source).rows_between(BEGINNING, end) == [(0, "a"), (2, "c")]
+    source.rows += "e"
+    after = reader_of(source).end_after(end, 1)
+    source.rows += "f"
+    moved = reader_of(source).end_after(after, 1)
+    assert (moved.sequence, moved.position, moved.digest) == (3, 6, after.digest)
+    assert reader_of(source).rows_between(after, moved) == []
+    assert reader_of(source).end_after(moved, 1) == moved
+
+
+def test_a_beginning_without_rows_stays_the_beginning() -> None:
+    class Empty(Gaps):
+        def read_from(self, position: Position | None, limit: int) -> Iterator[Placed]:
+            yield None, 1
+
+    assert reader_of(Empty("")).end_after(BEGINNING, 10) == BEGINNING

@@ -23,13 +23,26 @@ from seamark._common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from seamark.errors import PositionUnavailable
+    from seamark.sources.delta.source import DeltaSource
+    from seamark.sources.iceberg.source import IcebergSource
+    from seamark.sources.sequence_reader import PositionRange
     from seamark.sources.sequenced import SequencedSource
     from seamark.sources.table.source import TableSource
 
-__all__ = ["PositionUnavailable", "SequencedSource", "TableSource"]
+__all__ = [
+    "DeltaSource",
+    "IcebergSource",
+    "PositionRange",
+    "PositionUnavailable",
+    "SequencedSource",
+    "TableSource",
+]
 
 _HOMES = {
     "seamark.errors": "PositionUnavailable",
+    "seamark.sources.delta.source": "DeltaSource",
+    "seamark.sources.iceberg.source": "IcebergSource",
+    "seamark.sources.sequence_reader": "PositionRange",
     "seamark.sources.sequenced": "SequencedSource",
     "seamark.sources.table.source": "TableSource",
 }

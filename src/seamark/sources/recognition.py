@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
+from seamark.sources.position_looks import PositionLook, look_at_line
 from seamark.spark.plans.plan import leaves
 from seamark.spark.session import spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from seamark.sources.sequenced import SequencedSource
 
 ADMISSION_CONTROL: Final = (4, 2)
 """The first Spark in which a Python source can be read to its present end in several epochs."""
@@ -46,20 +50,34 @@ def sequenced_formats(spark: SparkSession, df: DataFrame) -> list[str]:
     for leaf in leaves(df):
         if leaf.isStreaming() and leaf.getClass().getSimpleName() == "StreamingRelationV2":
             name = str(leaf.sourceName())
-            if _is_sequenced(spark, name):
+            if _sequenced_class(spark, name) is not None:
                 formats.append(name)
     return formats
 
 
-def _is_sequenced(spark: SparkSession, name: str) -> bool:
-    """Whether the Python class that is registered under a name is one of Seamark's kind."""
+def position_looks(
+    spark: SparkSession, sources: Mapping[str, tuple[str, Mapping[str, str]]]
+) -> dict[str, PositionLook]:
+    """For each :class:`SequencedSource` among sources, given by format and options: how to ask it
+    whether it can go on from a line of the offset log.
+    """
+    looks: dict[str, PositionLook] = {}
+    for source, (name, options) in sources.items():
+        cls = _sequenced_class(spark, name)
+        if cls is not None:
+            looks[source] = partial(look_at_line, source, cls, options)
+    return looks
+
+
+def _sequenced_class(spark: SparkSession, name: str) -> type[SequencedSource] | None:
+    """The Python class that is registered under a name, if it is one of Seamark's kind."""
     from seamark.sources.sequenced import SequencedSource
 
     session: Any = spark._jsparkSession
     manager = session.sessionState().dataSourceManager()
     if not manager.dataSourceExists(name):
-        return False  # Kafka, files, and whatever else is no Python source
+        return None  # Kafka, files, and whatever else is no Python source
     # a Scala sequence of signed bytes: as a text it takes one call instead of one for each
     pickled = str(manager.lookupDataSource(name).dataSourceCls().command().mkString(","))
     cls = pickle.loads(bytes(int(number) & 0xFF for number in pickled.split(",")))
-    return isinstance(cls, type) and issubclass(cls, SequencedSource)
+    return cls if isinstance(cls, type) and issubclass(cls, SequencedSource) else None

@@ -9,15 +9,23 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final, Protocol
 
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.sources.offsets import Offset, Position, checked_position, digest_after
 
 Row = tuple[Any, ...]
-Placed = tuple[Row, Position]
-"""A row and the position after it."""
+Placed = tuple[Row | None, Position]
+"""A row and the position after it. Without a row: there is nothing in front of that position."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionRange:
+    """What comes next and what an origin has, as its users call these places."""
+
+    wanted: str
+    oldest: str
+    newest: str
 
 
 class Readable(Protocol):
@@ -86,7 +94,7 @@ class SequenceReader:
             return start
         most = None if limit is None else min(limit, self._max_rows)
         epoch = self._read(start, most)
-        if not epoch.rows:
+        if epoch.end == start:
             self._quiet_until = float("inf") if self._ends else self._clock() + self._pause
             return start
         self._ahead = epoch
@@ -103,6 +111,8 @@ class SequenceReader:
         ahead = self._ahead
         if ahead is not None and (ahead.start, ahead.end) == (start, end):
             return ahead.rows
+        if (end.sequence, end.digest) == (start.sequence, start.digest):
+            return []  # the position has moved over something that has no rows
         if end.sequence <= start.sequence or end.position is None:
             raise RefusedError(
                 f"source {self._name!r} cannot be read backwards",
@@ -150,21 +160,34 @@ class SequenceReader:
                 source=self._name,
                 requested=_bytes(start.position),
             )
+        hint = _HINT
         if got > count:
             differs = "there are more rows now than there were when they were read first"
         elif rows_read.end.position != end.position:
             differs = f"the last of them is now followed by position {rows_read.end.position!r}"
-        elif rows_read.end.digest != end.digest:
+        elif rows_read.end.digest != end.digest and not self._has_only_new_columns(rows_read, end):
             differs = (
-                f"their SHA-256 was {end.digest[:12]}… and is {rows_read.end.digest[:12]}… now"
+                f"their SHA-256 was {end.digest[:12]}… and is {rows_read.end.digest[:12]}… now, "
+                f"with the columns {', '.join(self._columns)}"
             )
+            hint = f"{_HINT} {_COLUMNS_HINT}"
         else:
             return
         raise RefusedError(
             f"source {self._name!r} returns other rows than the epoch was made of: {differs}",
             where=span,
-            hint=_HINT,
+            hint=hint,
         )
+
+    def _has_only_new_columns(self, rows_read: PlannedRows, end: Offset) -> bool:
+        """Whether the rows are the same but for columns that were added behind the others."""
+        for width in range(len(self._columns) - 1, 0, -1):
+            digest = bytes.fromhex(rows_read.start.digest)
+            for row in rows_read.rows:
+                digest = digest_after(digest, row[:width])
+            if digest.hex() == end.digest:
+                return True
+        return False
 
 
 class _Growing:
@@ -189,8 +212,15 @@ class _Growing:
     def take(self, placed: Iterable[Placed], limit: int) -> None:
         """Take at most so many rows."""
         rows = iter(placed)
+        most = len(self.rows) + limit
         try:
-            for row, position in islice(self._pairs(rows), limit):
+            for row, position in self._pairs(rows):
+                if row is None:
+                    if self._start.sequence or self.rows:  # the beginning has no position
+                        self.position = checked_position(position)
+                    if self.has_ended:
+                        break
+                    continue
                 if len(row) != len(self._columns):
                     raise InvalidInputError(
                         f"source {self._name!r} returned a row of {len(row)} values for "
@@ -206,7 +236,7 @@ class _Growing:
                 self._digest = digest_after(self._digest, row)
                 self.rows.append(row)
                 self.position = after
-                if self.has_ended:
+                if self.has_ended or len(self.rows) == most:
                     break
         finally:
             close = getattr(rows, "close", None)  # a generator may hold a file or a cursor
@@ -215,11 +245,14 @@ class _Growing:
 
     def _pairs(self, items: Iterator[Any]) -> Iterator[Placed]:
         for item in items:
-            if isinstance(item, tuple) and len(item) == _PAIR and isinstance(item[0], tuple | list):
+            is_pair = isinstance(item, tuple) and len(item) == _PAIR
+            if is_pair and isinstance(item[0], tuple | list):
                 row, position = item
                 # a Row with names is assigned by name, as Spark does
                 named = hasattr(row, "__fields__")
                 yield tuple(row[name] for name in self._columns) if named else tuple(row), position
+            elif is_pair and item[0] is None:
+                yield item
             else:
                 raise InvalidInputError(
                     f"read_from() of source {self._name!r} must return pairs of a row (a tuple) "
@@ -229,7 +262,7 @@ class _Growing:
     def epoch(self) -> PlannedRows:
         """What has come so far."""
         start = self._start
-        if not self.rows:
+        if not self.rows and self.position == start.position:
             return PlannedRows(start, start, [])
         end = Offset(start.sequence + len(self.rows), self.position, self._digest.hex())
         return PlannedRows(start, end, self.rows)
@@ -243,4 +276,8 @@ _PAIR: Final = 2
 _HINT: Final = (
     "Bring the rows back as they were: the epoch runs again on exactly those. If they are gone for "
     "good, start over: a new store, and new targets of the sinks."
+)
+_COLUMNS_HINT: Final = (
+    "If a column was added between others, removed or changed: have the table as it was until the "
+    "epoch has run."
 )

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from seamark.errors import InvalidInputError
 from seamark.sources.offsets import Position
-from seamark.sources.sequence_reader import Placed, SequenceReader
+from seamark.sources.sequence_reader import Placed, PositionRange, SequenceReader
 from seamark.spark.error_transport import crossing
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class SequencedSource(DataSource):
 
         None is the beginning; every other position is one that this method has given out. The
         order is the same each time, a row once given out never changes, and nothing appears later
-        in front of it. No rows mean that there are none yet. What is gone is reported by
+        in front of it. No rows mean that there are none yet. None in the place of a row moves the
+        position: there is nothing in front of it. What is gone is reported by
         :class:`seamark.errors.PositionUnavailable`, never by leaving it out.
         """
 
@@ -73,6 +74,14 @@ class SequencedSource(DataSource):
 
         Only for sources that know a better way than :meth:`read_from`, such as one that holds
         back what is too new: what was given out once must not be held back again.
+        """
+        return None
+
+    def check(self, position: Position | None) -> PositionRange | None:
+        """What comes after a position and what the origin has; None when that is not known.
+
+        Called before a start changes anything, and by ``seamark sources --check``. What is gone is
+        reported by :class:`seamark.errors.PositionUnavailable`, as by :meth:`read_from`.
         """
         return None
 
