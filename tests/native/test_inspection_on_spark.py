@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.native.inspect.inspection import inspect
 from seamark.spark.session import spark_version
 from tests.native.support.queries import KINDS, run
@@ -43,28 +43,28 @@ def found(root: Path, *, read_data: bool = False) -> set[str]:
     return {str(one.code) for one in inspect(LocalDirectory(root), read_data=read_data).findings}
 
 
-def drop(path: str) -> Callable[[WorkingCopy], None]:
+def drop(path: str) -> Callable[[LocalCopy], None]:
     return lambda copy: copy.remove(path)
 
 
-def empty(path: str) -> Callable[[WorkingCopy], None]:
+def empty(path: str) -> Callable[[LocalCopy], None]:
     return lambda copy: copy.write(path, b"")
 
 
-def cut(path: str) -> Callable[[WorkingCopy], None]:
+def cut(path: str) -> Callable[[LocalCopy], None]:
     return lambda copy: copy.write(path, copy.read(path)[:40])
 
 
-def swap(path: str, other: str) -> Callable[[WorkingCopy], None]:
+def swap(path: str, other: str) -> Callable[[LocalCopy], None]:
     return lambda copy: copy.write(path, copy.read(other))
 
 
-def abandoned(copy: WorkingCopy) -> None:
+def abandoned(copy: LocalCopy) -> None:
     """A snapshot of a later batch than any that was planned, as a naive rollback leaves it."""
     copy.write(f"state/0/0/{LAST + 9}.snapshot", copy.read(f"state/0/0/{LAST + 1}.delta"))
 
 
-HURT: dict[str, tuple[str, Callable[[WorkingCopy], None], set[str]]] = {
+HURT: dict[str, tuple[str, Callable[[LocalCopy], None], set[str]]] = {
     "truncated offsets": ("counted-hdfs", cut(f"offsets/{LAST}"), {"offsets-unreadable"}),
     "empty offsets": ("counted-hdfs", empty("offsets/3"), {"offsets-unreadable"}),
     "gap in the offset log": ("counted-hdfs", drop("offsets/3"), {"offsets-gap"}),
@@ -97,7 +97,7 @@ def test_a_damage_is_named_and_its_healthy_twin_has_none(
 ) -> None:
     kind, damage, codes = HURT[hurt]
     shutil.copytree(healthy(kind), tmp_path / "copy")
-    damage(WorkingCopy(tmp_path / "copy"))
+    damage(LocalCopy(tmp_path / "copy"))
     assert codes <= found(tmp_path / "copy"), hurt
 
 

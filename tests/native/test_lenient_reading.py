@@ -9,7 +9,7 @@ import pytest
 from seamark import open_store
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import DamageError, RefusedError
 from seamark.native.inspect.findings import Code, Severity
 from seamark.native.inspect.inspection import SparkAction
@@ -74,7 +74,7 @@ def test_a_newline_at_the_end_of_each_log_changes_nothing(tmp_path: Path) -> Non
         assert manifest is not None
         assert list(manifest.source_offsets) == ["source-0"]
         restore_directory(store, 1, LocalDirectory(tmp_path / "new"))
-    new = WorkingCopy(tmp_path / "new")
+    new = LocalCopy(tmp_path / "new")
     # the logs of batches come back as they were, those of sources as Spark writes them
     assert new.read("offsets/11") == (root / "offsets/11").read_bytes()
     assert new.read_text("sources/0/11") == source_entry(11)

@@ -11,7 +11,7 @@ import pytest
 
 from seamark import open_store
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import RefusedError
 from seamark.native.inspect.inspection import inspect
 from seamark.native.restore import restore_directory
@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_older(root: Path, version: str) -> None:
     """Take away from a directory what Spark did not write yet."""
-    copy = WorkingCopy(root)
+    copy = LocalCopy(root)
     for path in list(copy.files_below(".")):
         is_description = path.startswith("state/") and "/_metadata/" in path
         is_schema = path.endswith("/_metadata/schema")

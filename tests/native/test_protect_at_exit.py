@@ -29,6 +29,7 @@ print("end")
 
 
 @pytest.mark.spark
+@pytest.mark.sampled(1)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "ending",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.repartition import (
     OLDEST,
@@ -39,7 +39,7 @@ def entry(partitions: int, provider: str = ROCKSDB) -> bytes:
     return f'v1\n{json.dumps({"conf": conf})}\n{{"logOffset":0}}'.encode()
 
 
-def make(root: Path, *, partitions: int = 2, provider: str = ROCKSDB) -> WorkingCopy:
+def make(root: Path, *, partitions: int = 2, provider: str = ROCKSDB) -> LocalCopy:
     """A directory of one batch with changes that RocksDB could have written."""
     copy = make_copy(root, 1, partitions=partitions)
     copy.write("offsets/0", entry(partitions, provider))
@@ -110,7 +110,7 @@ def test_an_interrupted_change_can_only_be_finished(tmp_path: Path) -> None:
 
 
 def test_a_query_without_state_or_batches_has_nothing_to_change(tmp_path: Path) -> None:
-    copy = WorkingCopy(tmp_path)
+    copy = LocalCopy(tmp_path)
     copy.write("metadata", b'{"id":"q"}')
     with pytest.raises(RefusedError, match="no batch"):
         plan_repartition(tree_of(tmp_path), 5)

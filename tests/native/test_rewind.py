@@ -12,7 +12,7 @@ import pytest
 from seamark import limits, open_store
 from seamark.capture.batches import batch_at
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.errors import RefusedError
 from seamark.native.rewind.barrier import found_barrier
@@ -296,7 +296,7 @@ def test_a_checkpoint_of_another_history_is_not_taken_for_this_one(tmp_path: Pat
             pass
 
 
-def _run_again(copy: WorkingCopy, batches: range, *, watermark: int = 777) -> None:
+def _run_again(copy: LocalCopy, batches: range, *, watermark: int = 777) -> None:
     """Batches of a history of their own: planned at another time, with other state."""
     for batch in batches:
         text = offsets_text(f'{{"logOffset":{batch}}}', watermark=watermark)
@@ -307,7 +307,7 @@ def _run_again(copy: WorkingCopy, batches: range, *, watermark: int = 777) -> No
             copy.write(f"state/0/{part}/{batch + 1}.delta", b"%d: %d" % (watermark, batch + 1))
 
 
-def _forget(copy: WorkingCopy, batch: int) -> None:
+def _forget(copy: LocalCopy, batch: int) -> None:
     """What Spark removes: everything before a batch, whose state is a snapshot from then on."""
     for number in range(batch):
         for log in ("offsets", "commits"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from seamark import limits
 from seamark.cli.spark.arguments import opened_directory
 from seamark.errors import DamageError, RefusedError
-from seamark.native import sink_tables
 from seamark.native.sink_tables import TableAt, table_at
 from tests.native.support.tables import QUERY, delta_table, iceberg_table
 
@@ -144,17 +145,79 @@ def test_a_file_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta_table(tmp_path, [None, (QUERY, 1)])
-    monkeypatch.setattr(sink_tables, "_FILE_LIMIT", 10)
+    monkeypatch.setattr(limits, "LARGEST_TABLE_FILE", 10)
     with pytest.raises(RefusedError, match="files up to 10 are read"):
         look(tmp_path, 1)
     iceberg_table(tmp_path / "zipped", [(QUERY, 0)])
     zipped = tmp_path / "zipped" / "metadata" / "00010-abc.gz.metadata.json"
     zipped.write_bytes(gzip.compress(b" " * 100_000))
-    monkeypatch.setattr(sink_tables, "_FILE_LIMIT", 1000)
+    monkeypatch.setattr(limits, "LARGEST_TABLE_FILE", 1000)
     with pytest.raises(DamageError, match="unpacks to more than 1000 bytes"):
         look(tmp_path / "zipped", 1)
+
+
+def test_only_so_many_commits_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    delta_table(tmp_path, [(QUERY, 0), *[(OTHER, number) for number in range(5)]])
+    assert look(tmp_path, 0).newest_batch == 0
+    monkeypatch.setattr(limits, "MOST_TABLE_COMMITS", 3)
+    assert look(tmp_path, 0).newest_batch is None
 
 
 def test_a_folder_that_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no Delta or Iceberg table"):
         look(tmp_path, 1)
+
+
+def test_a_table_that_was_made_to_be_unpacked_is_not(tmp_path: Path) -> None:
+    iceberg_table(tmp_path / "ice", [(QUERY, 0)])
+    bomb = b'{"current-snapshot-id":1,"snapshots":[' + b'{"snapshot-id":1},' * 1_000_000
+    zipped = tmp_path / "ice" / "metadata" / "00010-abc.gz.metadata.json"
+    zipped.write_bytes(gzip.compress(bomb))
+    with pytest.raises(DamageError, match="unpacks to more than"):
+        look(tmp_path / "ice", 1)
+
+
+def long_value_in_every_row(path: Path) -> None:
+    """A kilobyte that is 12 GiB as a column."""
+    ids = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 65536, pa.int32()), pa.array(["x" * 200_000])
+    )
+    txn = pa.StructArray.from_arrays([ids, pa.array([1] * 65536)], ["appId", "version"])
+    parquet.write_table(pa.table({"txn": txn}), path, compression="zstd")
+
+
+def no_version(path: Path) -> None:
+    values = [pa.array([QUERY]), pa.array([None], pa.int64())]
+    txn = pa.StructArray.from_arrays(values, ["appId", "version"])
+    parquet.write_table(pa.table({"txn": txn}), path)
+
+
+def no_struct(path: Path) -> None:
+    parquet.write_table(pa.table({"txn": [1, 2]}), path)
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(b"PAR1 and no more")
+
+
+@pytest.mark.parametrize("write", [long_value_in_every_row, no_version, no_struct, torn])
+def test_a_checkpoint_of_the_delta_log_that_cannot_be_read_or_only_at_great_cost_is_damage(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    write(log / f"{5:020}.checkpoint.parquet")
+    with pytest.raises(DamageError, match="cannot be read"):
+        look(tmp_path, 1)
+
+
+def test_a_log_of_empty_lines_costs_little(tmp_path: Path) -> None:
+    delta_table(tmp_path, [None, (QUERY, 3)])
+    commit = tmp_path / "_delta_log" / f"{1:020}.json"
+    commit.write_bytes(b"\n" * (16 << 20) + commit.read_bytes())
+    tracemalloc.start()
+    try:
+        assert look(tmp_path, 3).newest_batch == 3
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()

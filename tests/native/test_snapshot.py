@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import pytest
 
 from seamark import open_store
 from seamark.capture.checkpoint_contents import Sizes
+from seamark.capture.movers import LARGE
 from seamark.capture.plans import possible_lines
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, Tree, open_directory
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import RestoreOptions, restore_directory
@@ -31,13 +35,13 @@ def take(root: Path, **wishes: Any) -> Snapshot:
 
 def restored(
     root: Path, number: int, name: str = "new", wishes: RestoreOptions | None = None
-) -> WorkingCopy:
+) -> LocalCopy:
     with open_store(root / "store") as store:
         restore_directory(store, number, LocalDirectory(root / name), wishes)
-    return WorkingCopy(root / name)
+    return LocalCopy(root / name)
 
 
-def files_of(copy: WorkingCopy) -> dict[str, bytes]:
+def files_of(copy: LocalCopy) -> dict[str, bytes]:
     return {path: copy.read(path) for path in copy.files_below(".")}
 
 
@@ -57,7 +61,7 @@ def test_the_second_snapshot_holds_only_what_is_new(tmp_path: Path) -> None:
     make_copy(tmp_path / "ck", 3)
     first = take(tmp_path)
     make_copy(tmp_path / "more", 5)
-    for path in WorkingCopy(tmp_path / "more").files_below("."):
+    for path in LocalCopy(tmp_path / "more").files_below("."):
         if not (tmp_path / "ck" / path).exists():
             (tmp_path / "ck" / path).write_bytes((tmp_path / "more" / path).read_bytes())
     second = take(tmp_path)
@@ -113,16 +117,69 @@ def test_a_state_file_that_was_replaced_in_place_is_taken_again(tmp_path: Path) 
     assert found == b"x" * len(state_of(0, 3))
 
 
-def test_state_too_large_for_a_sidecar_is_read_in_parts_and_comes_back(tmp_path: Path) -> None:
+def test_state_too_large_for_the_manifest_goes_into_shared_objects_and_comes_back(
+    tmp_path: Path,
+) -> None:
     copy = make_copy(tmp_path / "ck", 3)
-    taken = take(tmp_path, sizes=Sizes(sidecar=0))
+    taken = take(tmp_path, sizes=Sizes(inline_operator=0))
     with open_store(tmp_path / "store") as store:
         manifest = store.load_by_id(taken.checkpoint_id)
         assert manifest is not None
-        assert manifest.table_store_checkpoint_path is not None
+        assert manifest.shared_objects
     back = files_of(restored(tmp_path, taken.checkpoint_id))
     state = {path: data for path, data in files_of(copy).items() if path.endswith(".delta")}
     assert {path: data for path, data in back.items() if path.endswith(".delta")} == state
+
+
+class Cleaned(LocalDirectory):
+    """A directory whose maintenance removes what was about to be read."""
+
+    @contextmanager
+    def hold(self, paths: Sequence[str]) -> Iterator[None]:
+        with super().hold(paths):
+            for path in paths:
+                os.unlink(self.copy.path(path))
+            yield
+
+
+@pytest.mark.parametrize("size", [100, LARGE + 1])
+def test_files_that_are_removed_before_they_were_read_are_stored_all_the_same(
+    tmp_path: Path, size: int
+) -> None:
+    copy = make_copy(tmp_path / "ck", 3)
+    copy.write("state/0/1/2.delta", b"x" * size)
+    state = {path: data for path, data in files_of(copy).items() if path.endswith(".delta")}
+    with open_store(tmp_path / "store") as store:
+        taken = take_snapshot(Cleaned(tmp_path / "ck"), store)
+    assert taken.tries == 1
+    back = files_of(restored(tmp_path, taken.checkpoint_id))
+    assert {path: data for path, data in back.items() if path.endswith(".delta")} == state
+
+
+class Outrunning(LocalDirectory):
+    """A query that is always one batch further, and has removed the state of those before."""
+
+    batches = 3
+
+    def listing(self) -> dict[str, FileEntry]:
+        listed = super().listing()
+        self.batches += 1
+        make_copy(Path(self.url), self.batches)
+        for partition in (0, 1):
+            self.copy.remove(f"state/0/{partition}/1.delta")
+        return listed
+
+
+def test_a_query_that_is_always_faster_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seamark.native.snapshot._PAUSE", 0.0)
+    make_copy(tmp_path / "ck", 3)
+    with (
+        open_store(tmp_path / "store") as store,
+        pytest.raises(RefusedError, match="minBatchesToRetain"),
+    ):
+        take_snapshot(Outrunning(tmp_path / "ck"), store)
 
 
 def test_a_planned_batch_goes_along_and_is_replayed_first(tmp_path: Path) -> None:
@@ -172,13 +229,20 @@ def test_a_directory_with_a_hole_is_told_and_never_stored(tmp_path: Path) -> Non
 
 
 class Vanishing(LocalDirectory):
-    """A directory whose query goes on while it is read: one batch more, and old state removed."""
+    """A directory whose query goes on while it is read: one batch more, and old state removed.
+
+    Nothing can be held, as in an object store.
+    """
 
     def __init__(self, root: Path, rounds: int) -> None:
         super().__init__(root)
         self.batches = 4
         self._rounds = rounds
         self._lock = threading.Lock()
+
+    @contextmanager
+    def hold(self, paths: Sequence[str]) -> Iterator[None]:
+        yield
 
     def read(self, path: str) -> bytes:
         with self._lock:  # files are read by several threads
@@ -271,7 +335,7 @@ class TestPlaces:
                 restore_directory(store, taken.checkpoint_id, new)
         far = Tree.of(new)
         assert far.batches("commits") == [1, 2]
-        near = WorkingCopy(tmp_path / "near")
+        near = LocalCopy(tmp_path / "near")
         assert {path: far.read(path) for path in far.files_below(".")} == files_of(near)
 
     def test_a_file_is_replaced_and_removed(self, there: Directory) -> None:
@@ -338,11 +402,32 @@ class TestHoles:
         assert "no bytes" in str(told.value)
 
 
+class Running(LocalDirectory):
+    """The directory of a query that commits a batch between two looks and loses its state."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._root = root
+        self._batches = 3
+
+    def listing(self) -> dict[str, FileEntry]:
+        self._batches += 1
+        make_copy(self._root, self._batches)
+        (self._root / "state" / "0" / "1" / f"{self._batches}.delta").unlink()
+        return super().listing()
+
+
+def test_of_a_query_that_is_always_ahead_an_earlier_batch_is_taken(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        taken = take_snapshot(Running(tmp_path / "ck"), store)
+        assert (taken.batch, taken.tries) == (3, 2)
+
+
 class TestParents:
     """A checkpoint builds on nothing that is damaged or of another history."""
 
     def go_on(self, root: Path, batch: int, state: bytes | None = None) -> None:
-        copy = WorkingCopy(root / "ck")
+        copy = LocalCopy(root / "ck")
         copy.write(f"offsets/{batch}", offsets_text(f'{{"logOffset":{batch}}}').encode())
         copy.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
         copy.write(f"sources/0/{batch}", source_entry(batch).encode())
@@ -375,7 +460,7 @@ class TestParents:
     ) -> None:
         make_copy(tmp_path / "ck", 4)
         take(tmp_path)
-        copy = WorkingCopy(tmp_path / "ck")
+        copy = LocalCopy(tmp_path / "ck")
         copy.write("commits/3", b'v1\n{"nextBatchWatermarkMs":77}')
         assert take(tmp_path).is_full
 

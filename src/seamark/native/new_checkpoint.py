@@ -1,6 +1,6 @@
 """What a new checkpoint of a directory consists of: files that the chain lacks, and its manifest.
 
-Files are read at once, or in parts when they are large.
+Large files are stored on the way and never held as a whole.
 
 Tests: ``tests/native/test_snapshot.py``.
 """
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,28 +18,21 @@ import msgspec
 from seamark._common.checks import U16_MAX
 from seamark._common.json_documents import UNREADABLE
 from seamark.capture.batches import BatchAt
-from seamark.capture.capture import FILE_LIST, LOG, Captured
-from seamark.capture.checkpoint_contents import (
-    FileList,
-    Part,
-    PlacedState,
-    chain_of,
-    file_list_in,
-    logs_of,
-    partition_of,
-)
-from seamark.capture.readers import Contents
+from seamark.capture.checkpoint_contents import Chain, FileList, PlacedState, file_list_in, logs_of
+from seamark.capture.epoch_files import FILE_LIST, Captured
+from seamark.capture.file_index import FileIndex, StoredFile
+from seamark.capture.movers import LARGE, PACK_BYTES, Contents, DriverMover
+from seamark.capture.uploads import Uploads
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.state_files import MissingVersion
-from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
+from seamark.checkpoint_dir.state_files import MissingVersion, version_of
+from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, InFlightRecord
 from seamark.spark.batch_log import Plan, readable_offset
-from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.store import CheckpointStore
+from seamark.store.index_parts import LOG
 from seamark.store.inspection import examine
 from seamark.store.validation import CheckpointKind
 
-_PART: Final = 32 << 20
 _AT_A_TIME: Final = 8
 PLAN: Final = "plan"
 """The name under which the batch in flight is kept."""
@@ -50,38 +41,77 @@ _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 @dataclass(frozen=True)
 class NewFiles:
-    """What a checkpoint will hold itself."""
+    """What a checkpoint adds to the store."""
 
     captured: Captured
-    large: Iterator[Part] | None
-    """State that is read when it is written, or None when all of it is in ``captured``."""
     count: int
 
 
+def stores_at_once(tree: Tree, at: BatchAt, held: HeldFiles) -> bool:
+    """Whether there is so much to read that some of it is stored before all of it was read."""
+    sizes = [tree.size(path) or 0 for path in at.state_paths if not _is_held(tree, held, path)]
+    return max(sizes, default=0) >= LARGE or sum(sizes) >= PACK_BYTES
+
+
+def oldest_first(tree: Tree, at: BatchAt, held: HeldFiles) -> list[str]:
+    """The state files that ``held`` lacks, those first that Spark removes first."""
+    new = (path for path in at.state_paths if not _is_held(tree, held, path))
+    return sorted(new, key=lambda path: version_of(path) or 0)
+
+
 def read_new(
-    tree: Tree, at: BatchAt, held: HeldFiles, most: int, advance: Callable[[int], None] | None
+    tree: Tree,
+    at: BatchAt,
+    held: HeldFiles,
+    uploads: Uploads,
+    advance: Callable[[int], None] | None,
+    *,
+    full: bool,
 ) -> NewFiles:
-    """The files of a batch that ``held`` lacks; state is read now when it is at most ``most``."""
-    new_paths: dict[str, list[str]] = {}
-    for need in at.needs:
-        new_paths.setdefault(need.operator.label, []).extend(
-            path for path in need.paths if not _is_held(tree, held, path)
-        )
-    logs = _new_logs(at, held)
-    listed = [path for paths in new_paths.values() for path in paths]
+    """The files of a batch that ``held`` lacks; large ones are stored on the way.
+
+    A full one also has what the checkpoints of the chain hold themselves.
+    """
+    mover = DriverMover(tree, uploads, threads=_AT_A_TIME, advance=advance)
+    files: dict[str, Contents] = {}
+    stored: dict[str, StoredFile] = {}
+    count = 0
+    for label, paths in _state_by_operator(at).items():
+        new = [path for path in paths if not _is_held(tree, held, path)]
+        taken = mover.take([(path,) for path in new])
+        if len(taken) < len(new):
+            lost = min(set(new) - {file.path for file in taken})
+            raise MissingVersion(f"{lost} is not there", where=tree.directory.url)
+        count += len(new)
+        stored |= {file.path: file.stored for file in taken if file.stored is not None}
+        files[label] = {file.path: file.data for file in taken if file.is_held}
+        if full:
+            again = {path: held.small[path] for path in paths if path in held.small}
+            files[label] = again | files[label]
+    logs = _logs(at, held, full=full)
+    count += len(logs)
+    needed = set(at.paths)
+    listed = at.paths if full else [*stored, *(p for c in files.values() for p in c)]
     versions = {path: tree.entries[path].version for path in listed if path in tree.entries}
-    logs_versions = {path: _digest(data) for path, data in logs.items()}
-    logs[FILE_LIST] = msgspec.json.encode(FileList(versions | logs_versions, at.paths))
-    read = partial(_read_all, tree, advance)
-    files: dict[str, Contents] = {LOG: logs}
-    large = None
-    if tree.size_of(listed) > most:
-        large = _in_parts(tree, new_paths, read)
-    else:
-        files |= {label: read(paths) for label, paths in new_paths.items()}
+    versions |= {path: _digest(data) for path, data in logs.items()}
+    logs[FILE_LIST] = msgspec.json.encode(FileList(versions, at.paths))
+    files[LOG] = logs
     partitions = max((need.folder.partition + 1 for need in at.needs), default=0)
-    captured = Captured(files, held.manifest is None, [at.batch + 1] * partitions)
-    return NewFiles(captured, large, len(listed) + len(logs) - 1)
+    captured = Captured(
+        files=files,
+        stored=stored,
+        removed=frozenset(path for path in held.index.files if path not in needed),
+        is_full=full,
+        versions=[at.batch + 1] * partitions,
+    )
+    return NewFiles(captured, count)
+
+
+def _state_by_operator(at: BatchAt) -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {}
+    for need in at.needs:
+        paths.setdefault(need.operator.label, []).extend(need.paths)
+    return paths
 
 
 def _is_held(tree: Tree, held: HeldFiles, path: str) -> bool:
@@ -89,67 +119,17 @@ def _is_held(tree: Tree, held: HeldFiles, path: str) -> bool:
     return entry is not None and held.versions.get(path) == entry.version
 
 
-def _new_logs(at: BatchAt, held: HeldFiles) -> Contents:
+def _logs(at: BatchAt, held: HeldFiles, *, full: bool) -> Contents:
     always = ("metadata", "offsets/", "commits/")
     return {
         path: data
         for path, data in at.logs.items()
-        if path.startswith(always) or held.versions.get(path) != _digest(data)
+        if full or path.startswith(always) or held.versions.get(path) != _digest(data)
     }
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _read_all(tree: Tree, advance: Callable[[int], None] | None, paths: list[str]) -> Contents:
-    def one(path: str) -> bytes:
-        data = tree.read(path)
-        entry = tree.entries.get(path)
-        if entry is None or len(data) != entry.size:
-            raise MissingVersion(f"{path} changed while it was read", where=tree.directory.url)
-        if advance is not None:
-            advance(len(data))
-        return data
-
-    if len(paths) < _AT_A_TIME:
-        return {path: one(path) for path in paths}
-    with ThreadPoolExecutor(_AT_A_TIME, "seamark-read") as pool:
-        return dict(zip(paths, pool.map(one, paths), strict=True))
-
-
-def _in_parts(
-    tree: Tree, new_paths: dict[str, list[str]], read: Callable[[list[str]], Contents]
-) -> Iterator[Part]:
-    """Each partition by itself, a large one in several shares: memory holds a few of them."""
-    for label, paths in new_paths.items():
-        by_partition: dict[int, list[str]] = {}
-        for path in paths:
-            by_partition.setdefault(partition_of(path), []).append(path)
-        for partition, its in by_partition.items():
-            for number, share in enumerate(_shares(tree, its)):
-                name = f"{label}+{number}" if number else label
-                yield name, partition, partial(read, share)
-
-
-def _shares(tree: Tree, paths: list[str]) -> Iterator[list[str]]:
-    share: list[str] = []
-    size = 0
-    for path in paths:
-        more = tree.entries[path].size if path in tree.entries else 0
-        if more > BATCH_LIMIT:
-            raise RefusedError(
-                f"{path} has {more} bytes; a single state file may have {BATCH_LIMIT}",
-                where=tree.directory.url,
-                hint="More state partitions make smaller files.",
-            )
-        if share and size + more > _PART:
-            yield share
-            share, size = [], 0
-        share.append(path)
-        size += more
-    if share:
-        yield share
 
 
 # what the chain holds already
@@ -161,9 +141,14 @@ class HeldFiles:
 
     manifest: CheckpointManifest | None = None
     """The checkpoint to build on; None for a full one."""
-    chain: tuple[CheckpointManifest, ...] = ()
+    links: int = 0
+    """How many checkpoints are in its chain."""
     versions: dict[str, str] = field(default_factory=dict)
     """Path → version of the file, as its place tells it."""
+    index: FileIndex = field(default_factory=FileIndex)
+    """Where the files are."""
+    small: Contents = field(default_factory=dict)
+    """Those that the checkpoints of the chain hold themselves."""
     is_same_batch: bool = False
     """Whether it is this very batch, with all that is known about it."""
 
@@ -181,25 +166,26 @@ def held_by(
     if newest is None or newest.native is None or newest.batch > at.batch:
         return HeldFiles()
     try:
-        chain = chain_of(store, newest)
-        if not _is_whole(store, chain, verify=verify):
+        chain = Chain.load(store, newest)
+        if chain.index is None or not _is_whole(store, chain.manifests, verify=verify):
             return HeldFiles()
         versions: dict[str, str] = {}
-        logs: dict[str, bytes] = {}
-        for manifest in chain:
-            own = logs_of(store, manifest)
-            listed = file_list_in(own)
-            if own and listed is None:
-                return HeldFiles()
+        for manifest in chain.manifests:
+            listed = file_list_in(logs_of(store, manifest))
             versions |= listed.taken if listed is not None else {}
-            logs |= own
         plan = planned(newest)
     except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
         return HeldFiles()
-    if not _is_of_one_history(newest.batch, logs, at):
+    if not _is_of_one_history(newest.batch, chain.logs, at):
         return HeldFiles()
-    is_same = newest.batch == at.batch and at.plan in (None, plan)
-    return HeldFiles(newest, tuple(chain), versions, is_same)
+    return HeldFiles(
+        newest,
+        links=len(chain.manifests),
+        versions={path: at for path, at in versions.items() if path in chain.index.files},
+        index=chain.index,
+        small=chain.small,
+        is_same_batch=newest.batch == at.batch and at.plan in (None, plan),
+    )
 
 
 def _is_whole(store: CheckpointStore, chain: list[CheckpointManifest], *, verify: bool) -> bool:
@@ -247,12 +233,14 @@ def native_manifest(
         },
         source_names=sorted(set(names)),
         operator_states=placed.operator_states,
-        state_checkpoint=placed.state_checkpoint,
         batch=at.batch,
         state_versions=[epoch] * partitions,
         watermark=at.entry.watermark_ms or None,
         inflight_data=_in_flight(at),
         size_bytes=placed.size,
+        added_bytes=placed.added_bytes or None,
+        restore_bytes=placed.restore_size,
+        shared_objects=[list(each) for each in placed.shared_objects] or None,
         is_incremental=parent is not None,
         parent_id=parent.checkpoint_id if parent is not None else None,
         state_partitions=min(max(at.entry.state_partitions, 1), U16_MAX),

@@ -15,17 +15,18 @@ from itertools import groupby
 from seamark._common.files import sync_above, sync_tree
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.parallel import map_in_threads
-from seamark.capture.checkpoint_contents import Chain, chain_of, needed_files
+from seamark.capture.checkpoint_contents import Chain, needed_files
+from seamark.capture.movers import Contents
 from seamark.capture.plans import install_plan
-from seamark.capture.readers import Contents
-from seamark.capture.restore import RestoredFiles, restore
+from seamark.capture.restore import RestoredFiles, restore, restore_index
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.new_checkpoint import planned
 from seamark.store import CheckpointStore
+from seamark.store.inspection import pruned_or
 
 Advance = Callable[[int], None]
 
@@ -76,7 +77,7 @@ def restore_directory(
             os.makedirs(near, exist_ok=True)
         scratch = tempfile.mkdtemp(prefix=".seamark-restore-", dir=near)
     try:
-        copy = WorkingCopy(f"{scratch}/directory", uri=target.uri)
+        copy = LocalCopy(f"{scratch}/directory", uri=target.uri)
         written = _restored(store, manifest, copy, advance)
         replays = _adapted(copy, manifest, wishes or RestoreOptions())
         if near is not None:
@@ -110,9 +111,9 @@ def require_empty(target: Directory) -> None:
 
 
 def _restored(
-    store: CheckpointStore, manifest: CheckpointManifest, copy: WorkingCopy, advance: Advance | None
+    store: CheckpointStore, manifest: CheckpointManifest, copy: LocalCopy, advance: Advance | None
 ) -> RestoredFiles:
-    chain = Chain(chain_of(store, manifest))
+    chain = Chain.load(store, manifest)
     needed = needed_files(store, chain.manifests)
 
     def reporting(files: Iterable[Contents]) -> Iterable[Contents]:
@@ -121,7 +122,13 @@ def _restored(
                 advance(sum(map(len, contents.values())))
             yield contents
 
-    written = restore(copy, reporting(chain.read(store)), chain.batch, needed)
+    if chain.index is not None:
+        try:
+            written = restore_index(copy, chain.index, chain.small, store.shared_objects, advance)
+        except DamageError as error:
+            raise pruned_or(store, manifest.checkpoint_id, error) from None
+    else:
+        written = restore(copy, reporting(chain.read(store)), chain.batch, needed)
     if copy.read_text("metadata") is None:
         raise DamageError(
             f"checkpoint {manifest.checkpoint_id} holds no directory of Spark", where=store.url
@@ -129,7 +136,7 @@ def _restored(
     return written
 
 
-def _adapted(copy: WorkingCopy, manifest: CheckpointManifest, wishes: RestoreOptions) -> int | None:
+def _adapted(copy: LocalCopy, manifest: CheckpointManifest, wishes: RestoreOptions) -> int | None:
     """Apply the options to the copy; returns the batch that is replayed first, or None."""
     plan = planned(manifest)
     if wishes.without_plan and plan is not None:
@@ -163,7 +170,7 @@ def new_metadata() -> bytes:
     return metadata_of(str(uuid.uuid4()))
 
 
-def _show(copy: WorkingCopy, target: str) -> None:
+def _show(copy: LocalCopy, target: str) -> None:
     """Put the finished directory into its place, in one step where that can be.
 
     A link is followed. What cannot be replaced, as a folder that a disk is mounted on, is filled.
@@ -181,7 +188,7 @@ def _show(copy: WorkingCopy, target: str) -> None:
         sync_above(place)
 
 
-def _upload(copy: WorkingCopy, target: Directory) -> None:
+def _upload(copy: LocalCopy, target: Directory) -> None:
     """Logs before state and the metadata last: without them Spark takes a part for a new start."""
     order = ("offsets/", "commits/", "sources/", "state/")
 

@@ -11,25 +11,27 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final, Literal
 
 import msgspec
 
+from seamark import limits
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
+from seamark.native.delta_checkpoints import batches_of
 
 Kind = Literal["delta", "iceberg"]
 OpenDirectory = Callable[[str], AbstractContextManager[Directory]]
 
 DELTA_LOG: Final = "_delta_log"
 ICEBERG_METADATA: Final = "metadata"
-_FILE_LIMIT: Final = 256 << 20
-_COMMITS_LIMIT: Final = 100_000
 _DELTA_COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 _DELTA_CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint(\..+)?\.parquet")
 _ICEBERG_FILE: Final = re.compile(
     r"(?:v([0-9]{1,18})|([0-9]{1,18})-[^/]+?)(?:\.gz)?\.metadata\.json"
 )
+_TXN_LINE: Final = re.compile(rb'^\{"txn".*', re.MULTILINE)
 _QUERY: Final = "spark.sql.streaming.queryId"
 _EPOCH: Final = "spark.sql.streaming.epochId"
 
@@ -75,9 +77,9 @@ def table_at(open_directory: OpenDirectory, table: str, query_id: str, batch: in
 
 def _read(tree: Tree, name: str) -> bytes:
     size = tree.entries[name].size
-    if size > _FILE_LIMIT:
+    if size > limits.LARGEST_TABLE_FILE:
         raise RefusedError(
-            f"{name} has {size} bytes, and files up to {_FILE_LIMIT} are read",
+            f"{name} has {size} bytes, and files up to {limits.LARGEST_TABLE_FILE} are read",
             where=tree.directory.url,
             hint="Leave --table out and say --query-id yourself.",
         )
@@ -107,7 +109,7 @@ def _delta(tree: Tree, query_id: str, batch: int) -> TableAt:
     newest: int | None = None
     first_later: int | None = None
     reached = False
-    for number in sorted(commits, reverse=True)[:_COMMITS_LIMIT]:
+    for number in sorted(commits, reverse=True)[: limits.MOST_TABLE_COMMITS]:
         last_batch = max(_batches_in(tree, commits[number], query_id), default=None)
         if last_batch is None:
             continue
@@ -127,11 +129,9 @@ def _delta(tree: Tree, query_id: str, batch: int) -> TableAt:
 
 
 def _batches_in(tree: Tree, name: str, query_id: str) -> Iterator[int]:
-    for line in _read(tree, name).split(b"\n"):
-        if not line.startswith(b'{"txn"'):
-            continue
+    for line in _TXN_LINE.finditer(_read(tree, name)):
         try:
-            action = msgspec.json.decode(line, type=_Action)
+            action = msgspec.json.decode(line[0], type=_Action)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise _damaged(tree, name, error) from None
         if action.txn is not None and action.txn.appId == query_id:
@@ -143,23 +143,18 @@ def _in_checkpoint(tree: Tree, query_id: str) -> int | None:
     checkpoints = [(int(m[1]), n) for n in tree.names("") if (m := _DELTA_CHECKPOINT.fullmatch(n))]
     if not checkpoints:
         return None
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
+    if find_spec("pyarrow") is None:
         raise RefusedError(
             "a part of the table's log is a Parquet file, which takes pyarrow to read",
             where=tree.directory.url,
             hint="pip install pyarrow, or leave --table out and say --query-id yourself.",
-        ) from None
+        )
     last = max(number for number, _ in checkpoints)
     batches: list[int] = []
     for name in sorted(n for number, n in checkpoints if number == last):
         try:
-            file = parquet.ParquetFile(io.BytesIO(_read(tree, name)))
-            if "txn" in file.schema_arrow.names:
-                rows = file.read(columns=["txn"])["txn"].to_pylist()
-                batches += [int(r["version"]) for r in rows if r and r["appId"] == query_id]
-        except (ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+            batches += batches_of(_read(tree, name), query_id)
+        except ValueError as error:
             raise _damaged(tree, name, error) from None
     return max(batches, default=None)
 
@@ -224,10 +219,11 @@ def _newest_metadata(tree: Tree) -> _IcebergMetadata:
 def _unzipped(data: bytes) -> bytes:
     import gzip
 
+    most = limits.largest_table_text(len(data))
     with gzip.open(io.BytesIO(data)) as file:
-        text = file.read(_FILE_LIMIT + 1)
-    if len(text) > _FILE_LIMIT:
-        raise ValueError(f"it unpacks to more than {_FILE_LIMIT} bytes")
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise ValueError(f"it unpacks to more than {most} bytes")
     return text
 
 

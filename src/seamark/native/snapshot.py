@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,12 +23,26 @@ from seamark.capture.batches import (
     newest_done,
     read_query_id,
 )
-from seamark.capture.checkpoint_contents import Sizes, place
+from seamark.capture.checkpoint_contents import PlacedState, Sizes, place
+from seamark.capture.uploads import Uploads
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import MissingVersion
-from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    OutcomeUnknownError,
+    RefusedError,
+    SeamarkError,
+)
 from seamark.manifest import CheckpointManifest
-from seamark.native.new_checkpoint import HeldFiles, held_by, native_manifest, read_new
+from seamark.native.new_checkpoint import (
+    HeldFiles,
+    held_by,
+    native_manifest,
+    oldest_first,
+    read_new,
+    stores_at_once,
+)
 from seamark.native.overlap_check import require_apart
 from seamark.store import CheckpointStore
 
@@ -99,13 +114,17 @@ def take_snapshot(
     )
     previous: Tree | None = None
     for tries in range(1, _TRIES + 1):
+        stands_still = previous is not None and previous.entries == tree.entries
         try:
-            chosen = newest_done(tree) if batch is None else _require_committed(tree, batch)
-            snapshot = taking.run(tree, chosen, tries)
+            if batch is not None:
+                snapshot = taking.run(tree, _require_committed(tree, batch), tries)
+            elif previous is None or stands_still:
+                snapshot = taking.run(tree, newest_done(tree), tries)
+            else:
+                snapshot = taking.run_one_of_the_newest(tree, tries)
         except (MissingVersion, FileNotFoundError, _Changed) as error:
-            stands_still = previous is not None and previous.entries == tree.entries
             if tries == _TRIES or (stands_still and not isinstance(error, _Changed)):
-                raise _error_for(error, tree, batch) from None
+                raise _error_for(error, tree, batch, runs_on=not stands_still) from None
             log.info("batch %s was not whole, looking again: %s", batch, error)
             previous = tree
             time.sleep(_PAUSE * tries)
@@ -144,6 +163,22 @@ class _SnapshotRun:
     advance: Advance | None
     started: float = field(default_factory=time.perf_counter)
 
+    def run_one_of_the_newest(self, tree: Tree, tries: int) -> Snapshot:
+        """Take the newest batch, or one shortly before it that is whole and not stored yet.
+
+        For a query that runs on: what is missing in one that stands still is damage.
+        """
+        newest = newest_done(tree)
+        try:
+            return self.run(tree, newest, tries)
+        except (MissingVersion, FileNotFoundError):
+            stored = self._stored()
+            known = -1 if stored is None or stored.native is None else stored.batch
+            for earlier in [b for b in reversed(tree.batches("commits")) if known < b < newest][:2]:
+                with suppress(MissingVersion, FileNotFoundError):
+                    return self.run(tree, earlier, tries)
+            raise
+
     def run(self, tree: Tree, batch: int, tries: int) -> Snapshot:
         at = batch_at(tree, batch)
         newest = self._newest_id()
@@ -151,38 +186,58 @@ class _SnapshotRun:
         if held.is_same_batch and held.manifest is not None:
             return self._result(held.manifest, tries)
         follows = held.manifest
-        if len(held.chain) > self.longest_chain:
-            held = HeldFiles()
-        new = read_new(tree, at, held, self.sizes.sidecar, self.advance)
-        if new.large is not None:
-            self._claim(newest)  # what is written next to the manifests must not be pruned
-        placed = place(new.captured, self.sizes, self.store.partitioned_state, batch + 1, new.large)
-        if new.large is None:
-            self._claim(newest)  # late, so that others who read and prune are not kept waiting
-        _require_unchanged(tree, at)
-        manifest = native_manifest(
-            self.store.next_id(),
-            tree,
-            at,
-            placed,
-            parent=held.manifest,
-            follows=follows,
-            attempt=uuid.uuid4().hex,
-            seconds=time.perf_counter() - self.started,
-        )
-        saved = self.store.save_with_state(manifest, placed.chunks or None)
+        full = follows is None or held.links > self.longest_chain
+        is_large = stores_at_once(tree, at, held)
+        if is_large:
+            self._claim(newest)  # what is written next to the manifests must not be removed
+        uploads = Uploads(self.store.shared_objects)
+        try:
+            with tree.directory.hold(oldest_first(tree, at, held)):
+                new = read_new(tree, at, held, uploads, self.advance, full=full)
+            if not is_large:
+                self._claim(newest)  # late, so that others who read and prune need not wait
+            placed = place(new.captured, self.sizes, uploads, held.index)
+            _require_unchanged(tree, at)
+            manifest = native_manifest(
+                self.store.next_id(),
+                tree,
+                at,
+                placed,
+                parent=None if full else held.manifest,
+                follows=follows,
+                attempt=uuid.uuid4().hex,
+                seconds=time.perf_counter() - self.started,
+            )
+        except BaseException:
+            uploads.discard()
+            raise
+        saved = self._save(manifest, placed, uploads)
         return replace(self._result(saved, tries), is_new=True, files=new.count, size=placed.size)
 
-    def _held(self, tree: Tree, at: BatchAt) -> HeldFiles:
+    def _save(
+        self, manifest: CheckpointManifest, placed: PlacedState, uploads: Uploads
+    ) -> CheckpointManifest:
         try:
-            stored = self.store.load_latest()
-        except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
-            stored = None
+            return self.store.save_with_state(manifest, placed.chunks or None)
+        except OutcomeUnknownError:
+            raise  # it may be saved, and then it names what was stored for it
+        except SeamarkError:
+            uploads.discard()
+            raise
+
+    def _held(self, tree: Tree, at: BatchAt) -> HeldFiles:
+        stored = self._stored()
         if self.takes_newest and stored is not None:
             _require_newest(tree, at.batch, stored)
         if self.full:
             return HeldFiles()
         return held_by(self.store, stored, at, verify=self.verify_parent)
+
+    def _stored(self) -> CheckpointManifest | None:
+        try:
+            return self.store.load_latest()
+        except (DamageError, CheckpointNotFoundError):  # or pruned by another process just now
+            return None
 
     def _newest_id(self) -> int:
         return max(self.store.list_ids(), default=0)
@@ -233,13 +288,20 @@ def _require_unchanged(tree: Tree, at: BatchAt) -> None:
             raise _Changed(f"{path} was written again")
 
 
-def _error_for(error: Exception, tree: Tree, asked: int | None) -> SeamarkError:
+def _error_for(error: Exception, tree: Tree, asked: int | None, *, runs_on: bool) -> SeamarkError:
     what = error.what if isinstance(error, SeamarkError) else f"{error} is not there"
     if isinstance(error, SkippedBatch):
         return RefusedError(
             "no batch is in the logs together with the one before it, so nothing was stored",
             where=f"{tree.directory.url}: {what}",
             hint=SWITCH_OFF,
+        )
+    if asked is None and runs_on and not isinstance(error, _Changed):
+        return RefusedError(
+            f"the query removes its state faster than it can be read: {_TRIES} tries in vain",
+            where=f"{tree.directory.url}: {what}",
+            hint="Nothing was stored, and the query is not touched. Raise "
+            "spark.sql.streaming.minBatchesToRetain, which says how many batches Spark keeps.",
         )
     if asked is None:
         return DamageError(

@@ -2,8 +2,9 @@
 
 This happens on a separate thread, which never raises into the caller: failures are counted, logged
 once and retried. The store is claimed for each checkpoint and released after it, so that others can
-prune, pin or copy in between. A checkpoint that loses the store to another process is started again
-at once, and only counts as failed if that keeps happening.
+prune, pin or copy in between. It stays open: what was read or written once is not read again. A
+checkpoint that loses the store to another process is started again at once, and only counts as
+failed if that keeps happening.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from seamark.errors import CheckpointNotFoundError, FencedError, InvalidInputErr
 from seamark.native.overlap_check import local_store_path, require_apart
 from seamark.native.snapshot import LONGEST_CHAIN, Snapshot, take_snapshot
 from seamark.native.watch_status import Schedule, WatchNotes, WatchStatus
-from seamark.store import open_store
+from seamark.store import CheckpointStore, open_store
 
 log = logger_named("seamark.spark")
 
@@ -101,6 +102,7 @@ class Watcher:
         options = dict(storage_options or {})
         self._redact = Redactor(options)
         self._store = os.fspath(store)
+        self._opened: CheckpointStore | None = None
         self._store_options = options if local_store_path(self._store) is None else {}
         self._owns_directory = not isinstance(directory, Directory)
         if not isinstance(directory, Directory):
@@ -183,6 +185,9 @@ class Watcher:
                 if self._abandoned or self._attempt(self._last_round):
                     break
         finally:
+            with suppress(Exception):
+                if self._opened is not None:
+                    self._opened.close()
             with suppress(Exception):
                 if self._owns_directory:
                     self._directory.close()
@@ -301,7 +306,10 @@ class Watcher:
         return self._taken_at_once()
 
     def _taken_at_once(self) -> Snapshot:
-        with open_store(self._store, storage_options=self._store_options or None) as store:
+        if self._opened is None:
+            self._opened = open_store(self._store, storage_options=self._store_options or None)
+        store = self._opened
+        try:
             taken = take_snapshot(
                 self._directory,
                 store,
@@ -311,6 +319,8 @@ class Watcher:
                 verify_parent=not self._has_verified,
                 advance=self._advance,
             )
+        finally:
+            store.release()
         self._has_verified = True
         return taken
 

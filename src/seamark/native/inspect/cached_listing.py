@@ -87,8 +87,8 @@ class CachedListing(Tree):
         """See :class:`CheckpointFiles`; folders and what Spark reads no number in are left out."""
         return [number for number in self.numbers(log) if f"{log}/{number}" in self.entries]
 
-    def operator_numbers(self) -> list[int]:
-        return [n for n in self.numbers("state") if f"state/{n}" not in self.entries]
+    def _is_operator(self, number: int) -> bool:
+        return f"state/{number}" not in self.entries
 
     def operator(self, number: int) -> StatefulOperator:
         """See :class:`CheckpointFiles`; the folders tell where a description cannot be read."""

@@ -94,7 +94,9 @@ info: Final = partial(Finding, severity=Severity.INFO)
 
 def shown(text: str) -> str:
     """A text from a directory, fit to be printed: no secrets, nothing that moves a cursor."""
-    plain = "".join(char if char.isprintable() else "?" for char in text[: 40 * _LONGEST])
+    plain = text[: 40 * _LONGEST]
+    if not plain.isprintable():
+        plain = "".join(char if char.isprintable() else "?" for char in plain)
     hidden = redacted(plain)
     return hidden if len(hidden) <= _LONGEST else f"{hidden[:_LONGEST]}…"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ from seamark.errors import DamageError
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage, info, shown, warning
 from seamark.native.inspect.logs import Logs
-from seamark.native.inspect.state import State
+from seamark.native.inspect.state import State, Store, stores_by_operator
 
 _PLACE: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)")
 _OLD_TEMPORARY: Final = 3600.0
@@ -217,9 +217,10 @@ def operators_of(
             if len(parts) > 2 and _is_number(parts[1]):
                 sizes[int(parts[0])][int(parts[1])] += entry.size
     summaries = []
+    by_operator = stores_by_operator(state.stores)
     for number in listing.operator_numbers():
         operator = listing.operator(number)
-        stores = [store for store in state.stores if store.folder.operator == number]
+        stores = by_operator.get(number, [])
         partitions = len({store.folder.partition for store in stores}) or operator.partitions
         own = dict(sorted(sizes[number].items()))
         summaries.append(
@@ -228,7 +229,7 @@ def operators_of(
                 name=shown(operator.name),
                 partitions=partitions,
                 stores=[shown(name) for name in operator.stores],
-                provider=_provider(state, number, conf),
+                provider=_provider(stores, conf),
                 version=version,
                 is_complete=version == 0
                 or all(store.folder.path in state.needed for store in stores),
@@ -244,13 +245,8 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
 
 
-def _provider(state: State, number: int, conf: Mapping[str, str]) -> str:
-    kinds = {
-        file.extension
-        for store in state.stores
-        if store.folder.operator == number
-        for file in store.all_files
-    }
+def _provider(stores: Iterable[Store], conf: Mapping[str, str]) -> str:
+    kinds = {file.extension for store in stores for file in store.all_files}
     if "changelog" in kinds:
         return CHANGELOG
     if "zip" in kinds:

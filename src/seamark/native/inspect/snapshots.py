@@ -168,9 +168,11 @@ def _against_changelogs(
 
 def _against_times(listing: CachedListing, store: Store, snapshot: StateFile) -> Iterator[Finding]:
     """A snapshot that is older than the batch whose changes lie next to it."""
-    change = next((f for f in store.files[snapshot.version] if f.extension == "changelog"), None)
     planned = listing.entries.get(f"offsets/{snapshot.version - 1}")
-    if change is None or planned is None or snapshot.uid is not None:
+    if planned is None or snapshot.uid is not None:
+        return
+    change = next((f for f in store.files[snapshot.version] if f.extension == "changelog"), None)
+    if change is None:
         return
     made = listing.entries[store.path(snapshot)].modified
     # a copied directory has both before its logs, or both after

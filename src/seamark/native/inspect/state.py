@@ -5,8 +5,9 @@ Tests: ``tests/native/test_inspection_damage.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -14,6 +15,7 @@ from seamark.checkpoint_dir.closures import pinned_partitions, stores_of
 from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
 from seamark.checkpoint_dir.state_files import StateFile, closure, parse_state_file
 from seamark.errors import DamageError
+from seamark.limits import MOST_OPERATORS
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import (
     CANNOT_LOAD,
@@ -28,7 +30,6 @@ from seamark.native.inspect.logs import Logs
 from seamark.native.inspect.snapshots import zip_findings
 
 _LONGEST_HOLE: Final = 1000
-_MOST_OPERATORS: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Store:
         """Where a file is."""
         return f"{self.folder.path}/{file.name}"
 
-    @property
+    @cached_property
     def all_files(self) -> list[StateFile]:
         """The files that count, of all versions."""
         return [file for files in self.files.values() for file in files]
 
-    @property
+    @cached_property
     def change_kind(self) -> str:
         """How the files end that every batch writes."""
         kinds = {file.extension for file in self.all_files}
@@ -86,6 +87,14 @@ class State:
     findings: list[Finding]
     is_understood: bool
     """Whether every operator is there and known well enough to store its state."""
+
+
+def stores_by_operator(stores: Iterable[Store]) -> dict[int, list[Store]]:
+    """The stores of each operator, by its number."""
+    by_operator: dict[int, list[Store]] = {}
+    for store in stores:
+        by_operator.setdefault(store.folder.operator, []).append(store)
+    return by_operator
 
 
 def state_of(listing: CachedListing, logs: Logs) -> State:
@@ -227,9 +236,9 @@ def _was_there(listing: CachedListing, store: Store, version: int) -> bool:
 
 def _by_operator(some: list[Store], stores: list[Store]) -> Iterator[tuple[Store, list[int], int]]:
     """The first store of each operator among some, their partitions, and how many it has."""
-    for number in sorted({store.folder.operator for store in some}):
-        own = [store for store in some if store.folder.operator == number]
-        count = len({s.folder.partition for s in stores if s.folder.operator == number})
+    every = stores_by_operator(stores)
+    for number, own in sorted(stores_by_operator(some).items()):
+        count = len({store.folder.partition for store in every[number]})
         yield own[0], sorted({store.folder.partition for store in own}), count
 
 
@@ -249,7 +258,7 @@ def _operators_lost(listing: CachedListing, logs: Logs) -> Iterator[Finding]:
     """Operators without a folder: Spark numbers them without a gap, and format 2 names them."""
     there = listing.operator_numbers()
     named = set(logs.ids.get(logs.restart, ()))
-    counted = range(min(max(there, default=-1), _MOST_OPERATORS))
+    counted = range(min(max(there, default=-1), MOST_OPERATORS))
     for number in sorted(named.union(counted).difference(there)):
         yield damage(
             Code.STATE_MISSING,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from seamark._common.text import ranges_text
 from seamark.capture.checkpoint_contents import logs_of
 from seamark.checkpoint_dir.places.directory import Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory, WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.native.new_checkpoint import planned
@@ -85,7 +85,7 @@ def planned_rewind(
     try:
         place = LocalDirectory(f"{scratch}/directory")
         restore_directory(store, chosen.checkpoint_id, place, RestoreOptions(without_plan=True))
-        WorkingCopy(place.url, uri=tree.uri).rewrite_root()
+        LocalCopy(place.url, uri=tree.uri).rewrite_root()
         yield plan_rewind(
             tree,
             request.to_batch,
