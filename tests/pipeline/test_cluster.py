@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.pipeline.support.cluster import standalone_cluster
+from tests.pipeline.support.pauses import release, wait_for_pause
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -37,6 +38,7 @@ def _rows(folder: Path) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row[name] for name in names) for row in table.to_pylist())
 
 
+@pytest.mark.chaos  # make integration has a cluster with HDFS and S3
 def test_executors_read_the_state_and_a_lost_worker_loses_and_repeats_no_row(
     tmp_path: Path,
 ) -> None:
@@ -50,17 +52,13 @@ def test_executors_read_the_state_and_a_lost_worker_loses_and_repeats_no_row(
                 "tests.pipeline.support.cluster_child",
                 cluster.url,
                 str(base),
-                "3",
+                "write:before:3",
             ]
         )
         try:
-            deadline = time.monotonic() + 280
-            while not (base / "paused").exists():
-                assert driver.poll() is None, "the driver ended before epoch 3"
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+            wait_for_pause(base, "write:before:3", driver)
             cluster.workers[0].kill()
-            (base / "go").touch()
+            release(base, "write:before:3")
             assert driver.wait(280) == 0
         finally:
             driver.kill()

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from seamark.pipeline.telemetry.display import Display, epoch_line, key_values
+from seamark.pipeline.telemetry.display import LONG_WORK, Display, epoch_line, key_values
 from tests.pipeline.support.epochs import EPOCH_14, RECOVERY, epoch, recovery
 
 ROOT = Path(__file__).parents[2]
@@ -250,3 +250,64 @@ def test_a_piped_process_prints_nothing_of_its_own() -> None:
     )
     assert done.stderr == ""
     assert json.loads(done.stdout) is False
+
+
+# work that takes long
+
+GIB = 1 << 30
+
+
+def test_long_work_has_a_bar_that_is_gone_before_the_next_line() -> None:
+    with terminal() as (stream, written):
+        display = Display("trades", stream)
+        with display.long_work("restoring the working copy", 4 * GIB) as advance:
+            advance(GIB)
+            advance(GIB)
+        shown = written()
+        display.show_epoch(EPOCH_14)
+        after = written()
+    assert "restoring the working copy" in shown
+    assert "2.1/4.3 GB" in ESCAPES.sub("", shown)
+    # the last thing is to go back and clear the line
+    assert shown.endswith("\x1b[1A\x1b[2K")
+    assert ESCAPES.sub("", after) == FULL_LINE + "\n"
+
+
+@pytest.mark.parametrize("stream", ["a file", "a dumb terminal", "a terminal without rich"])
+def test_long_work_that_nobody_watches_is_one_log_record(
+    stream: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    caplog.set_level(logging.INFO, "seamark.pipeline")
+    if stream == "a dumb terminal":
+        monkeypatch.setenv("TERM", "dumb")
+    elif stream == "a terminal without rich":
+        request.getfixturevalue("no_rich")
+    with terminal() as (screen, written):
+        display = Display("trades", io.StringIO() if stream == "a file" else screen)
+        with display.long_work("proving the working copy", GIB) as advance:
+            advance(GIB)
+        assert written() == ""
+    (record,) = caplog.records
+    assert record.getMessage() == "proving the working copy: 1.0 GiB"
+    assert (record.__dict__["event"], record.__dict__["bytes"]) == ("work", GIB)
+
+
+def test_short_work_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "seamark.pipeline")
+    with terminal() as (stream, written):
+        for display in (Display("trades", stream), Display("trades", io.StringIO())):
+            with display.long_work("restoring", LONG_WORK - 1) as advance:
+                advance(1)
+        assert written() == ""
+    assert caplog.records == []
+
+
+def test_an_error_during_long_work_takes_the_bar_away_and_passes_on() -> None:
+    with terminal() as (stream, written):
+        display = Display("trades", stream)
+        with pytest.raises(ValueError, match="damaged"), display.long_work("restoring", GIB):
+            raise ValueError("damaged")
+        assert written().endswith("\x1b[1A\x1b[2K")

@@ -100,17 +100,34 @@ def stored(store: CheckpointStore, plan: Plan, leaves: tuple[str, ...] = LEAVES)
     )
 
 
-def test_a_start_finds_every_epoch_that_was_started_after_the_newest_checkpoint(
-    store: CheckpointStore,
-) -> None:
+def three_epochs(store: CheckpointStore) -> list[RunningEpoch]:
+    """Epochs that were planned one after the other, the plan of each stored."""
     line, epochs = history_of(store), []
     for batch in range(3):
         epochs.append(epoch_of(store, batch, f"file {batch}"))
         store_plan(store, epochs[-1], line, 0)
         line.newest = decided(epochs[-1])
+    return epochs
+
+
+def test_a_start_finds_every_epoch_that_was_started_after_the_newest_checkpoint(
+    store: CheckpointStore,
+) -> None:
+    epochs = three_epochs(store)
     assert found(store) == {0: epochs[0].plan, 1: epochs[1].plan, 2: epochs[2].plan}
     assert found(store, decided(epochs[1])) == {2: epochs[2].plan}
     assert found(store, decided(epochs[2])) == {}
+
+
+def test_an_epoch_whose_plan_is_gone_while_a_later_one_is_there_is_not_planned_anew(
+    store: CheckpointStore,
+) -> None:
+    epochs = three_epochs(store)
+    [second] = [p for p in store.plans.entries() if p.epoch == 2]
+    store.backend.delete([second.entry.key])
+    with pytest.raises(LineageError, match="epoch 2 has no plan, and epoch 3"):
+        found(store, decided(epochs[0]))
+    assert found(store, decided(epochs[0]), needed=False) == {}
 
 
 def test_of_two_drivers_that_begin_an_epoch_the_second_runs_on_the_plan_of_the_first(

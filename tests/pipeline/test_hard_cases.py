@@ -80,7 +80,7 @@ def joins_with_chance(p: Pipeline, spark: SparkSession, folder: Path, root: Path
     p.sink("main", both.select("id", "t", "r", "pt"), FileSink(root / "main"))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("provider", "point"),
     [
@@ -171,7 +171,7 @@ def damage_newest(root: Path, name: Literal["manifest.json", "state.bin"], count
     return ids
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("wiped", [False, True], ids=["kept", "wiped"])
 @pytest.mark.parametrize(
     ("kind", "provider", "name", "count"),

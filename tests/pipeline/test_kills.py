@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark._common.file_lock import is_locked
+from seamark.capture.checkpoint_contents import Chain
+from seamark.store import open_store
 from tests.conftest import SEED
+from tests.pipeline.support.child import WAIT_FOR_MOVES, has_base
 from tests.pipeline.support.crashing import POINTS, wipe
 from tests.pipeline.support.killing import child, killed_at
 from tests.pipeline.support.workloads import Uninterrupted, run, shown, write_input
@@ -51,6 +54,65 @@ def test_a_killed_pipeline_goes_on_and_shows_every_row_once(
     finished = run(spark, kind, provider, uninterrupted.folder, tmp_path)
     assert finished.report.epoch == 3
     assert shown(tmp_path) == uninterrupted(kind)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.slow
+@pytest.mark.warm
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("kind", "provider"),
+    [
+        ("windowed", "hdfs"),
+        ("outer-join", "rocksdb-changelog"),
+        ("deduplicated", "format2-changelog"),
+        ("transformed-state", "rocksdb-changelog"),
+    ],
+)
+def test_I11_a_store_whose_base_followed_sparks_snapshots_restores_the_same_state(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    provider: str,
+) -> None:
+    folder = write_input(tmp_path / "input", 12)
+    monkeypatch.setenv(WAIT_FOR_MOVES, "1")
+    killed_at(kind, provider, folder, tmp_path / "killed", "record:after:11")
+    with open_store(tmp_path / "killed" / "store") as store:
+        newest = store.load_latest()
+        assert newest is not None
+        index = Chain.load(store, newest).index
+    assert index is not None
+    assert has_base(index)
+    wipe(tmp_path / "killed")
+    run(spark, kind, provider, folder, tmp_path / "killed")
+    run(spark, kind, provider, folder, tmp_path / "calm")
+    assert shown(tmp_path / "killed") == shown(tmp_path / "calm")
+
+
+@pytest.mark.slow
+@pytest.mark.warm
+@pytest.mark.timeout(1200)
+def test_I11_a_short_run_ends_with_a_checkpoint_that_begins_with_sparks_newest_snapshot(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, provider = "deduplicated", "rocksdb-changelog"
+    folder = write_input(tmp_path / "input", 4)
+    monkeypatch.setenv(WAIT_FOR_MOVES, "1")
+    with child(kind, provider, folder, tmp_path / "short") as process:
+        assert process.process.wait(600) == 0, process.said()
+    with open_store(tmp_path / "short" / "store") as store:
+        newest = store.load_latest()
+        assert newest is not None
+        assert store.validate_checkpoint(newest.checkpoint_id).valid
+        index = Chain.load(store, newest).index
+    assert index is not None
+    assert has_base(index)
+    wipe(tmp_path / "short")
+    run(spark, kind, provider, folder, tmp_path / "short")
+    run(spark, kind, provider, folder, tmp_path / "calm")
+    assert shown(tmp_path / "short") == shown(tmp_path / "calm")
 
 
 @pytest.mark.spark

@@ -408,7 +408,7 @@ def test_a_missing_connector_is_told_with_the_package_that_it_comes_in(
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", "localhost:1")
     with pytest.raises(RefusedError, match="no connector for kafka") as refused:
         p.source("trades", reader.option("subscribe", "trades"))
-    assert f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}" in str(refused.value)
+    assert "config(map=seamark.kafka_packages())" in str(refused.value)
     assert "spark.jars.packages" in str(refused.value)
 
 

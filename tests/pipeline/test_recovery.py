@@ -26,7 +26,7 @@ STEPS: Final = (
     (WorkingDirs, "take_over"),
     (recovery, "keep"),
     (WorkingDirs, "mark_unfinished"),
-    (recovery, "restore"),
+    (recovery, "restore_index"),
     (recovery, "reorder_sources"),
     (recovery, "install_plan"),
     (WorkingDirs, "mark_ready"),
@@ -81,7 +81,7 @@ def test_a_start_that_dies_in_any_of_its_steps_is_simply_started_again(
                 except SimulatedCrash:
                     continue
     used = {step.partition(":")[0] for step in reached}
-    assert {"finish_sinks", "mark_ready", "remove_others", "restore"} <= used
+    assert {"finish_sinks", "mark_ready", "remove_others", "restore_index"} <= used
     run(spark, kind, provider, folder, tmp_path)
     assert shown(tmp_path) == uninterrupted(kind)
 

@@ -11,7 +11,10 @@ from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.recovery.rollback import Action, plan_rollback, roll_back, sink_rollbacks
 from seamark.store import CheckpointStore
+from seamark.store.copy.plan import plan_copy
+from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
+from seamark.store.validation import ValidationResult
 
 
 def manifest(epoch: int, sinks: dict[str, str], **fields: Any) -> CheckpointManifest:
@@ -83,6 +86,23 @@ def test_what_cannot_be_rolled_back_to_fences_nobody() -> None:
     store.check_claim()
 
 
+def test_a_target_that_is_pruned_meanwhile_is_gone_and_not_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = CheckpointStore(MemoryBlobs(), ObjectLayout())
+    for number in (1, 2, 3):
+        store.save(CheckpointManifest.new(number, epoch=number))
+    validate = store.validate_checkpoint
+
+    def overtaken(checkpoint_id: int) -> ValidationResult:
+        CheckpointStore(store.backend, ObjectLayout()).prune(1)
+        return validate(checkpoint_id)
+
+    monkeypatch.setattr(store, "validate_checkpoint", overtaken)
+    with pytest.raises(CheckpointNotFoundError, match="pruned"):
+        plan_rollback(store, 1)
+
+
 def test_a_second_rollback_before_any_start_knows_what_sinks_still_show() -> None:
     store = CheckpointStore(MemoryBlobs(), ObjectLayout())
     store.claim()
@@ -104,3 +124,17 @@ def test_a_second_rollback_before_any_start_knows_what_sinks_still_show() -> Non
     )
     (found,) = plan_rollback(store, 2).sinks
     assert found.epoch == 4
+
+
+def test_a_copy_of_one_checkpoint_gets_a_timeline_of_its_own_by_a_rollback_to_it() -> None:
+    source, target = (CheckpointStore(MemoryBlobs(), ObjectLayout()) for _ in range(2))
+    timeline = source.claim().timeline
+    for number in (1, 2, 3):
+        source.save(manifest(number, {"out": "function"}))
+    copy_checkpoints(source, target, plan_copy(source, target, 2))
+    assert target.owner().timeline == timeline
+    again = roll_back(target, 2, None)
+    assert again.timeline == target.owner().timeline != timeline
+    assert again.abandoned == [timeline]
+    assert target.recover_latest_validated().chosen_id == again.checkpoint_id
+    assert [number for number, _ in target.list()] == [2, again.checkpoint_id]

@@ -127,7 +127,7 @@ def test_an_output_and_an_aggregation_of_it_are_both_complete(
 def test_an_epoch_whose_plan_reuses_a_stateful_input_is_refused_before_anything_is_written(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(QueryStarter, "_query_settings", lambda _: nullcontext())
+    monkeypatch.setattr(QueryStarter, "_query_settings", lambda *_: nullcontext())
     with (
         workloads.settings_of(spark, {EXCHANGE_REUSE: "true"}),
         pytest.raises(RefusedError, match=r"epoch 1: Spark's plan is not the one") as refused,
@@ -156,25 +156,22 @@ def test_a_function_that_makes_spark_reuse_exchanges_stops_the_next_epoch(
 
 
 @pytest.mark.warm
-def test_an_output_that_would_hold_back_the_watermark_of_all_is_refused(
+def test_an_output_whose_watermark_would_never_move_is_refused(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     p = Pipeline("shared", tmp_path / "store")
-    marked = p.source("orders", orders(spark, folder)).withWatermark("t", "10 seconds")
+    source = p.source("orders", orders(spark, folder))
+    marked = source.withWatermark("t", "10 seconds")
     paid = p.source("payments", workloads.payments(spark, folder)).withWatermark("pt", "1 minute")
     near = "id = order AND pt >= t - INTERVAL 1 MINUTE AND pt <= t + INTERVAL 1 MINUTE"
     both = marked.join(paid, f.expr(near), "leftOuter")
     # only the groups are read, so that Spark needs no join: and leaves it out with its watermark
     groups = both.groupBy(f.window("t", "20 seconds"), "k").count().select("window", "k")
-    p.sink("a", windowed_by_key(marked), FileSink(tmp_path / "a"))
+    p.sink("a", source, FileSink(tmp_path / "a"))
     p.sink("b", groups, FileSink(tmp_path / "b"))
     with pytest.raises(RefusedError, match="the watermark on pt of payments"):
         p.run()
     assert not rows_in(tmp_path / "a")
-
-
-def windowed_by_key(marked: DataFrame) -> DataFrame:
-    return marked.groupBy(f.window("t", "20 seconds"), "k").count()
 
 
 @pytest.mark.spark

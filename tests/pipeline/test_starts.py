@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from seamark.blobs.memory import MemoryBlobs
-from seamark.capture.capture import LOG
 from seamark.capture.plans import install_plan
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import LineageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled, Output
@@ -24,6 +24,7 @@ from seamark.sinks import ForeachBatchSink
 from seamark.spark.batch_log import parse_offsets
 from seamark.state.pack import PackBuilder
 from seamark.store import CheckpointStore
+from seamark.store.index_parts import LOG
 from seamark.store.layout import ObjectLayout
 from tests.pipeline.test_epoch_plan import plan_of
 
@@ -50,8 +51,8 @@ class World:
 
     def start(self, machine: str) -> tuple[CheckpointStore, StartingPoint]:
         store = self.open()
-        root = str(self._base / machine)
-        return store, Recovery(self._declared, store, self._sinks, root=root).run()
+        place = LocalCopy(self._base / machine)
+        return store, Recovery(self._declared, store, self._sinks, place=place).run()
 
     def run(self, machine: str, *files: str) -> None:
         """Start, and run one epoch on each of these files."""

@@ -41,6 +41,7 @@ def test_killed_at_any_point_the_views_on_both_servers_are_the_same_in_the_end(
     assert shown(killed) == shown(tmp_path / "calm")
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1200)
 def test_I2_readers_beside_the_kills_never_see_half_an_epoch(
     spark: SparkSession, tmp_path: Path, redis: RedisServer

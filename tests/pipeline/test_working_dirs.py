@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
@@ -31,7 +31,7 @@ def test_every_leaf_gets_the_line_of_its_source() -> None:
 
 
 def test_the_folders_of_the_sources_follow_their_numbers(tmp_path: Path) -> None:
-    copy = WorkingCopy(tmp_path)
+    copy = LocalCopy(tmp_path)
     copy.write("offsets/0", offsets_text("at a", "at b").encode())
     copy.write("sources/0/0", b"log of a")
     copy.write("sources/1/0", b"log of b")
@@ -42,7 +42,7 @@ def test_the_folders_of_the_sources_follow_their_numbers(tmp_path: Path) -> None
 
 
 def test_nothing_changes_when_the_order_is_the_same(tmp_path: Path) -> None:
-    copy = WorkingCopy(tmp_path)
+    copy = LocalCopy(tmp_path)
     copy.write("offsets/0", offsets_text("at a").encode())
     before = copy.read("offsets/0")
     reorder_sources(copy, saved_with("a"), identity("a"))
@@ -51,11 +51,11 @@ def test_nothing_changes_when_the_order_is_the_same(tmp_path: Path) -> None:
 
 def test_a_source_that_nothing_is_known_about_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="added"):
-        reorder_sources(WorkingCopy(tmp_path), saved_with("a"), identity("a", "b"))
+        reorder_sources(LocalCopy(tmp_path), saved_with("a"), identity("a", "b"))
 
 
 def test_a_self_join_has_more_folders_than_names_and_is_left_alone(tmp_path: Path) -> None:
-    copy = WorkingCopy(tmp_path)
+    copy = LocalCopy(tmp_path)
     copy.write("offsets/0", offsets_text("at a", "at a").encode())
     copy.write("sources/0/0", b"one")
     copy.write("sources/1/0", b"two")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from seamark._common.checks import check_name
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.declaration.compatibility import CompatibilityCheck, check_store
-from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
+from seamark.pipeline.declaration.compatibility import (
+    CompatibilityCheck,
+    check_store,
+    newest_checkpoint,
+)
+from seamark.pipeline.declaration.compile import Output, compile_outputs
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
+from seamark.pipeline.declaration.source_positions import require_known_sources
 from seamark.pipeline.declaration.structure import (
     DeclaredPipeline,
     PipelineIdentity,
@@ -23,12 +28,15 @@ from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_ba
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
 from seamark.sinks.contract import Sink
+from seamark.sources.recognition import position_looks
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.failures import explained, is_of_spark
-from seamark.spark.kafka_look import address_of, topic_ids
+from seamark.spark.kafka.sources import KafkaSources
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.plan import PlanSources
-from seamark.spark.session import session_of
+from seamark.spark.reference_tables import delta_version, version_recorded
+from seamark.spark.session import active_session, session_of
+from seamark.spark.source_folders import folder_ids
 from seamark.store import CheckpointStore, open_store
 
 if TYPE_CHECKING:
@@ -50,11 +58,12 @@ class Pipeline:
         p.run(available_now=True)
 
     ``working_copy`` is where Spark keeps its own checkpoint files, which can be made again from
-    the store at any time. ``progress`` is where the position of each source is recorded for other
-    programs: the URL of a progress store, None, or ``auto`` for RocksDB next to a local store.
-    ``adopt`` names the checkpoint directory of an existing query to go on from. ``metrics`` is
-    True, a port of this machine, ``"host:port"``, or a Prometheus registry. All other options are
-    those of :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
+    the store at any time: a path, or a URI that Spark knows, such as ``hdfs://…``. ``progress`` is
+    where the position of each source is recorded for other programs: the URL of a progress store,
+    None, or ``auto`` for RocksDB next to a local store. ``adopt`` names the checkpoint directory of
+    an existing query to go on from. ``metrics`` is True, a port of this machine, ``"host:port"``,
+    or a Prometheus registry. All other options are those of
+    :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
     """
 
     def __init__(
@@ -112,6 +121,41 @@ class Pipeline:
         self._sources.add(name, stream)
         return stream
 
+    def table(
+        self,
+        name: str,
+        table: DataFrame | str | os.PathLike[str],
+        *,
+        version: int | Literal["recorded", "latest"] = "recorded",
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Declare a table that streams are joined with; every checkpoint records its version.
+
+        The path or URL of a Delta table is read at the version of the newest checkpoint, so that a
+        restart reads the same rows; at the newest version when there is no checkpoint, or with
+        ``version="latest"``. A DataFrame is taken as it is; a change of its files since the
+        checkpoint is told by the start.
+        """
+        check_name(name, "table name")
+        if name in self._sources.tables:
+            raise InvalidInputError(f"there is a table {name!r} already")
+        if not isinstance(table, str | os.PathLike):
+            self._use(table)
+            self._sources.add_table(name, table, None)
+            return table
+        recorded = None if version != "recorded" else self._recorded_table(name)
+        wanted, table_id = recorded or (version if isinstance(version, int) else None, "")
+        found = delta_version(name, os.fspath(table), wanted, table_id, storage_options)
+        frame = found.read(self._spark or active_session())
+        self._use(frame)
+        self._sources.add_table(name, frame, found.recorded)
+        return frame
+
+    def _recorded_table(self, name: str) -> tuple[int, str] | None:
+        with self._open_store() as store:
+            newest = newest_checkpoint(store)
+        return None if newest is None else version_recorded(name, newest.table_offsets.get(name))
+
     def sink(self, name: str, df: DataFrame, sink: Sink) -> None:
         """Declare where the rows of an output go."""
         check_name(name, "sink name")
@@ -136,10 +180,12 @@ class Pipeline:
     # asking
 
     def check(self) -> CompatibilityCheck:
-        """Compare plan, topology and configuration with the store, without starting anything."""
-        declared = self._declared()
+        """Compare plan, topology, configuration and positions with the store; start nothing."""
+        declared = self._looked_at(self._declared())
         with self._open_store() as store:
-            return check_store(store, declared.identity, self.settings.policy)
+            return check_store(
+                store, declared.identity, self.settings.policy, self.settings.reanchor
+            )
 
     def explain(self) -> str:
         """Print, and return, what the pipeline reads, keeps, writes and guarantees."""
@@ -161,6 +207,7 @@ class Pipeline:
             partitions,
             lossy_options({key: conf.get(key) or "" for key in SESSION_SETTINGS}),
         )
+        kafka = self._kafka(compiled.leaves)
         identity = PipelineIdentity(
             name=self.name,
             structure=structure,
@@ -172,7 +219,9 @@ class Pipeline:
                 name: output.sink.guarantee.value for name, output in self._outputs.items()
             },
             spark_version=self._session().version,
-            addresses=self._addresses(compiled),
+            addresses=kafka.addresses,
+            servers=kafka.servers,
+            folders=folder_ids(self._sources.info),
         )
         return DeclaredPipeline(
             compiled=compiled,
@@ -181,25 +230,40 @@ class Pipeline:
             output_mode=self._output_mode,
         )
 
-    def _addresses(self, compiled: Compiled) -> dict[str, str]:
-        by_source = {n: self._sources.options_of(n) for n in dict.fromkeys(compiled.leaves)}
-        return {name: at for name, options in by_source.items() if (at := address_of(options))}
+    def _kafka(self, leaves: Iterable[str]) -> KafkaSources:
+        options = {name: self._sources.options_of(name) for name in dict.fromkeys(leaves)}
+        return KafkaSources(self._session(), options)
 
-    def _topic_ids(self, identity: PipelineIdentity) -> dict[str, dict[str, str]]:
-        """Look whether Kafka answers, and which topics it has, before anything is started."""
-        patience = self.settings.source_timeout
+    def _looked_at(self, declared: DeclaredPipeline) -> DeclaredPipeline:
+        """Look at what the sources have before anything is started: Kafka now, the others when
+        it is known where they go on.
+        """
+        identity, patience = declared.identity, self.settings.source_timeout
+        require_known_sources(self.settings.reanchor, identity.leaves)
+        if self.settings.consumer_group is not None and not identity.addresses:
+            raise InvalidInputError(
+                "consumer_group is for sources of Kafka, and the pipeline has none"
+            )
         if not patience:
-            return {}
-        return {
-            name: topic_ids(self._session(), name, self._sources.options_of(name), patience)
-            for name in identity.addresses
+            return declared
+        looked_at = self._kafka(identity.leaves).look(patience)
+        topics = {name: known.topics for name, known in looked_at.items()}
+        absent = {name: known.absent for name, known in looked_at.items() if known.absent}
+        others = {
+            name: (self._sources.info[name].format, self._sources.options_of(name))
+            for name in identity.leaves
+            if name not in looked_at
         }
+        looks = position_looks(self._session(), others)
+        identity = replace(identity, topics=topics, absent=absent, looks=looks)
+        return replace(declared, identity=identity)
 
     def rollback(self, checkpoint_id: int) -> CheckpointManifest:
         """Go back to an earlier checkpoint for good: the next start goes on from its epoch.
 
-        Later checkpoints are taken out of use and a new timeline starts. What sinks have shown
-        since is taken back by the next start; :class:`RefusedError` when one of them cannot.
+        Later checkpoints are taken out of use and a new timeline starts, also when it is the newest
+        one. What sinks have shown since is taken back by the next start; :class:`RefusedError` when
+        one of them cannot.
         """
         with self._open_store() as store:
             require_sinks_can_follow(store, checkpoint_id, self.name, self._outputs.values())
@@ -220,11 +284,16 @@ class Pipeline:
 
         Returns when the store is claimed, the last epoch finished and the query started.
         """
-        declared = self._declared()
-        source_ids = self._topic_ids(declared.identity)
-        declared = replace(declared, identity=replace(declared.identity, source_ids=source_ids))
+        declared = self._looked_at(self._declared())
         chosen = dict(trigger or {"processingTime": "0 seconds"})
-        return start_run(self._session(), declared, self._open_store(), self._run_options, chosen)
+        return start_run(
+            self._session(),
+            declared,
+            self._open_store(),
+            self._run_options,
+            chosen,
+            self._kafka(declared.identity.leaves) if declared.identity.addresses else None,
+        )
 
     def run(self, *, available_now: bool = True, timeout: float | None = None) -> Run:
         """Run until everything that is there has been read, or for ever; raises what fails.

@@ -17,6 +17,7 @@ from seamark._common.signals import first_signal
 from seamark.errors import SeamarkError
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.running_epoch import PlanDiffers
+from seamark.pipeline.source_outage import SourceOutage, WaitForSources
 from seamark.pipeline.telemetry.reports import Percentiles, StartReport
 from seamark.spark.failures import explained, is_of_spark
 
@@ -38,8 +39,12 @@ class Run:
         start_query: Callable[[Coordinator], StreamingQuery],
         report: StartReport,
         on_end: Callable[[], None],
+        wait_for_sources: WaitForSources | None = None,
     ) -> None:
         self._coordinator = coordinator
+        self._outage = SourceOutage(
+            wait_for_sources, coordinator.declared.settings.source_timeout, coordinator.stopping
+        )
         self._start_query = start_query
         self.report = report
         """What the start found in the store and did about it."""
@@ -123,7 +128,10 @@ class Run:
                 lock.release()
 
     def _supervise(self) -> None:
-        """Wait for the end of the query, and start it again when a batch needs its old plan."""
+        """Wait for the end of the query, and start it again when a batch needs its old plan.
+
+        Or when a source had not answered for longer than Spark waits, and answers again.
+        """
         try:
             while True:
                 error = self._wait_for_query()
@@ -135,18 +143,31 @@ class Run:
                         continue
                     return
                 self._failure = self._cause(error)
+                if self._failure is not None and self._outage.is_over(self._failure, self.epoch):
+                    self._failure = None
+                    self._begin_again()
+                    if self._start_again():
+                        continue
+                    return
+                if self._failure is None and not self._cut_off:
+                    self._coordinator.finish()
                 return
         except BaseException as error:  # noqa: BLE001 - reported to whoever waits
             self._failure = error
         finally:
-            try:
-                if not self._is_taken_for_dead():
-                    self._on_end()
-            except SeamarkError as error:
-                if self._failure is None:
-                    self._failure = error
-            finally:
-                self._ended.set()
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            if self._is_taken_for_dead():
+                self._coordinator.abandon()
+            else:
+                self._on_end()
+        except SeamarkError as error:
+            if self._failure is None:
+                self._failure = error
+        finally:
+            self._ended.set()
 
     def _is_taken_for_dead(self) -> bool:
         # what is no Exception simulates the end of the process: as after a kill, nothing is closed
@@ -160,6 +181,12 @@ class Run:
                 self._query = self._start_query(self._coordinator)
                 return True
         return False
+
+    def _begin_again(self) -> None:
+        """Forget the epoch that failed; its plan stays, and it runs on the same rows again."""
+        self._coordinator.failure = None
+        self._coordinator.telemetry.restarted()
+        self._coordinator.copy.forget_after(self._coordinator.history.decided_batch)
 
     def _wait_for_query(self) -> Exception | None:
         from pyspark.errors import PySparkException

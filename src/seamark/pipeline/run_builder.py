@@ -10,28 +10,46 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.capture import Capture
-from seamark.capture.readers import DriverReader, ExecutorReader
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.capture.executors import executor_fetch, executor_mover
+from seamark.capture.movers import DriverMover, Mover
+from seamark.capture.scrub import Scrub
+from seamark.capture.state_moves import BackgroundMoves
+from seamark.capture.uploads import Uploads
+from seamark.checkpoint_dir.places.hadoop_copy import open_working_copy
+from seamark.checkpoint_dir.places.local import LocalCopy
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.recovery.recovery import Recovery
+from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
+from seamark.pipeline.source_outage import waiting_for
 from seamark.pipeline.telemetry.progress_record import progress_url
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
 from seamark.sources.recognition import refuse_endings
 from seamark.spark.batch_log import parse_commit
 from seamark.spark.failures import refused
+from seamark.spark.kafka.sources import KafkaSources
 from seamark.spark.query import RunningQuery
-from seamark.spark.session import FILE_MANAGER, fast_file_manager, is_local, session_settings
+from seamark.spark.session import (
+    FILE_MANAGER,
+    fast_file_manager,
+    is_local,
+    session_settings,
+    use_own_python,
+)
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_FAR_EVERY: Final = 30.0
+"""Seconds between two looks for new snapshots where each look is a request for each store."""
 
 _FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
@@ -76,7 +94,7 @@ class QueryStarter:
             .foreachBatch(coordinator.run_batch)
         )
         coordinator.attach(None)
-        with self._query_settings():
+        with self._query_settings(copy):
             try:
                 query = writer.start()
             except AnalysisException as error:
@@ -103,9 +121,10 @@ class QueryStarter:
             return parse_commit(text)[1] is not None
         return str(self._spark.conf.get(_FORMAT, "1")) == "2"
 
-    def _query_settings(self) -> AbstractContextManager[None]:
+    def _query_settings(self, copy: WorkingCopy) -> AbstractContextManager[None]:
         """Spark's settings for the query. A file manager that the user has set is kept."""
-        fast = self._declared.settings.fast_file_manager and is_local(self._spark)
+        is_near = is_local(self._spark) and isinstance(copy, LocalCopy)
+        fast = self._declared.settings.fast_file_manager and is_near
         defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
         return session_settings(self._spark, self._plan_settings, defaults)
 
@@ -116,38 +135,72 @@ def start_run(
     store: CheckpointStore,
     options: RunOptions,
     trigger: Mapping[str, Any],
+    kafka: KafkaSources | None = None,
 ) -> Run:
     """Recover, then start the query. The store is closed when the run has ended or never begins."""
     resources = ExitStack()
     try:
         name = declared.identity.name
         resources.callback(store.close)
+        use_own_python(spark)
         telemetry = RunTelemetry(
             name, metrics=options.metrics, progress_url=progress_url(options.progress, store)
         )
         resources.callback(telemetry.close)
+        if kafka is not None:
+            telemetry.follow(kafka, declared.settings.consumer_group)
         sinks = PipelineSinks(declared, telemetry.metrics)
         resources.callback(sinks.close)
         starter = QueryStarter(spark, declared, trigger)
         root = working_root(store, name, options.working_copy, is_local=is_local(spark))
+        place = open_working_copy(root, spark)
+        resources.callback(place.close)
+        adopt = open_working_copy(options.adopt, spark) if options.adopt is not None else None
         for output in declared.compiled.outputs:
             resources.callback(output.sink.close)
-            output.sink.open(name, output.name, output.df.schema)
-        start = Recovery(declared, store, sinks, root=root, adopt=options.adopt).run()
-        telemetry.recovered(start.report, start.history.newest)
+            open_sink(output, name, store)
         on_executors = declared.settings.capture == "executors" or (
             declared.settings.capture == "auto" and not is_local(spark)
         )
-        reader = ExecutorReader(spark, start.copy) if on_executors else DriverReader(start.copy)
+        start = Recovery(
+            declared,
+            store,
+            sinks,
+            place=place,
+            adopt=adopt,
+            long_work=telemetry.long_work,
+            fetch_all=executor_fetch(spark, store.backend) if on_executors else None,
+        ).run()
+        telemetry.recovered(start.report, start.history.newest)
+        copy, shared = start.copy, store.shared_objects
+        uploads, stored_ahead = Uploads(shared), Uploads(shared)
+        mover: Mover = DriverMover(copy, uploads)
+        background: Mover | None = None
+        if on_executors:
+            mover = executor_mover(spark, copy, uploads)
+            # with one task: epochs need the others
+            background = executor_mover(spark, copy, stored_ahead, tasks=1)
+        moves = BackgroundMoves(
+            copy,
+            shared,
+            declared.settings.background_rate,
+            mover=background,
+            uploads=stored_ahead,
+            every=None if isinstance(copy, LocalCopy) else _LOOK_FAR_EVERY,
+            scrub=Scrub(shared, declared.settings.scrub_every, telemetry.damage_found),
+        )
+        resources.callback(moves.close)
         coordinator = Coordinator(
             declared,
             store,
-            Capture(start.copy, start.digests, reader),
+            Capture(copy, mover, start.index, start.small_state, moves, uploads),
             sinks,
             history=start.history,
             telemetry=telemetry,
+            uploads=uploads,
         )
-        return Run(coordinator, starter.start, start.report, on_end=resources.close)
+        wait = waiting_for(kafka, start.history) if kafka is not None else None
+        return Run(coordinator, starter.start, start.report, resources.close, wait)
     except BaseException:
         resources.close()
         raise

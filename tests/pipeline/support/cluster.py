@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,8 +27,9 @@ def free_port() -> int:
 class Cluster:
     """One master and some workers with a core each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
+        self._environment = environment
         self._port = free_port()
         self.url = f"spark://127.0.0.1:{self._port}"
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -41,21 +42,27 @@ class Cluster:
             *("--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"),
         )
         self._wait_for("master", "New state: ALIVE")
-        for number in range(workers):
-            worker = self._run(
-                f"worker{number}",
-                "org.apache.spark.deploy.worker.Worker",
-                *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"),
-                *("--work-dir", str(self._folder / f"work{number}"), self.url),
-            )
-            self.workers.append(worker)
+        for _ in range(workers):
+            self.add_worker()
         for number in range(workers):
             self._wait_for(f"worker{number}", "Successfully registered")
+
+    def add_worker(self) -> None:
+        """Start one more worker, with a work directory of its own. Does not wait for it."""
+        number = len(self.workers)
+        worker = self._run(
+            f"worker{number}",
+            "org.apache.spark.deploy.worker.Worker",
+            *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"),
+            *("--work-dir", str(self._folder / f"work{number}"), self.url),
+        )
+        self.workers.append(worker)
 
     def _run(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
         environment = {
             **os.environ,
+            **self._environment,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": str(home),
             "JAVA_HOME": str(java_home()),
@@ -86,9 +93,12 @@ class Cluster:
 
 
 @contextmanager
-def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
+def standalone_cluster(
+    folder: Path, workers: int = 2, environment: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """Start one, and stop it in all cases. Executors inherit ``environment`` of their workers."""
     folder.mkdir(parents=True)
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, environment or {})
     try:
         cluster.start(workers)
         yield cluster

@@ -5,39 +5,31 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import seamark
-from seamark.capture.readers import ExecutorReader
-from seamark.pipeline.declaration.settings import Step
+from seamark.capture.executors import ExecutorMover
 from tests.pipeline.support.driver import declare, session
+from tests.pipeline.support.pauses import pausing_at
 
 
-def main(master: str, base: Path, pause_before: int) -> None:
+def main(master: str, base: Path, *points: str) -> None:
     spark = session(master)
-
-    def wait_for_the_test(step: Step, when: str, epoch: int) -> None:
-        if (step, when, epoch) == (Step.WRITE, "before", pause_before):
-            (base / "paused").touch()
-            while not (base / "go").exists():
-                time.sleep(0.1)
-
     pipeline = seamark.Pipeline(
         "cluster",
         store=base / "store",
         working_copy=base / "shared",
-        on_step=wait_for_the_test,
+        on_step=pausing_at(base, points),
     )
     run = declare(pipeline, spark, base).run()
-    reader = run._coordinator._capture._reader
-    assert isinstance(reader, ExecutorReader)
+    mover = run._coordinator._capture._mover
+    assert isinstance(mover, ExecutorMover)
     (base / "result.json").write_text(
         json.dumps(
             {
                 "driver": os.getpid(),
-                "read_by": sorted(reader.read_by),
-                "fell_back": reader._fallback is not None,
+                "read_by": sorted(mover.read_by),
+                "fell_back": not mover._is_possible,
                 "epoch": run.epoch,
             }
         )
@@ -46,4 +38,4 @@ def main(master: str, base: Path, pause_before: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

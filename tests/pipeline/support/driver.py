@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from seamark.sinks import FileSink
 from seamark.spark.java import use_java
 
 
-def session(master: str = "local[2]") -> SparkSession:
+def session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
     use_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own choice is 'python3'
     spark = (
         SparkSession.builder.master(master)
         .config("spark.driver.host", "127.0.0.1")
@@ -35,6 +37,7 @@ def session(master: str = "local[2]") -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(map=dict(settings or {}))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
@@ -60,7 +63,7 @@ def stop_at(spark: SparkSession, base: Path, point: tuple[str, str, int]) -> OnS
     jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
 
     def hook(step: Any, when: str, epoch: int) -> None:
-        if (step.value, when, epoch) == point:
+        if (step.value, when, epoch) == point and not (base / "stopped").exists():
             (base / "stopping").write_text(f"{os.getpid()} {jvm_pid}")
             (base / "stopping").rename(base / "stopped")  # whole, when it can be seen
             os.kill(jvm_pid, signal.SIGSTOP)

@@ -15,7 +15,7 @@ from typing import Final
 from tests.pipeline.support.child import FAIL_POINT
 
 REPOSITORY: Final = Path(__file__).parents[3]
-START_SECONDS: Final = 100.0
+START_SECONDS: Final = 280.0
 DEATH_SECONDS: Final = 10.0
 
 

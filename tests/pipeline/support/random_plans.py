@@ -11,15 +11,17 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.pipeline.support.workloads import (
+    PROVIDERS,
     clock,
     orders,
     payments,
-    provider_of,
     put_file,
+    settings_of,
     transformed_state,
     values_in,
 )
@@ -30,6 +32,14 @@ if TYPE_CHECKING:
 Rows = Counter[str]
 
 _DELAY: Final = "2 minutes"
+
+_SOUND_OPTIMIZER: Final = {
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+        for rule in ("EliminateLimits", "ConvertToLocalRelation", "EliminateSorts")
+    )
+}
+"""Without it, Spark loses a limit in a batch whose source is empty, and fails in the next one."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,13 @@ def _totals(df: DataFrame, _: Streams) -> DataFrame:
     return df.groupBy("k").agg(f.count("*").alias("n"), f.sum("v").alias("sum"))
 
 
+def _seen(df: DataFrame, _: Streams) -> DataFrame:
+    """Groups without a function, as of SELECT DISTINCT."""
+    from pyspark.sql import functions as f
+
+    return df.groupBy("k").agg(f.col("k").alias("n"), f.col("k").alias("sum"))
+
+
 def _running(df: DataFrame, _: Streams) -> DataFrame:
     from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -113,10 +130,22 @@ def _joined(how: str) -> Build:
         from pyspark.sql import functions as f
 
         near = f.expr("id = order AND pt >= t - INTERVAL 1 MINUTE AND pt <= t + INTERVAL 1 MINUTE")
-        paid = streams.payments.withWatermark("pt", _DELAY)
-        return df.join(paid, near, how).drop("order")
+        return df.join(streams.paid, near, how).drop("order")
 
     return build
+
+
+def _paid(df: DataFrame, streams: Streams) -> DataFrame:
+    """Needs a watermark on the other side only."""
+    from pyspark.sql import functions as f
+
+    return df.join(streams.paid, f.expr("id = order AND t = pt"), "leftSemi")
+
+
+def _top(df: DataFrame, _: Streams) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return df.orderBy(*(f.desc(name) for name in df.columns)).limit(3)
 
 
 def _self_joined(df: DataFrame, _: Streams) -> DataFrame:
@@ -131,6 +160,11 @@ def _with_table(df: DataFrame, streams: Streams) -> DataFrame:
     return df.join(streams.table, "k", "left")
 
 
+def _with_payments(df: DataFrame, streams: Streams) -> DataFrame:
+    as_orders = streams.payments.selectExpr("order AS id", "paid AS k", "paid AS v", "pt AS t")
+    return df.union(as_orders).withWatermark("t", _DELAY)
+
+
 def _united(df: DataFrame, _: Streams) -> DataFrame:
     return df.union(df.where("k > 1"))
 
@@ -140,6 +174,7 @@ BASES: Final[Mapping[str, Build]] = {
     "marked": lambda df, _: df.withWatermark("t", _DELAY),
     "filtered": lambda df, _: df.where("v % 4 <> 1").withWatermark("t", _DELAY),
     "united": lambda df, s: _united(df.withWatermark("t", _DELAY), s),
+    "paying": _with_payments,
 }
 """Of the source: id, k, v, t."""
 
@@ -148,19 +183,25 @@ ROWS: Final[Mapping[str, Build]] = {
     "once": lambda df, _: df.dropDuplicates(["id", "t"]),
     "inner": _joined("inner"),
     "outer": _joined("leftOuter"),
+    "paid": _paid,
+    "paid_limited": lambda df, s: _paid(df, s).limit(10_000),
     "self": _self_joined,
     "limited": lambda df, _: df.limit(10_000),
     "limited_twice": lambda df, _: df.limit(10_000).where("k >= 0").limit(9_000),
 }
 """State that lets rows pass, so that there may be more state above."""
 
-_WITHOUT_WATERMARK: Final = ("limited", "limited_twice", "once")
+_JOINED: Final = frozenset({"inner", "outer", "paid", "paid_limited"})
+"""Of these, with payments, which have a watermark of their own."""
+
+_WITHOUT_WATERMARK: Final = ("limited", "limited_twice", "once", "paid", "paid_limited")
 
 GROUPS: Final[Mapping[str, Build]] = {
     "windowed": _windowed,
     "by_id": _windowed_by_id,
     "sessions": _sessions,
     "totals": _totals,
+    "seen": _seen,
     "running": _running,
     "transformed": _transformed,
 }
@@ -168,6 +209,9 @@ GROUPS: Final[Mapping[str, Build]] = {
 
 ABOVE: Final[Mapping[str, Build]] = {"again": _twice_windowed}
 """Of windows."""
+
+TOPS: Final[Mapping[str, Build]] = {"top": _top}
+"""Of a complete result."""
 
 TAILS: Final[Mapping[str, Build]] = {
     "some": lambda df, _: df.where("k <> 2"),
@@ -177,12 +221,13 @@ TAILS: Final[Mapping[str, Build]] = {
     "named": lambda df, _: df.alias("x").selectExpr("x.*", "x.k IS NULL AS lost"),
 }
 
-STEPS: Final = {**BASES, **ROWS, **GROUPS, **ABOVE, **TAILS}
+STEPS: Final = {**BASES, **ROWS, **GROUPS, **ABOVE, **TOPS, **TAILS}
 
 _MODES: Final[Mapping[str, frozenset[str]]] = {
-    "append": frozenset(ROWS.keys() | GROUPS.keys() | ABOVE.keys()) - {"totals"},
-    "update": frozenset({"once_within", "once", "inner", "self", "windowed", "by_id", "totals"}),
-    "complete": frozenset({"windowed", "by_id", "totals"}),
+    "append": frozenset(ROWS.keys() | GROUPS.keys() | ABOVE.keys()) - {"totals", "seen"},
+    "update": frozenset({"once_within", "once", "inner", "self", "windowed", "by_id"})
+    | {"totals", "seen"},
+    "complete": frozenset({"windowed", "by_id", "totals", "seen"}),
 }
 """Which state Spark allows in an output mode."""
 
@@ -199,9 +244,12 @@ def random_part(dice: random.Random, mode: str) -> Part:
     if part.name == "plain":
         if mode == "append":
             return _with_tails(dice, Part(dice.choice(_WITHOUT_WATERMARK), part))
-        part = Part("marked")
+        if dice.random() < 0.5:
+            part = Part("marked")
     allowed = _MODES[mode]
     rows = [name for name in ROWS if name in allowed]
+    if part.name == "plain":
+        rows = [name for name in rows if name in _WITHOUT_WATERMARK]
     groups = [name for name in GROUPS if name in allowed]
     if mode == "append" and dice.random() < 0.1:
         return _with_tails(dice, part)
@@ -213,6 +261,8 @@ def random_part(dice: random.Random, mode: str) -> Part:
     part = Part(dice.choice(groups), part)
     if part.name == "windowed" and "again" in allowed and dice.random() < 0.3:
         part = Part("again", part)
+    if mode == "complete" and dice.random() < 0.3:
+        part = Part("top", part)
     return _with_tails(dice, part)
 
 
@@ -227,6 +277,13 @@ def _with_tails(dice: random.Random, part: Part) -> Part:
 def needs_rocksdb(part: Part) -> bool:
     """Whether an output has state that Spark keeps in RocksDB only."""
     return any(each.name == "transformed" for each in below(part))
+
+
+def watermarks(part: Part) -> frozenset[str]:
+    """The watermarks of an output; those that have some go together when they have the same."""
+    names = {each.name for each in below(part)}
+    joined = {"payments"} if names & _JOINED else set()
+    return frozenset((names & BASES.keys() - {"plain"}) | joined)
 
 
 def below(part: Part) -> list[Part]:
@@ -253,16 +310,24 @@ def relative(dice: random.Random, part: Part, mode: str) -> Part:
 
 @dataclass
 class Streams:
-    """What outputs are made of; a part that was made before is taken again when it is shared."""
+    """What outputs are made of; a part that was made before is taken again when it is shared.
+
+    Watermarks are set once in any case: of several calls, Spark may let each count other rows.
+    """
 
     orders: DataFrame
     payments: DataFrame
     table: DataFrame
     made: dict[Part, DataFrame] = field(default_factory=dict)
 
+    @cached_property
+    def paid(self) -> DataFrame:
+        """Payments with their watermark."""
+        return self.payments.withWatermark("pt", _DELAY)
+
     def build(self, part: Part, *, shared: bool) -> DataFrame:
         """The DataFrame of an output."""
-        if shared and part in self.made:
+        if part in self.made and (shared or part.below is None):
             return self.made[part]
         source = self.orders if part.below is None else self.build(part.below, shared=shared)
         made = STEPS[part.name](source, self)
@@ -277,15 +342,18 @@ def streams_of(spark: SparkSession, folder: Path) -> Streams:
 
 
 def write_rows(folder: Path, epochs: int = 3) -> Path:
-    """Rows in order but for a few seconds, some of them twice."""
+    """Rows in order but for a few seconds, some of them twice.
+
+    There is one file more of payments than of orders: at the end, only payments are read.
+    """
     for epoch in range(epochs):
         rows = [_row(n, epoch * 60 + n * 2 - n % 3) for n in range(epoch * 30, epoch * 30 + 30)]
         put_file(folder / "orders", epoch, rows + rows[::6])
         paid = [{"order": row["id"], "paid": 1, "pt": row["t"]} for row in rows[::2]]
         put_file(folder / "payments", epoch, paid)
     put_file(folder / "orders", epochs, [_row(999, 9000)])
-    far = {"order": -1, "paid": 0, "pt": clock(9600)}
-    put_file(folder / "payments", epochs, [far])
+    for number, at in enumerate((8700, 9600), epochs):
+        put_file(folder / "payments", number, [{"order": -1, "paid": 0, "pt": clock(at)}])
     return folder
 
 
@@ -326,7 +394,8 @@ class StockSpark:
                 .trigger(availableNow=True)
             )
             # where state is kept makes no difference; some state is only kept in RocksDB
-            with provider_of(self._spark, "rocksdb" if needs_rocksdb(part) else "hdfs"):
+            provider = PROVIDERS["rocksdb" if needs_rocksdb(part) else "hdfs"]
+            with settings_of(self._spark, {**provider, **_SOUND_OPTIMIZER}):
                 query.start().awaitTermination()
             self._found[str(part), mode] = visible(root / "out", mode)
         return self._found[str(part), mode]

@@ -47,13 +47,13 @@ PROVIDERS: Final[Mapping[str, Mapping[str, str]]] = {
     "format2-changelog": _ROCKSDB | _CHANGELOG | _FORMAT_2,
 }
 
-# state in all three places where it can be: in the manifest, in its sidecar, beside both
+# state in both places where it can be: in the manifest and in shared objects
 _SIZES: Final[Mapping[str, Sizes]] = {
     "hdfs": Sizes(),
     "rocksdb": Sizes(inline_operator=0),
-    "rocksdb-changelog": Sizes(sidecar=0),
-    "format2": Sizes(sidecar=0),
-    "format2-changelog": Sizes(inline_operator=0),
+    "rocksdb-changelog": Sizes(inline_operator=0),
+    "format2": Sizes(inline_operator=0),
+    "format2-changelog": Sizes(),
 }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import DamageError, PositionUnavailable, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.computed_changes import (
     ComputedChange,
@@ -16,10 +16,18 @@ from seamark.pipeline.declaration.computed_changes import (
     shape_change,
 )
 from seamark.pipeline.declaration.settings import Policy
+from seamark.pipeline.declaration.source_positions import (
+    check_positions,
+    lost_error,
+    require_topics,
+)
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
 from seamark.progress.configuration import explain_change
 from seamark.progress.policy import Action, as_policy, outcome_of_change
+from seamark.spark.kafka.gaps import Anchor, Gap, planned_texts
 from seamark.spark.plans.lossy_options import loss_text, may_lose_of
+from seamark.spark.reference_tables import changed_tables
+from seamark.spark.source_folders import other_folders
 from seamark.store import CheckpointStore
 
 
@@ -39,10 +47,17 @@ class CompatibilityCheck:
     fit: Compatibility
     changes: list[str] = field(default_factory=list)
     hint: str = ""
+    gone: PositionUnavailable | None = None
+    """The error when a source no longer has what comes next."""
+    gaps: tuple[Gap, ...] = ()
+    """Positions that the start moves because their rows are gone, and records."""
 
 
 def check_store(
-    store: CheckpointStore, identity: PipelineIdentity, policy: Policy
+    store: CheckpointStore,
+    identity: PipelineIdentity,
+    policy: Policy,
+    reanchor: Mapping[str, Anchor] | None = None,
 ) -> CompatibilityCheck:
     """Compare a pipeline with the newest checkpoint that can be read."""
     owner = store.owner()
@@ -52,16 +67,26 @@ def check_store(
             where=store.url,
             hint="Give each pipeline a store of its own.",
         )
+    check = check_checkpoint(newest_checkpoint(store), identity, policy, reanchor)
+    if check.fit is not Compatibility.REFUSED:
+        require_topics(identity)
+    return check
+
+
+def newest_checkpoint(store: CheckpointStore) -> CheckpointManifest | None:
+    """The newest checkpoint that can be read."""
     try:
-        newest = store.load_latest()
+        return store.load_latest()
     except DamageError:
         chosen_id = store.recover_latest_validated().chosen_id
-        newest = None if chosen_id is None else store.load_by_id(chosen_id)
-    return check_checkpoint(newest, identity, policy)
+        return None if chosen_id is None else store.load_by_id(chosen_id)
 
 
 def check_checkpoint(
-    checkpoint: CheckpointManifest | None, identity: PipelineIdentity, policy: Policy
+    checkpoint: CheckpointManifest | None,
+    identity: PipelineIdentity,
+    policy: Policy,
+    reanchor: Mapping[str, Anchor] | None = None,
 ) -> CompatibilityCheck:
     """Compare a pipeline with the checkpoint that it would go on from."""
     if checkpoint is None:
@@ -70,17 +95,23 @@ def check_checkpoint(
     same_spark = made_by.split(".")[:2] == identity.spark_version.split(".")[:2]
     old = checkpoint.structure
     check = compare_structures(old, identity.structure, policy, same_spark=same_spark)
-    replaced = other_topics(checkpoint.source_ids or {}, identity.source_ids)
-    if not replaced or check.fit in (Compatibility.REFUSED, Compatibility.RESET):
+    if check.fit in (Compatibility.REFUSED, Compatibility.RESET):
         return check
-    changes = [*check.changes, *replaced]
-    return _decided(
-        policy,
-        changes,
-        hint="Rows of the new topic that lie before the old position would never be read. Start "
-        "over with policy='auto_reset' or a new store, or go on from the old position once with "
-        "policy='warn'.",
-    )
+    positions = check_positions(checkpoint, identity, policy, reanchor or {})
+    gone = positions.gone
+    if positions.lost:
+        gone = lost_error(checkpoint, positions.lost)
+    if gone is not None:
+        refused = _decided(policy, [*check.changes, gone.what], hint="", acceptable=False)
+        return replace(refused, gone=gone)
+    told = [
+        *planned_texts(positions.gaps),
+        *changed_tables(checkpoint.table_offsets, identity.tables),
+        *other_folders(checkpoint.source_ids or {}, identity.folders),
+    ]
+    if not told:
+        return check
+    return CompatibilityCheck(Compatibility.GOES_ON, [*check.changes, *told], gaps=positions.gaps)
 
 
 def _decided(
@@ -95,19 +126,10 @@ def _decided(
     )
 
 
-def other_topics(before: Mapping[str, Any], new: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Topics that were deleted and created again under the same name. Pure."""
-    return [
-        f"source {source!r}: the topic {topic!r} was deleted and made again, and the position in "
-        "the checkpoint is one of the old topic"
-        for source, ids in new.items()
-        for topic, topic_id in ids.items()
-        if isinstance(before.get(source), dict) and before[source].get(topic, topic_id) != topic_id
-    ]
-
-
 def refuse_if_incompatible(store: CheckpointStore, check: CompatibilityCheck) -> None:
     """Raise when the pipeline may not go on."""
+    if check.fit is Compatibility.REFUSED and check.gone is not None:
+        raise check.gone
     if check.fit is Compatibility.REFUSED:
         raise RefusedError(
             "the pipeline is not the one that this store's checkpoints were made by",

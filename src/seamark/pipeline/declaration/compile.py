@@ -10,15 +10,20 @@ Tests: ``tests/pipeline/test_shared_state.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.logs import logger_named
 from seamark._common.text import backquoted
-from seamark.errors import InvalidInputError, RefusedError
+from seamark.errors import InvalidInputError
 from seamark.manifest import ConnectorCheckpoint
+from seamark.pipeline.declaration.watermarks import (
+    delay_warnings,
+    require_same_watermark,
+    require_shared_sources,
+)
 from seamark.sinks.contract import Sink
 from seamark.spark.plans.computation import Operator, operators_of, python_functions
 from seamark.spark.plans.executed_plan import (
@@ -26,6 +31,7 @@ from seamark.spark.plans.executed_plan import (
     PlanOperator,
     operators_to_run,
     optimized,
+    removable_nodes,
     settings_for,
 )
 from seamark.spark.plans.plan import (
@@ -33,10 +39,10 @@ from seamark.spark.plans.plan import (
     WatermarkInfo,
     analyzed,
     stateful_operators,
-    table_versions,
 )
 from seamark.spark.plans.shared_plan import SharedPlan, shared_plans
-from seamark.spark.session import session_settings
+from seamark.spark.plans.watermark_rows import watermark_rows
+from seamark.spark.session import session_settings, watermark_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,6 +85,8 @@ class Compiled:
     leaves: tuple[str, ...]
     """The source of each line of the offset log."""
     watermarks: tuple[WatermarkInfo, ...] = ()
+    watermark_policy: str = "min"
+    """What the session says about several watermarks."""
     operators: tuple[str, ...] = ()
     tables: dict[str, ConnectorCheckpoint] = field(default_factory=dict)
     """What each reference table that is made of files consists of."""
@@ -108,16 +116,17 @@ class Compiled:
         """The stateful operators that every plan of the query must have, and Spark's settings for
         that."""
         spark = self.df.sparkSession
-        operators = self._operators_planned(output_mode)
-        settings = settings_for(operators, spark.conf.get(EXCLUDED_RULES, "") or "")
+        plans = self._optimized_branches()
+        operators = _operators_of(plans, output_mode)
+        removable = sorted({name for plan in plans for name in removable_nodes(plan)})
+        settings = settings_for(operators, removable, spark.conf.get(EXCLUDED_RULES, "") or "")
         if EXCLUDED_RULES in settings:  # without these rules, a limit of a limit is two operators
             with session_settings(spark, settings):
-                operators = self._operators_planned(output_mode)
+                operators = _operators_of(self._optimized_branches(), output_mode)
         return operators, settings
 
-    def _operators_planned(self, output_mode: str) -> list[PlanOperator]:
-        plans = [optimized(branch.df) for branch in self.branches]
-        return [operator for plan in plans for operator in operators_to_run(plan, output_mode)]
+    def _optimized_branches(self) -> list[Any]:
+        return [optimized(branch.df) for branch in self.branches]
 
     def reads_every_row(self, number: int) -> bool:
         """Whether reading one output in full is reading the batch in full."""
@@ -133,6 +142,10 @@ class Compiled:
 
     def _branch_of(self, number: int) -> tuple[int, Branch]:
         return next(pair for pair in enumerate(self.branches) if number in pair[1].outputs)
+
+
+def _operators_of(plans: Iterable[Any], output_mode: str) -> list[PlanOperator]:
+    return [operator for plan in plans for operator in operators_to_run(plan, output_mode)]
 
 
 def compile_outputs(
@@ -155,8 +168,18 @@ def compile_outputs(
     computed = {outputs[branch.outputs[0]].name: analyzed(branch.df) for branch in branches}
     united = _united([branch.df for branch in branches])
     plan = analyzed(united)
-    watermarks = tuple(sources.watermarks(plan))
-    warnings = _shared_watermark({n: set(read) for n, read in leaves.items()}, watermarks)
+    rows = watermark_rows([branch.df for branch in branches])
+    marks = {
+        name: [replace(mark, rows=rows[mark.node_id]) for mark in sources.watermarks(of_output)]
+        for name, of_output in plans.items()
+    }
+    watermarks = tuple({m.node_id: m for of_output in marks.values() for m in of_output}.values())
+    policy = watermark_policy(united.sparkSession)
+    warnings = require_shared_sources(
+        {name: set(read) for name, read in leaves.items()}, has_watermark=bool(watermarks)
+    )
+    require_same_watermark(marks)
+    warnings += delay_warnings(watermarks, policy)
     for text in warnings:
         log.warning(text)
     return Compiled(
@@ -165,12 +188,13 @@ def compile_outputs(
         branches=branches,
         leaves=tuple(sources.of(plan)),
         watermarks=watermarks,
+        watermark_policy=policy,
         operators=tuple(
             f"{name}: {kind}"
             for name, plan_of_branch in computed.items()
             for kind in stateful_operators(plan_of_branch)
         ),
-        tables=table_versions(plan),
+        tables=sources.versions(plan),
         sources_of={name: tuple(dict.fromkeys(read)) for name, read in leaves.items()},
         warnings=tuple(warnings),
         computes={
@@ -229,35 +253,3 @@ def _united(outputs: list[DataFrame]) -> DataFrame:
         for number, output in enumerate(outputs)
     ]
     return reduce(lambda left, right: left.union(right), packed)
-
-
-def _shared_watermark(reads: dict[str, set[str]], watermarks: Sequence[WatermarkInfo]) -> list[str]:
-    """Spark has one watermark a query: the slowest source would hold back outputs of others."""
-    groups: list[tuple[set[str], set[str]]] = []
-    for name, sources in reads.items():
-        touching = [group for group in groups if group[1] & sources]
-        merged = ({name}, set(sources))
-        for names, read in touching:
-            merged = (merged[0] | names, merged[1] | read)
-        groups = [group for group in groups if group not in touching] + [merged]
-    warnings = []
-    if len(groups) > 1:
-        apart = "; ".join(f"{', '.join(sorted(n))} read {', '.join(sorted(s))}" for n, s in groups)
-        if watermarks:
-            raise RefusedError(
-                "outputs that share no source cannot share a watermark",
-                where=f"{apart}. Spark keeps one watermark for the whole query, so a quiet source "
-                "would hold back the outputs of the others.",
-                hint="Make a pipeline with a store of its own for each group.",
-            )
-        warnings.append(
-            f"outputs share no source ({apart}): they commit together, so the slower source sets "
-            "the pace. Two pipelines would be independent."
-        )
-    delays = {mark.delay_ms for mark in watermarks}
-    if len(delays) > 1:
-        delays_text = ", ".join(f"{mark.column} {mark.delay_ms / 1000:g} s" for mark in watermarks)
-        warnings.append(
-            f"watermarks have different delays ({delays_text}); Spark takes the slowest for all"
-        )
-    return warnings

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from seamark._common.checks import U64_MAX, check_duration, check_number
 from seamark.capture.checkpoint_contents import Sizes
 from seamark.errors import InvalidInputError
+from seamark.spark.kafka.gaps import Anchor, check_anchors
 
 Policy = Literal["strict", "warn", "auto_reset"]
 
@@ -48,7 +49,15 @@ class PipelineSettings:
     keep: int = 20
     """How many valid checkpoints stay; what they build on stays with them."""
     full_every: int = 10
-    """A checkpoint that builds on nothing is made at the latest after this many."""
+    """After this many checkpoints one has the whole index of its files, and builds on no other."""
+    background_rate: int = 64 << 20
+    """Bytes a second at which snapshots that Spark has made are stored between epochs."""
+    scrub_every: float | None = 86_400.0
+    """Seconds in which each stored object is read again to find damage, in the background; with
+    None they are not."""
+    finish_timeout: float = 30.0
+    """How long the end of a run waits until Spark's newest snapshots are stored; with 0 not at
+    all."""
     sizes: Sizes = field(default_factory=Sizes)
     size_cap: int | None = None
     """The largest checkpoint that is saved, in bytes; from 80 % on there is a warning."""
@@ -57,7 +66,13 @@ class PipelineSettings:
     store_timeout: float = 60.0
     """How long a store that does not answer, or a full disk, is tried again."""
     source_timeout: float = 15.0
-    """How long Kafka is waited for before the start; with 0 it is not looked at."""
+    """How long a Kafka that does not answer is waited for: before the start and, once Spark has
+    given up, during the run. With 0 it is not looked at, and not waited for."""
+    reanchor: Mapping[str, Anchor] = field(default_factory=dict)
+    """Where sources go on whose position is gone: 'earliest', 'latest', or offsets, by name."""
+    consumer_group: str | None = None
+    """Kafka's consumer group in which the positions of each finished epoch are stored, for its own
+    tools to see; with None in none. No start reads them."""
     step_timeouts: Mapping[Step, float] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
     commit_tries: int = 3
     coalesce: int | Literal["auto"] | None = "auto"
@@ -72,10 +87,17 @@ class PipelineSettings:
     def __post_init__(self) -> None:
         check_number("keep", self.keep, 1, U64_MAX)
         check_number("full_every", self.full_every, 1, 1000)
+        check_number("background_rate", self.background_rate, 1 << 10, U64_MAX)
         check_number("commit_tries", self.commit_tries, 1, 1000)
+        if self.scrub_every is not None:
+            check_duration("scrub_every", self.scrub_every)
+        check_duration("finish_timeout", self.finish_timeout)
         check_duration("stop_timeout", self.stop_timeout)
         check_duration("store_timeout", self.store_timeout)
         check_duration("source_timeout", self.source_timeout)
+        check_anchors(self.reanchor)
+        if self.consumer_group is not None and not self.consumer_group.strip():
+            raise InvalidInputError("consumer_group is the name of a group, and not empty")
         if self.policy not in ("strict", "warn", "auto_reset"):
             raise InvalidInputError(
                 f"policy must be 'strict', 'warn' or 'auto_reset', not {self.policy!r}"

@@ -19,7 +19,10 @@ from seamark.manifest import ConnectorCheckpoint
 from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.computed_changes import operator_text
 from seamark.pipeline.declaration.settings import PipelineSettings
+from seamark.pipeline.declaration.watermarks import watermark_text, which_counts
 from seamark.progress.configuration import config_hash
+from seamark.sources.position_looks import PositionLook
+from seamark.spark.kafka.positions import Topics
 from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import FILE_FORMATS, recorded_losses
 from seamark.spark.plans.plan import SourceInfo, WatermarkInfo
@@ -40,15 +43,41 @@ class PipelineIdentity:
     guarantees: Mapping[str, str] = field(default_factory=dict)
     """What a reader of each sink can rely on, as text."""
     spark_version: str = ""
-    source_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By source: the id of each topic; a new topic of the same name has another one."""
+    topics: Mapping[str, Topics] = field(default_factory=dict)
+    """By source that the start has looked at: what Kafka says about each topic."""
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By source: topics that its options name and Kafka does not know."""
+    looks: Mapping[str, PositionLook] = field(default_factory=dict)
+    """By source: asks it whether it can go on from a line of the offset log; not for Kafka."""
+    folders: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source: the id of the folder that it reads."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where sources are read from, to be named in errors."""
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """The servers of each Kafka source."""
 
     @cached_property
     def config_hash(self) -> int:
         """One number for the structure."""
         return config_hash(self.structure)
+
+    @property
+    def source_ids(self) -> dict[str, dict[str, str]]:
+        """By source: the id of each topic or folder; a new one of the same name has another one."""
+        topics = {
+            source: {name: facts.topic_id for name, facts in topics.items()}
+            for source, topics in self.topics.items()
+        }
+        return {**topics, **{source: dict(ids) for source, ids in self.folders.items()}}
+
+    def source_ids_after(self, before: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The ids that a checkpoint records; ``before`` has those of the one that it follows.
+
+        A start that did not look at a source knows no ids. It goes on in what was read before.
+        """
+        known, before = self.source_ids, before or {}
+        found = {name: known.get(name, before.get(name)) for name in dict.fromkeys(self.leaves)}
+        return {name: ids for name, ids in found.items() if ids}
 
     @property
     def first_lines(self) -> list[int]:
@@ -164,11 +193,7 @@ def _state(compiled: Compiled) -> Iterator[str]:
 def _watermarks(compiled: Compiled) -> list[str]:
     if not compiled.watermarks:
         return ["  none"]
-    lines = [
-        f"  {mark.column} of {', '.join(mark.sources)}, {mark.delay_ms / 1000:g} s late at most, "
-        "later rows are dropped"
-        for mark in compiled.watermarks
-    ]
-    if len(compiled.watermarks) > 1:
-        lines.append("  the slowest of them rules all outputs")
+    lines = [f"  {watermark_text(mark)}, later rows are dropped" for mark in compiled.watermarks]
+    if len({mark.counts for mark in compiled.watermarks}) > 1:
+        lines.append(f"  {which_counts(compiled.watermark_policy)}")
     return lines

@@ -9,18 +9,19 @@ Tests: ``tests/pipeline/test_crash_matrix.py``.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
-from seamark.capture.capture import Capture, Captured
+from seamark.capture.capture import Capture
 from seamark.capture.checkpoint_contents import PlacedState, place
+from seamark.capture.epoch_files import Captured
 from seamark.capture.plans import install_plan, require_planned_files
+from seamark.capture.uploads import Uploads
 from seamark.errors import (
     FencedError,
     LineageError,
@@ -31,7 +32,11 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
-from seamark.pipeline.epoch.epoch_manifest import draft_manifest, with_sink_statuses
+from seamark.pipeline.epoch.epoch_manifest import (
+    draft_manifest,
+    same_epoch,
+    with_sink_statuses,
+)
 from seamark.pipeline.epoch.epoch_plan import (
     is_replay,
     needs_stored_plans,
@@ -39,7 +44,8 @@ from seamark.pipeline.epoch.epoch_plan import (
     shown_already,
     store_plan,
 )
-from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, StepTimeout
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, write_time_limit
+from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import EpochHistory, Interrupted, RunningEpoch
 from seamark.pipeline.epoch.save_with_retry import fencing_behind, save_with_retry
 from seamark.pipeline.telemetry.reports import EpochStats
@@ -71,12 +77,14 @@ class Coordinator:
         *,
         history: EpochHistory,
         telemetry: RunTelemetry,
+        uploads: Uploads,
     ) -> None:
         self.declared = declared
         self._identity = declared.identity
         self._settings = declared.settings
         self._store = store
         self._capture = capture
+        self._uploads = uploads
         self.copy = capture.copy
         """Where Spark keeps its own files of the query."""
         self._sinks = sinks
@@ -122,10 +130,14 @@ class Coordinator:
         self.copy.forget_after(batch - 1)
         install_plan(self.copy, batch, self.history.plans[batch])
 
+    def abandon(self) -> None:
+        """End as a process does that is killed: nothing is closed."""
+        self._capture.abandon()
+
     def spark_has_committed(self) -> bool:
         """Whether Spark has noted the batch of the newest decided epoch as committed."""
         newest = self.history.newest
-        return newest is None or os.path.exists(self.copy.path(f"commits/{newest.epoch - 1}"))
+        return newest is None or self.copy.size(f"commits/{newest.epoch - 1}") is not None
 
     def cause_of(self, error: BaseException) -> BaseException:
         """The error, or the :class:`FencedError` that explains it."""
@@ -164,16 +176,19 @@ class Coordinator:
             with epoch.step(Step.CAPTURE, on_step):
                 captured, placed, manifest = self._take(epoch, committables, already)
         except Exception:
+            self._capture.undone()
             self._sinks.abort(epoch.attempt)
             raise
         with epoch.step(Step.SAVE, on_step):
             saved = self._save(epoch, manifest, placed)
-        self._decided(epoch, saved, captured)
+        self._decided(epoch, saved, captured, placed)
         self._check_claim()
         with epoch.step(Step.COMMIT, on_step):
             statuses = self._sinks.commit(committables)
         with epoch.step(Step.RECORD, on_step):
-            self._record(with_sink_statuses(saved, statuses, epoch.phases))
+            shown = {sink for sink, status in statuses.items() if status.is_committed} | already
+            points = missing_read_points(self._sinks.outputs, saved, shown, epoch.timeline)
+            self._record(with_sink_statuses(saved, statuses, epoch.phases, points))
             self.telemetry.progress.note(epoch.number, epoch.positions, self._identity.config_hash)
         failed = {sink: s.message for sink, s in statuses.items() if not s.is_committed}
         if failed:
@@ -191,7 +206,10 @@ class Coordinator:
     def _begin(self, batch_id: int) -> RunningEpoch:
         if not self._query_known.wait(_QUERY_PATIENCE):
             raise SeamarkError("Spark runs a batch of a query that was never started")
-        return planned_epoch(self.copy, self._identity, self.history, batch_id)
+        latest = self._running().latest_offsets() if self._identity.addresses else []
+        epoch = planned_epoch(self.copy, self._identity, self.history, batch_id, latest)
+        self.telemetry.epoch_planned(epoch.unread)
+        return epoch
 
     def _replay(self, batch: DataFrame, epoch: RunningEpoch) -> None:
         """Spark runs a decided epoch again: its rows are read and dropped, its state must agree."""
@@ -203,15 +221,7 @@ class Coordinator:
                 hint="Stop, remove the working copy, and start again.",
             )
         batch.write.format("noop").mode("overwrite").save()
-        commit, _, ids = self._running().next_commit()
-        again = self._capture.take(
-            epoch.batch,
-            commit,
-            full=True,
-            state_ids=ids,
-            partitions=self._running().state_partitions,
-        )
-        if changed := self._capture.differences(again):
+        if changed := self._capture.differences(epoch.batch):
             raise RefusedError(
                 f"epoch {epoch.number} was run again and its state came out different",
                 where=changed,
@@ -227,26 +237,9 @@ class Coordinator:
             self._store.check_claim, self._settings.store_timeout, "reading the owner"
         )
 
-    @contextmanager
-    def _time_limit(self) -> Iterator[None]:
-        """Cancel Spark's jobs when staging takes longer than it may."""
+    def _time_limit(self) -> AbstractContextManager[None]:
         limit = self._settings.step_timeouts.get(Step.WRITE)
-        if limit is None:
-            yield
-            return
-        timer = threading.Timer(limit, self._running().cancel_jobs)
-        timer.start()
-        try:
-            yield
-        except Exception as error:
-            if timer.is_alive():
-                raise
-            raise StepTimeout(
-                f"the step 'write' did not finish in {limit:g} s",
-                hint="The epoch is run again by the next start. step_timeouts sets the limit.",
-            ) from error
-        finally:
-            timer.cancel()
+        return write_time_limit(limit, self._running().cancel_jobs)
 
     # 4 capture
 
@@ -260,8 +253,8 @@ class Coordinator:
             epoch.batch, commit, full=full, state_ids=ids, partitions=query.state_partitions
         )
         self._check_size(captured)
-        placed = place(captured, self._settings.sizes, self._store.partitioned_state, epoch.number)
-        self._capture.packed(placed.digests)
+        placed = place(captured, self._settings.sizes, self._uploads, self._capture.index)
+        self._capture.check_unchanged(placed.files)
         manifest = draft_manifest(
             epoch,
             history,
@@ -271,6 +264,7 @@ class Coordinator:
             already=already,
             next_watermark=next_watermark,
             reached=query.watermarks() if self._identity.watermarks else {},
+            times=self.telemetry.times_of(epoch.unread),
         )
         return captured, placed, manifest
 
@@ -297,16 +291,49 @@ class Coordinator:
         except OutcomeUnknownError:
             raise  # it may have been decided: nothing may be undone
         except Exception:
+            self._capture.undone()
             self._sinks.abort(epoch.attempt)
             raise
 
-    def _decided(self, epoch: RunningEpoch, saved: CheckpointManifest, captured: Captured) -> None:
+    def _decided(
+        self,
+        epoch: RunningEpoch,
+        saved: CheckpointManifest,
+        captured: Captured,
+        placed: PlacedState,
+    ) -> None:
         history = self.history
         history.links = 0 if captured.is_full else history.links + 1
-        history.full_bytes = saved.size_bytes + (0 if captured.is_full else history.full_bytes)
+        history.full_bytes = placed.restore_size
         history.newest, history.next_id = saved, saved.checkpoint_id + 1
         history.plans.pop(epoch.batch, None)
-        self._capture.saved(captured)
+        history.late_read_points.clear()  # the manifest has them
+        self._capture.saved(captured, placed.files)
+
+    def finish(self) -> None:
+        """Let the newest checkpoint refer to the snapshots of Spark's that no epoch came after.
+
+        The run has ended well. Otherwise a run of a few epochs would never get to a new base: its
+        successor begins without these snapshots. A failure costs nothing else.
+        """
+        newest = self.history.newest
+        if self.failure is not None or newest is None:
+            return
+        try:
+            moved = self._capture.moved(self._settings.finish_timeout)
+            if moved is None:
+                return
+            placed = place(moved, self._settings.sizes, self._uploads, self._capture.index)
+            again = same_epoch(newest, self.history.next_id, placed)
+            saved = save_with_retry(self._store, again, placed.chunks, self._settings.store_timeout)
+        except OutcomeUnknownError as error:
+            log.warning("%s", error)
+        except (SeamarkError, OSError) as error:
+            self._capture.undone()
+            log.warning("the checkpoint does not refer to Spark's newest snapshots: %s", error)
+        else:
+            self.history.newest, self.history.next_id = saved, saved.checkpoint_id + 1
+            self._capture.saved(moved, placed.files)
 
     def _record(self, manifest: CheckpointManifest) -> None:
         try:
@@ -317,12 +344,17 @@ class Coordinator:
             # the sinks know what they show; the next start asks them and records it
             log.warning("the statuses of epoch %d were not recorded: %s", manifest.epoch, error)
             self.history.newest = manifest
+            if manifest.read_points is not None:
+                self.history.late_read_points[manifest.epoch] = manifest.read_points
 
     def _retain(self, saved: CheckpointManifest) -> None:
         if saved.is_incremental:
             return  # nothing can be removed before a new chain has started
+        # a scrub reads shared objects between epochs, so that no epoch waits for it
+        read_shared = self._settings.scrub_every is None
         try:
-            for reason in self._store.prune(self._settings.keep).left_alone:
+            removed = self._store.prune(self._settings.keep, read_shared=read_shared)
+            for reason in removed.left_alone:
                 log.warning("%s", reason)
         except FencedError:
             raise
@@ -336,10 +368,11 @@ class Coordinator:
             rows_per_sink=dict.fromkeys(self._sinks.names),
             seconds=time.perf_counter() - epoch.started,
             phases=dict(epoch.phases),
-            new_bytes=saved.size_bytes,
+            new_bytes=saved.size_bytes + saved.added_bytes,
             full_bytes=self.history.full_bytes,
             watermark=saved.watermark,
             sinks=self._sinks.names,
+            positions=epoch.positions,
         )
         try:
             self.telemetry.epoch_done(stats)

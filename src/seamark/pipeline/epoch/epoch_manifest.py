@@ -6,10 +6,12 @@ Tests: ``tests/manifest/test_stored_bytes.py``.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from seamark.capture.capture import Captured
 from seamark.capture.checkpoint_contents import PlacedState
+from seamark.capture.epoch_files import Captured
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
 from seamark.progress.configuration import canonical_json
@@ -22,21 +24,24 @@ def source_offsets(
     leaves: Sequence[str], lines: Sequence[str], epoch: int
 ) -> dict[str, ConnectorCheckpoint]:
     """The end offset of each named source: readable, and verbatim in the metadata."""
-    return {
-        name: ConnectorCheckpoint(
-            offsets={
-                key if number == 0 else f"{key}#{number + 1}": value
-                for number, line in enumerate(own_lines)
-                for key, value in readable_offset(line).items()
-            },
-            epoch=epoch,
-            metadata={
-                "line" if number == 0 else f"line#{number + 1}": line
-                for number, line in enumerate(own_lines)
-            },
-        )
-        for name, own_lines in lines_by_source(leaves, lines).items()
-    }
+    by_source = lines_by_source(leaves, lines)
+    return {name: source_offset(own_lines, epoch) for name, own_lines in by_source.items()}
+
+
+def source_offset(lines: Sequence[str], epoch: int) -> ConnectorCheckpoint:
+    """The end offset of one source; several lines for leaves that have come to different places."""
+    return ConnectorCheckpoint(
+        offsets={
+            key if number == 0 else f"{key}#{number + 1}": value
+            for number, line in enumerate(lines)
+            for key, value in readable_offset(line).items()
+        },
+        epoch=epoch,
+        metadata={
+            "line" if number == 0 else f"line#{number + 1}": line
+            for number, line in enumerate(lines)
+        },
+    )
 
 
 def source_watermarks(
@@ -63,11 +68,13 @@ def draft_manifest(
     already: set[str],
     next_watermark: int,
     reached: Mapping[str, int],
+    times: Mapping[str, Mapping[str, int]] | None = None,
 ) -> CheckpointManifest:
     """The manifest of an epoch whose sinks have prepared and not committed.
 
     Sinks in ``already`` showed the epoch before it was run again; they have no committable.
-    ``reached`` are the watermarks by the ids of the plan's nodes.
+    ``reached`` are the watermarks by the ids of the plan's nodes, ``times`` by source and partition
+    when the row that comes next was written.
     """
     identity, parent = epoch.identity, history.newest
     statuses = {
@@ -75,7 +82,6 @@ def draft_manifest(
         for sink in identity.sinks
     }
     before = parent.sink_epochs if parent is not None else {}
-    source_ids = {name: dict(ids) for name, ids in identity.source_ids.items()}
     return CheckpointManifest.new(
         history.next_id,
         epoch=epoch.number,
@@ -87,7 +93,6 @@ def draft_manifest(
         sink_commit_statuses=statuses,
         table_offsets=dict(identity.tables),
         operator_states=placed.operator_states,
-        state_checkpoint=placed.state_checkpoint,
         batch=epoch.batch,
         state_versions=captured.versions,
         watermark=epoch.watermark_ms,
@@ -96,6 +101,9 @@ def draft_manifest(
         sink_names=list(identity.sinks),
         pipeline_hash=identity.config_hash,
         size_bytes=placed.size,
+        added_bytes=placed.added_bytes or None,
+        restore_bytes=placed.restore_size,
+        shared_objects=[list(each) for each in placed.shared_objects] or None,
         is_incremental=not captured.is_full,
         parent_id=parent.checkpoint_id if parent is not None else None,
         state_partitions=max(epoch.entry.state_partitions, 1),
@@ -107,8 +115,34 @@ def draft_manifest(
         structure=json.loads(canonical_json(identity.structure)),
         leaves=list(identity.leaves),
         sink_guarantees=dict(identity.guarantees),
+        late_read_points={str(e): p for e, p in history.late_read_points.items()} or None,
         spark_version=identity.spark_version,
-        source_ids=source_ids or None,
+        source_ids=identity.source_ids_after(parent.source_ids if parent else None) or None,
+        source_servers=dict(identity.servers) or None,
+        source_latest=dict(epoch.latest) or None,
+        source_times={name: dict(each) for name, each in (times or {}).items()} or None,
+        gaps=list(parent.gaps) or None if parent is not None else None,
+    )
+
+
+def same_epoch(
+    newest: CheckpointManifest, checkpoint_id: int, placed: PlacedState
+) -> CheckpointManifest:
+    """A checkpoint of the epoch that is there already, whose state is in other places."""
+    again = newest.replace(
+        checkpoint_id=checkpoint_id,
+        timestamp_ms=time.time_ns() // 1_000_000,
+        operator_states=placed.operator_states,
+        state_checkpoint=None,
+        is_incremental=True,
+        parent_id=newest.checkpoint_id,
+        size_bytes=placed.size,
+        state_checksum=None,
+    )
+    return again.with_extra(
+        shared_objects=[list(each) for each in placed.shared_objects] or None,
+        added_bytes=placed.added_bytes or None,
+        restore_bytes=placed.restore_size,
     )
 
 
@@ -120,12 +154,14 @@ def with_sink_statuses(
     manifest: CheckpointManifest,
     statuses: Mapping[str, SinkCommitStatus],
     phases: Mapping[str, float],
+    read_points: Mapping[str, Any] | None = None,
 ) -> CheckpointManifest:
-    """The manifest with the commit statuses of its sinks."""
+    """The manifest with the commit statuses of its sinks, and what to read to see the epoch."""
     merged = {**manifest.sink_commit_statuses, **statuses}
     epochs = {
         sink: manifest.epoch if merged[sink].is_committed else manifest.sink_epochs.get(sink, 0)
         for sink in merged
     }
     updated = manifest.replace(sink_commit_statuses=merged, sink_epochs=epochs)
-    return updated.with_extra(timings=_rounded(phases))
+    known = {**(manifest.read_points or {}), **(read_points or {})}
+    return updated.with_extra(timings=_rounded(phases), read_points=known or None)

@@ -15,7 +15,7 @@ from typing import Final
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark.capture.plans import read_plan
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, LineageError, RefusedError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compile import Output
@@ -29,6 +29,7 @@ from seamark.pipeline.epoch.running_epoch import (
 )
 from seamark.sinks.contract import Guarantee
 from seamark.spark.batch_log import Plan, parse_offsets, require_unnamed
+from seamark.spark.kafka.lag import latest_by_source
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
 
@@ -36,15 +37,22 @@ log = logger_named("seamark.pipeline")
 
 _SOURCE_ENTRY: Final = re.compile(r"sources/(?!\.)[^/\\\x00]{1,255}/[0-9]{1,18}(\.compact)?")
 _NEW_TIMELINE: Final = (
-    "A rollback to an earlier checkpoint starts a new timeline, in which every epoch is planned "
-    "again; bring the targets of functions back to that epoch first."
+    "A rollback starts a new timeline, in which every epoch is planned again, also a rollback to "
+    "the newest checkpoint; bring the targets of functions back to that epoch first."
 )
 
 
 def planned_epoch(
-    copy: WorkingCopy, identity: PipelineIdentity, history: EpochHistory, batch_id: int
+    copy: WorkingCopy,
+    identity: PipelineIdentity,
+    history: EpochHistory,
+    batch_id: int,
+    latest: Sequence[str | None] = (),
 ) -> RunningEpoch:
-    """The epoch of the batch that Spark runs; :class:`PlanDiffers` when it needs its old plan."""
+    """The epoch of the batch that Spark runs; :class:`PlanDiffers` when it needs its old plan.
+
+    ``latest`` has by leaf the newest offset that the source had.
+    """
     plan = read_plan(copy, batch_id, identity.first_lines)
     if plan is None:
         raise SeamarkError(
@@ -76,6 +84,7 @@ def planned_epoch(
         entry=entry,
         plan=plan,
         attempt=new_attempt(history.generation),
+        latest=latest_by_source(identity.leaves, latest),
     )
 
 
@@ -175,6 +184,14 @@ def stored_plans(
     follows = _fingerprint_of(newest)
     for number in range(before + 1, before + 1 + len(epochs)):
         if number not in epochs:
+            if needed:
+                raise LineageError(
+                    f"epoch {number} has no plan, and epoch {min(e for e in epochs if e > number)}"
+                    " of the same timeline was started",
+                    where=store.url,
+                    hint="A function was called with epochs whose rows are not known any more. "
+                    "Roll the pipeline back to this checkpoint: that starts a new timeline.",
+                )
             break
         try:
             stored = store.plans.read(timeline, number)
@@ -221,7 +238,7 @@ def _usable(stored: StoredPlan, follows: str, leaves: tuple[str, ...], where: st
             where=f"{where}: it reads {', '.join(stored.leaves)}; the pipeline now reads "
             f"{', '.join(leaves)}",
             hint="Start once with the sinks as they were, so that the epoch can be finished, then "
-            "change them. If it cannot be, roll back to an earlier checkpoint, or take a new store "
+            "change them. If it cannot be, roll back to the newest checkpoint, or take a new store "
             "when there is none; bring the targets of functions back to that epoch first.",
         )
     if stored.follows != follows:

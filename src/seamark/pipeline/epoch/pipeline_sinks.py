@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,6 +39,27 @@ _MESSAGE_LIMIT: Final = 1000
 
 class StepTimeout(SeamarkError):
     """A sink did not finish a step in time."""
+
+
+@contextmanager
+def write_time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[None]:
+    """Cancel Spark's jobs when staging takes longer than it may."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, cancel)
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if timer.is_alive():
+            raise
+        raise StepTimeout(
+            f"the step 'write' did not finish in {seconds:g} s",
+            hint="The epoch is run again by the next start. step_timeouts sets the limit.",
+        ) from error
+    finally:
+        timer.cancel()
 
 
 class SinkFailed(SeamarkError):

@@ -9,16 +9,18 @@ import hashlib
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import OnStep, Step
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.sinks.contract import Epoch
 from seamark.spark.batch_log import OffsetLogEntry, Plan
+from seamark.spark.kafka.lag import unread_positions
+from seamark.spark.kafka.positions import Offsets
 
 _ATTEMPT: Final = re.compile(r"g(\d+)-")
 
@@ -52,8 +54,15 @@ class EpochHistory:
     """Batches that have to run on a plan that was made before."""
     ahead: dict[str, int] = field(default_factory=dict)
     """Sinks that show later epochs than the newest checkpoint, and up to which."""
+    late_read_points: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By epoch: what to read to see it, where its checkpoint could not be updated with it."""
     planned_again: set[int] = field(default_factory=set)
     """Batches for which the query was started again on the plan that was made before."""
+
+    @property
+    def decided_batch(self) -> int:
+        """The newest batch that is decided; one less than the first batch when none is."""
+        return self.first_batch - 1 if self.newest is None else self.newest.batch
 
 
 def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) -> str:
@@ -106,6 +115,8 @@ class RunningEpoch:
     entry: OffsetLogEntry
     plan: Plan
     attempt: str
+    latest: Mapping[str, str] = field(default_factory=dict)
+    """By source of Kafka's: the newest offsets that it had when the epoch was planned."""
     started: float = field(default_factory=time.perf_counter)
     phases: dict[str, float] = field(default_factory=dict)
 
@@ -123,6 +134,11 @@ class RunningEpoch:
     def positions(self) -> dict[str, bytes]:
         """How far each source has been read when the epoch is done."""
         return source_positions(self.identity.leaves, self.entry.lines)
+
+    @property
+    def unread(self) -> dict[str, Offsets]:
+        """By source of Kafka's: the rows that come after the epoch and were there already."""
+        return unread_positions(self.positions, self.latest)
 
     @property
     def watermark_ms(self) -> int | None:

@@ -6,6 +6,7 @@ from seamark._common.retry import Backoff
 from seamark.errors import FencedError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
+from seamark.store.manifest_changes import unknown_save
 
 
 def save_with_retry(
@@ -14,7 +15,8 @@ def save_with_retry(
     """Save a checkpoint, trying again for ``patience`` seconds; the manifest as stored.
 
     :class:`OutcomeUnknownError` when it stays unknown whether the epoch was decided: then nothing
-    may be undone. Any other error means that it was not.
+    may be undone. Any other error means that it was not. An exception that is not ours says nothing
+    about the outcome.
     """
     backoff = Backoff(patience)
     unknown = False
@@ -29,15 +31,11 @@ def save_with_retry(
             _wait(backoff, error, unknown)
         except StoreUnavailableError as error:
             _wait(backoff, error, unknown)
-        except SeamarkError as error:
-            if not unknown:
+        except Exception as error:
+            if isinstance(error, SeamarkError) and not unknown:
                 raise
             # an earlier try may have arrived, whatever this one says
-            raise OutcomeUnknownError(
-                f"whether checkpoint {manifest.checkpoint_id} was saved is not known",
-                where=str(error),
-                hint="Nothing was undone. The next start finds out.",
-            ) from error
+            raise unknown_save(manifest.checkpoint_id, error) from error
 
 
 def fencing_behind(error: BaseException, store: CheckpointStore) -> BaseException:
@@ -66,6 +64,8 @@ def _read_back(
         except StoreUnavailableError as error:
             _wait(backoff, error, True)
             continue
+        except Exception as error:  # what cannot be read may be ours
+            raise unknown_save(manifest.checkpoint_id, error) from error
         ours = stored is not None and stored.attempt == manifest.attempt
         return stored if ours else None
 

@@ -5,17 +5,13 @@ Tests: ``tests/pipeline/test_changed_pipelines.py``.
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seamark.capture.batches import BatchAt, batch_at
 from seamark.capture.plans import install_plan
-from seamark.capture.readers import Contents
-from seamark.capture.restore import restore
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.capture.restore import restore_files
 from seamark.checkpoint_dir.state_files import MissingVersion
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import require_unnamed
@@ -26,22 +22,20 @@ class AdoptedQuery:
     """Where the adopted query stood."""
 
     next_batch: int
-    digests: dict[str, bytes]
-    """SHA-256 of its state files, which tell later checkpoints the id of each version."""
     text: str
 
 
-def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -> AdoptedQuery:
+def adopt_checkpoint(
+    old: WorkingCopy, mine: WorkingCopy, identity: PipelineIdentity
+) -> AdoptedQuery:
     """Bring this pipeline's first working copy to the last batch of an existing directory.
 
     :class:`RefusedError` says why when it does not fit. The directory itself is not changed.
     """
-    old = WorkingCopy(path.removeprefix("file://").removeprefix("file:"))
-    digests: dict[str, bytes] = {}
     try:
         taken = batch_at(old, _last_committed(old))
         _require_fitting(old, taken, identity)
-        restore(mine, _files_of(taken, digests), taken.batch, taken.paths)
+        restore_files(mine, taken.logs, taken.files, taken.state_paths)
     except MissingVersion as error:
         raise _refused(old, error.what) from None
     except FileNotFoundError as error:
@@ -49,7 +43,7 @@ def adopt_checkpoint(path: str, mine: WorkingCopy, identity: PipelineIdentity) -
     if taken.plan is not None:
         install_plan(mine, taken.batch + 1, taken.plan)
     text = f"adopted from {old.root} after batch {taken.batch}"
-    return AdoptedQuery(taken.batch + 1, digests, text)
+    return AdoptedQuery(taken.batch + 1, text)
 
 
 def _last_committed(old: WorkingCopy) -> int:
@@ -79,17 +73,8 @@ def _require_fitting(old: WorkingCopy, taken: BatchAt, identity: PipelineIdentit
         raise _refused(old, f"its query has {'' if has_state else 'no '}stateful operators")
 
 
-def _files_of(taken: BatchAt, digests: dict[str, bytes]) -> Iterator[Contents]:
-    """All that a restart after the batch needs; notes the hashes of state files in ``digests``."""
-    yield taken.logs
-    for need in taken.needs:
-        contents = {path: taken.files.read(path) for path in need.paths}
-        digests |= {path: hashlib.sha256(data).digest() for path, data in contents.items()}
-        yield contents
-
-
 def _refused(old: WorkingCopy, why: str) -> RefusedError:
     return RefusedError(
-        f"{os.fspath(old.root)} cannot be adopted: {why}",
+        f"{old.root} cannot be adopted: {why}",
         hint="It was not changed. Without adopt= the pipeline starts over.",
     )

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from seamark._common.logs import logger_named
-from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import size_text
-from seamark.capture.checkpoint_contents import Chain, chain_of
+from seamark.capture.checkpoint_contents import Chain
+from seamark.capture.file_index import FileIndex
+from seamark.capture.movers import Contents
 from seamark.capture.plans import install_plan
-from seamark.capture.restore import difference, keep, restore
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.capture.restore import (
+    FetchAll,
+    RestoredFiles,
+    difference,
+    keep,
+    restore,
+    restore_index,
+)
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,
     DamageError,
@@ -36,6 +45,7 @@ from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, refuse_unknown
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
+from seamark.pipeline.recovery.reanchor import apply_gaps, record_gaps
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,
@@ -48,8 +58,10 @@ from seamark.pipeline.recovery.sink_recovery import (
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
 from seamark.pipeline.telemetry.reports import StartReport
 from seamark.spark.batch_log import Plan
+from seamark.spark.kafka.gaps import Gap, gap_texts, planned_texts
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.store import CheckpointStore
+from seamark.store.ownership import Claim
 from seamark.store.recovery import RecoveryReport as Walk
 
 log = logger_named("seamark.pipeline")
@@ -58,15 +70,25 @@ _ENDED: Final = 1 << 30
 """More links than any chain may have: the next checkpoint is a full one."""
 
 
+LongWork = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Shows work on that many bytes; what it gives is called with the bytes that are done."""
+
+
+def _unwatched(_: int) -> None:
+    """For work that nobody watches."""
+
+
 @dataclass
 class StartingPoint:
     """A working copy that is ready to start, and the history that it continues."""
 
     copy: WorkingCopy
     history: EpochHistory
-    digests: dict[str, bytes]
-    """SHA-256 of every file that the chain of checkpoints holds."""
     report: StartReport
+    index: FileIndex | None = None
+    """Where the files of the newest checkpoint are; None when that is not known."""
+    small_state: Contents = field(default_factory=dict)
+    """State that the checkpoints of the chain hold themselves."""
 
 
 class Recovery:
@@ -78,29 +100,53 @@ class Recovery:
         store: CheckpointStore,
         sinks: PipelineSinks,
         *,
-        root: str,
-        adopt: str | None = None,
+        place: WorkingCopy,
+        adopt: WorkingCopy | None = None,
+        long_work: LongWork | None = None,
+        fetch_all: FetchAll | None = None,
     ) -> None:
         self._identity = declared.identity
         self._policy = declared.settings.policy
+        self._anchors = declared.settings.reanchor
         self._store = store
         self._sinks = sinks
-        self._root = root
+        self._place = place
         self._adopt = adopt
+        self._long_work = long_work or (lambda *_: nullcontext(_unwatched))
+        self._fetch_all = fetch_all
         self._notes: list[str] = []
 
     def run(self) -> StartingPoint:
         """Claim the store, choose a checkpoint, finish its epoch, make a working copy of it."""
         started = time.perf_counter()
         # a pipeline that may not go on should not fence the one that is running
-        refuse_if_incompatible(self._store, check_store(self._store, self._identity, self._policy))
+        refuse_if_incompatible(
+            self._store, check_store(self._store, self._identity, self._policy, self._anchors)
+        )
         claim = self._store.claim(pipeline=self._identity.name)
-        walk = self._store.recover_latest_validated()
+        walk = self._store.recover_latest_validated(read_data=False)
+        try:
+            start = self._start_from(walk, claim)
+        except DamageError as error:
+            self._store.check_claim()  # who has taken over may have pruned it
+            # what was only seen to be there is read now: an older checkpoint may be whole
+            read = self._store.recover_latest_validated()
+            if read.chosen_id == walk.chosen_id:
+                raise
+            log.warning("checkpoint %s is damaged: %s", walk.chosen_id, error)
+            walk, self._notes = read, []
+            start = self._start_from(walk, claim)
+        seconds = time.perf_counter() - started
+        start.report = replace(start.report, seconds=seconds, skipped=list(walk.skipped))
+        return start
+
+    def _start_from(self, walk: Walk, claim: Claim) -> StartingPoint:
         chosen = self._chosen(walk)
         timeline = claim.timeline
-        check = check_checkpoint(chosen, self._identity, self._policy)
+        check = check_checkpoint(chosen, self._identity, self._policy, self._anchors)
         refuse_if_incompatible(self._store, check)
-        self._notes += check.changes
+        planned = planned_texts(check.gaps)  # they are told once they are recorded
+        self._notes += [text for text in check.changes if text not in planned]
         self._notes += [
             loss for loss in recorded_losses(self._identity.structure) if loss not in check.changes
         ]
@@ -108,22 +154,20 @@ class Recovery:
             log.warning("the pipeline was changed: %s", "; ".join(check.changes))
         is_reset = check.fit is Compatibility.RESET
         if is_reset:
-            self._refuse_reset_after_damage(walk)
+            self._refuse_reset_after_damage(self._store.recover_latest_validated())
             # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
         history = EpochHistory(timeline, claim.generation, self._store.next_id(), chosen)
-        dirs = WorkingDirs(self._root, claim.generation, self._identity.leaves)
+        dirs = WorkingDirs(self._place, claim.generation, self._identity.leaves)
         if chosen is None:
             start = self._fresh(dirs, history, after_reset=is_reset or bool(walk.skipped))
         else:
             lost = bool(walk.broken) or self._lacks_newer(chosen, walk)
-            start = self._resumed(dirs, history, chosen, lost=lost)
+            start = self._resumed(dirs, history, chosen, check.gaps, lost=lost)
         dirs.mark_ready(history.timeline)
         dirs.forget_plans()
         dirs.remove_others()
-        seconds = time.perf_counter() - started
-        start.report = replace(start.report, seconds=seconds, skipped=list(walk.skipped))
         return start
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
@@ -182,14 +226,12 @@ class Recovery:
         self._store.check_claim()
         dirs.clear_own()
         mine = dirs.own
-        digests: dict[str, bytes] = {}
         what = "new"
         if self._adopt is not None:
             adopted = adopt_checkpoint(self._adopt, mine, self._identity)
-            history.first_batch, digests, what = adopted.next_batch, adopted.digests, adopted.text
+            history.first_batch, what = adopted.next_batch, adopted.text
         else:
-            with translate_os_errors("making", mine.root):
-                os.makedirs(mine.root, exist_ok=True)
+            mine.make()
         first = history.first_batch
         planned |= self._stored_plans(history)
         if (plan := planned.get(first)) is not None:
@@ -204,7 +246,7 @@ class Recovery:
             working_copy=what,
             notes=self._notes,
         )
-        return StartingPoint(mine, history, digests, report)
+        return StartingPoint(mine, history, report)
 
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
         """Plans that epochs were started with and have to keep, even if a directory has others."""
@@ -216,11 +258,19 @@ class Recovery:
     # going on
 
     def _resumed(
-        self, dirs: WorkingDirs, history: EpochHistory, chosen: CheckpointManifest, *, lost: bool
+        self,
+        dirs: WorkingDirs,
+        history: EpochHistory,
+        chosen: CheckpointManifest,
+        gaps: Sequence[Gap],
+        *,
+        lost: bool,
     ) -> StartingPoint:
-        chain = Chain(chain_of(self._store, chosen))
+        chain = Chain.load(self._store, chosen)
         history.links = len(chain.manifests) - 1
-        history.full_bytes = sum(manifest.size_bytes for manifest in chain.manifests)
+        history.full_bytes = chosen.restore_bytes or sum(m.size_bytes for m in chain.manifests)
+        # first: a sink must not be finished by a checkpoint whose state turns out to be damaged
+        what, planned = self._working_copy(dirs, history, chain)
         finished = finish_sinks(self._sinks, chosen, history.generation, self._moved(chosen))
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
@@ -231,12 +281,19 @@ class Recovery:
                 where="; ".join(f"{sink} shows epoch {n}" for sink, n in history.ahead.items()),
                 hint="Start once with the sinks as they were, then change them.",
             )
-        what, planned = self._working_copy(dirs, history, chain)
         mine = dirs.own
         if chain.leaves != list(self._identity.leaves):
             reorder_sources(mine, chosen, self._identity)
-            # the chain's files go by the old numbers of the sources: nothing builds on them
+            # the chain's logs go by the old numbers of the sources: nothing builds on them
             history.links = _ENDED
+            if chain.index is not None:
+                files = chain.index.files.items()
+                chain.index = FileIndex({p: f for p, f in files if not p.startswith("sources/")})
+        if gaps:
+            record_gaps(self._store, history, gaps, self._identity)
+        if apply_gaps(mine, history.newest.gaps, self._identity.leaves, chain.batch):
+            planned = {}  # made before the rows were left out, for all that is known
+        self._notes += gap_texts(history.newest.gaps)
         self._plan_again(mine, history, chain.batch, planned)
         if lost and chain.batch + 1 not in history.plans:
             refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
@@ -249,13 +306,14 @@ class Recovery:
             working_copy=what,
             notes=self._notes,
         )
-        return StartingPoint(mine, history, chain.digests, report)
+        return StartingPoint(mine, history, report, chain.index, chain.small_state)
 
     def _recorded(self, chosen: CheckpointManifest, finished: FinishedSinks) -> CheckpointManifest:
-        if not finished.statuses:
+        if not finished.statuses and not finished.read_points:
             return chosen
         try:
-            recorded = with_sink_statuses(chosen, finished.statuses, chosen.timings or {})
+            timings = chosen.timings or {}
+            recorded = with_sink_statuses(chosen, finished.statuses, timings, finished.read_points)
             return self._store.update_manifest(recorded)
         except FencedError:
             raise
@@ -284,22 +342,34 @@ class Recovery:
         ready = dirs.newest_ready()
         if ready is not None:
             copy, note = ready
-            for _ in chain.read(self._store):
-                pass  # only to verify and to learn the hashes
+            if chain.index is None:
+                for _ in chain.read(self._store):
+                    pass  # only to verify and to learn the hashes
             planned = dirs.plans_in(copy, note, chain.batch, history.timeline)
-            why = difference(copy, chain.digests, chain.batch)
+            expected = chain.expected
+            with self._long_work("proving the working copy", chain.bytes_of(expected)) as advance:
+                why = difference(
+                    copy, expected, chain.batch, lambda path: advance(chain.bytes_of([path]))
+                )
             if why is None and note.leaves != chain.leaves:
                 why = "its sources are in another order"
             self._store.check_claim()
             if why is None:
                 dirs.take_over(copy)
-                return keep(dirs.own, chain.logs, chain.digests, chain.batch), planned
+                return keep(dirs.own, chain.logs, chain.expected, chain.batch), planned
             log.warning("the working copy %s is not kept: %s", copy.root, why)
         dirs.clear_own()
-        written = restore(dirs.own, chain.read(self._store), chain.batch)
+        written = self._restored(dirs.own, chain)
         chosen = chain.manifests[-1].checkpoint_id
         size = size_text(written.size)
         return f"rebuilt from checkpoint {chosen} ({written.files} files, {size})", planned
+
+    def _restored(self, copy: WorkingCopy, chain: Chain) -> RestoredFiles:
+        if chain.index is None:
+            return restore(copy, chain.read(self._store), chain.batch)
+        shared = self._store.shared_objects
+        with self._long_work("restoring the working copy", chain.index.size) as advance:
+            return restore_index(copy, chain.index, chain.small, shared, advance, self._fetch_all)
 
     def _plan_again(
         self, mine: WorkingCopy, history: EpochHistory, batch: int, planned: dict[int, Plan]

@@ -15,7 +15,10 @@ from seamark._common.checks import check_id
 from seamark._common.logs import logger_named
 from seamark.errors import CheckpointNotFoundError, DamageError, FencedError, RefusedError
 from seamark.manifest import CheckpointManifest
+from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.store import CheckpointStore, Owner
+from seamark.store.consistent_read import Overtaken, history_of, until_settled
+from seamark.store.inspection import pruned_or
 from seamark.store.owner import Standing, standing
 from seamark.store.ownership import claim_mark
 
@@ -67,7 +70,7 @@ def require_sinks_can_follow(
         if not sink.remembers:
             continue  # it goes on next to what is there
         try:
-            sink.open(pipeline, output.name, output.df.schema)
+            open_sink(output, pipeline, store)
             newest = sink.newest()
             if chosen is not None and newest is not None and newest.epoch > chosen.epoch:
                 sink.require_unpublish_after(chosen.epoch)
@@ -82,6 +85,9 @@ def roll_back(
 ) -> CheckpointManifest:
     """Claim the store, take all later checkpoints out of use, and repeat this one as the newest.
 
+    A new timeline begins, also when this is the newest one already: then epochs that somebody else
+    has run since, on another copy of the store, are not mistaken for those that come.
+
     A writer that is still running is fenced. Sinks are brought back by the next start, also when
     this is killed at any point. :class:`DamageError` when the checkpoint is not whole,
     :class:`RefusedError` when an earlier rollback has abandoned it; then nobody is fenced.
@@ -93,6 +99,8 @@ def roll_back(
     newest = store.next_id() - 1
     if newest > checkpoint_id:
         store.supersede(checkpoint_id + 1, newest)
+    else:
+        store.begin_timeline()
     # it holds nothing itself: all state is that of the checkpoint which it builds on
     again = chosen.replace(
         checkpoint_id=store.next_id(),
@@ -104,7 +112,14 @@ def roll_back(
         state_checksum=None,
     )
     given_up = sorted({before, *abandoned_timelines(chosen)})
-    return store.save(again.with_extra(shown_as=shown_timeline(chosen), abandoned=given_up))
+    return store.save(
+        again.with_extra(
+            shown_as=shown_timeline(chosen),
+            abandoned=given_up,
+            shared_objects=None,
+            added_bytes=None,
+        )
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +202,7 @@ class RollbackPlan:
 
     @property
     def is_newest(self) -> bool:
-        """Whether there is nothing to go back from."""
+        """Whether nothing would be given up; a new timeline would begin all the same."""
         return not self.given_up
 
 
@@ -197,8 +212,13 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
     Raises what that would raise: :class:`CheckpointNotFoundError`, :class:`DamageError` when the
     checkpoint is not whole, :class:`RefusedError` when an earlier rollback has given it up.
     """
-    chosen = require_rollback_target(store, checkpoint_id)
+    return until_settled(lambda: _plan(store, checkpoint_id), store.url)
+
+
+def _plan(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
+    """:class:`Overtaken` when somebody else rolls the store back meanwhile."""
     owner = store.owner()
+    chosen = require_rollback_target(store, checkpoint_id)
     later = [
         i for i in store.list_ids() if i > checkpoint_id and standing(owner, i) is Standing.CURRENT
     ]
@@ -213,6 +233,9 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         if manifest is not None:  # a fenced writer's late one does not count
             counting.append(later_id)
             newest = newest or manifest
+    given_up_before = _given_up_before(store, owner, chosen, newest)
+    if history_of(store.owner()) != history_of(owner):
+        raise Overtaken
     claimed = owner.generation > 0 and not owner.released
     held = store.backend.is_held(claim_mark(owner.generation)) if claimed else False
     return RollbackPlan(
@@ -220,7 +243,7 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         newest_id=counting[0] if counting else checkpoint_id,
         newest=newest or chosen,
         given_up=sorted(counting),
-        sinks=sink_rollbacks(chosen, newest, _given_up_before(store, owner, chosen, newest)),
+        sinks=sink_rollbacks(chosen, newest, given_up_before),
         owner=owner,
         is_alive=held,
     )
@@ -261,9 +284,10 @@ def require_rollback_target(store: CheckpointStore, checkpoint_id: int) -> Check
         )
     verified = store.validate_checkpoint(checkpoint_id)
     if not verified.valid:
-        raise DamageError(
+        damage = DamageError(
             f"checkpoint {checkpoint_id} is not whole, so nothing was rolled back to it",
             where="; ".join(verified.damage),
             hint="Choose another one.",
         )
+        raise pruned_or(store, checkpoint_id, damage)
     return chosen

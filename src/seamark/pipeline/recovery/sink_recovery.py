@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import MOST_EPOCHS_AHEAD
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import is_from_earlier
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.sinks.contract import Receipt
@@ -25,6 +27,8 @@ class FinishedSinks:
     outcomes: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, SinkCommitStatus] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
+    read_points: dict[str, Any] = field(default_factory=dict)
+    """What to read to see the epoch, of sinks for which the manifest does not say it."""
 
 
 def finish_sinks(
@@ -46,6 +50,9 @@ def finish_sinks(
                 done.outcomes[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
                 continue
             _finish(output, sinks, chosen, done)
+        shown = {*chosen.sink_commit_statuses}.difference(moved)
+        timeline = shown_timeline(chosen)
+        done.read_points = missing_read_points(sinks.outputs, chosen, shown, timeline)
     own = chosen.attempt if chosen is not None else None
     for output in sinks.outputs:
         for attempt in output.sink.leftovers():

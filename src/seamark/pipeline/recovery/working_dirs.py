@@ -9,24 +9,24 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from seamark._common.files import read_file, replace_file
+from seamark._common.files import require_no_link
 from seamark._common.json_documents import UNREADABLE
-from seamark._common.os_errors import translate_os_errors
+from seamark._common.logs import logger_named
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.capture.plans import read_plan
-from seamark.checkpoint_dir.places.local import WorkingCopy
-from seamark.errors import RefusedError
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.store import CheckpointStore
+
+log = logger_named("seamark.pipeline")
 
 _GENERATION: Final = re.compile(r"g(\d+)")
 _PLANS: Final = "plans.json"
@@ -56,29 +56,31 @@ def working_root(
     executors on other machines it has to be given: all of them read and write it.
     """
     if given is not None:
-        return os.path.abspath(given)
+        return os.fspath(given)
     if not is_local:
         raise RefusedError(
             "with executors on other machines the working copy must be on a file system that all "
             "of them share",
             where="The default is a local folder, which they would not see.",
-            hint="Give one: Pipeline(…, working_copy='/shared/path').",
+            hint="Give one: Pipeline(…, working_copy='hdfs://…'), 's3a://…' or '/shared/path'.",
         )
     if isinstance(store.backend, FilesystemBlobs):
-        return f"{store.url}/working"
+        beside = f"{store.url}/working"
+        require_no_link(beside)  # whoever made the store may have put it there
+        return beside
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.sha256(store.url.encode()).hexdigest()[:12]
     return f"{cache}/seamark/{name}-{digest}"
 
 
 class WorkingDirs:
-    """The working copies of a pipeline on this machine, as one generation of writers sees them."""
+    """The working copies of a pipeline, as one generation of writers sees them."""
 
-    def __init__(self, root: str, generation: int, leaves: Sequence[str]) -> None:
-        self._root = root
+    def __init__(self, place: WorkingCopy, generation: int, leaves: Sequence[str]) -> None:
+        self._place = place
         self._generation = generation
         self._leaves = list(leaves)
-        self.own = WorkingCopy(f"{root}/g{generation}")
+        self.own = place.below(f"g{generation}")
         """The copy of this generation."""
 
     def copies(self) -> list[WorkingCopy]:
@@ -86,13 +88,10 @@ class WorkingDirs:
 
         One of a later generation belongs to whoever has taken over the store.
         """
-        try:
-            names = os.listdir(self._root)
-        except FileNotFoundError:
-            return []
+        names = self._place.names(".")
         numbered = [(int(m[1]), name) for name in names if (m := _GENERATION.fullmatch(name))]
         return [
-            WorkingCopy(f"{self._root}/{name}")
+            self._place.below(name)
             for number, name in sorted(numbered, reverse=True)
             if number <= self._generation
         ]
@@ -105,22 +104,29 @@ class WorkingDirs:
     def note_of(self, copy: WorkingCopy) -> ReadyNote | None:
         """The note next to a copy; None when no start has completed the copy.
 
-        A start that dies while it changes a copy leaves it without a note.
+        A start that dies while it changes a copy leaves it without a note. None too for a copy with
+        a link in it, or that is one: no start has made that.
         """
         try:
-            data = read_file(*os.path.split(f"{copy.root}.json"))
-            return msgspec.json.decode(data, type=ReadyNote)
+            data = self._place.read(_note_name(copy))
+            note = msgspec.json.decode(data, type=ReadyNote)
         except (FileNotFoundError, *UNREADABLE):
             return None
+        if not copy.exists():
+            return None
+        if (foreign := copy.foreign()) is not None:
+            log.warning("a working copy is not used: %s is not a regular file", copy.path(foreign))
+            return None
+        return note
 
     def mark_ready(self, timeline: str) -> None:
         """Note that this generation's copy is complete, with its order of sources and history."""
-        _put(f"{self.own.root}.json", msgspec.json.encode(ReadyNote(self._leaves, timeline)))
+        note = ReadyNote(self._leaves, timeline)
+        self._place.write(_note_name(self.own), msgspec.json.encode(note))
 
     def mark_unfinished(self, copy: WorkingCopy) -> None:
         """Remove the note before a copy is changed."""
-        with suppress(FileNotFoundError):
-            os.unlink(f"{copy.root}.json")
+        self._place.remove(_note_name(copy))
 
     def clear_own(self) -> None:
         """Remove whatever is in the directory of this generation."""
@@ -132,15 +138,14 @@ class WorkingDirs:
         self.mark_unfinished(copy)
         if copy.root != self.own.root:
             self.own.destroy()
-            os.makedirs(self._root, exist_ok=True)
-            os.rename(copy.root, self.own.root)
+            self._place.rename(_name(copy), _name(self.own))
 
     def remove_others(self) -> None:
         """Remove the copies of earlier generations."""
         for copy in self.copies():
             if copy.root != self.own.root:
                 self.mark_unfinished(copy)
-                shutil.rmtree(copy.root, ignore_errors=True)
+                copy.destroy()
 
     # plans of batches that were not decided
 
@@ -159,7 +164,7 @@ class WorkingDirs:
                 if batch > after and (plan := read_plan(copy, batch, first_lines)) is not None
             }
         saved = _SavedPlans(self._leaves, plans, timeline)
-        _put(f"{self._root}/{_PLANS}", msgspec.json.encode(saved))
+        self._place.write(_PLANS, msgspec.json.encode(saved))
         return plans
 
     def first_plans(self, timeline: str) -> dict[int, Plan]:
@@ -176,7 +181,7 @@ class WorkingDirs:
         Plans of another history would make rows run twice, or never.
         """
         try:
-            saved = msgspec.json.decode(read_file(self._root, _PLANS), type=_SavedPlans)
+            saved = msgspec.json.decode(self._place.read(_PLANS), type=_SavedPlans)
         except (FileNotFoundError, *UNREADABLE):
             return {}
         fits = saved.leaves == self._leaves and saved.timeline in ("", timeline)
@@ -184,13 +189,15 @@ class WorkingDirs:
 
     def forget_plans(self) -> None:
         """Remove the saved plans: the copy is complete and has them itself."""
-        with suppress(FileNotFoundError):
-            os.unlink(f"{self._root}/{_PLANS}")
+        self._place.remove(_PLANS)
 
 
-def _put(path: str, data: bytes) -> None:
-    with translate_os_errors("writing", path):
-        replace_file(path, data, durable=False)
+def _name(copy: WorkingCopy) -> str:
+    return copy.root.rpartition("/")[2]
+
+
+def _note_name(copy: WorkingCopy) -> str:
+    return f"{_name(copy)}.json"
 
 
 def reorder_sources(
@@ -220,17 +227,17 @@ def reorder_sources(
 def reordered(text: str, old: Sequence[str], new: Sequence[str]) -> str:
     """An entry of the offset log with one line for each leaf of ``new``."""
     entry = parse_offsets(text)
+    if len(entry.lines) != len(old):
+        raise DamageError(
+            f"the offset log has {len(entry.lines)} lines, and the checkpoint names {len(old)}"
+        )
     lines = dict(zip(reversed(old), reversed(entry.lines), strict=True))
     head = text.split("\n")[:2]
     return "\n".join([*head, *(lines[name] for name in new)])
 
 
 def _require_plain(copy: WorkingCopy, sources: Sequence[str]) -> None:
-    try:
-        folders = [name for name in os.listdir(copy.path("sources")) if name.isdigit()]
-    except FileNotFoundError:
-        return
-    if any(int(name) >= len(sources) for name in folders):
+    if any(number >= len(sources) for number in copy.numbers("sources")):
         raise RefusedError(
             "sinks cannot be added to or removed from a pipeline that joins a source with itself",
             hint="Undo the change, or start over with policy='auto_reset'.",
@@ -239,11 +246,11 @@ def _require_plain(copy: WorkingCopy, sources: Sequence[str]) -> None:
 
 def _rename_folders(copy: WorkingCopy, old: Sequence[str], new: Sequence[str]) -> None:
     moves = {old.index(name): number for number, name in enumerate(new)}
-    present = [n for n in range(len(old)) if os.path.isdir(copy.path(f"sources/{n}"))]
+    present = [n for n in range(len(old)) if copy.has_folder(f"sources/{n}")]
     if all(moves.get(n) == n for n in present):
         return
     for number in present:
-        os.rename(copy.path(f"sources/{number}"), copy.path(f"sources/old-{number}"))
+        copy.rename(f"sources/{number}", f"sources/old-{number}")
     for number in present:
         if number in moves:
-            os.rename(copy.path(f"sources/old-{number}"), copy.path(f"sources/{moves[number]}"))
+            copy.rename(f"sources/old-{number}", f"sources/{moves[number]}")

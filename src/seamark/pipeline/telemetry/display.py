@@ -7,10 +7,12 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from seamark._common.logs import logger_named
+from seamark._common.progress_bars import Advance, progress_bar_on
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
 from seamark.pipeline.telemetry.reports import PHASES, TEXT_COLUMN, WIDTH, EpochStats, StartReport
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 StyledLine = list[tuple[str, str]]
 """A line in parts, each with its style for terminals that have colours."""
+
+LONG_WORK: Final = 32 << 20
+"""Bytes from which on it is worth telling that something takes a while."""
 
 _logger: Final = logger_named("seamark.pipeline")
 _NEEDS_QUOTES: Final = re.compile(r'[\s="\\]|^$')
@@ -65,6 +70,34 @@ class Display:
         message = key_values({**fields, **report.to_dict(), "skipped": skipped})
         _logger.log(level, "%s", message, extra={**fields, "recovery": report.to_dict()})
 
+    @contextmanager
+    def long_work(self, what: str, size: int) -> Iterator[Advance]:
+        """A bar for work on that many bytes, which is gone when the work is done.
+
+        Where there is no terminal, one record says what is about to take a while. Work that is over
+        before a bar could be read has neither.
+        """
+        if size < LONG_WORK:
+            yield _nothing
+            return
+        bar = ExitStack()
+        advance: Advance = _nothing
+        if isinstance(self._terminal, StyledTerminal) and self._terminal.is_interactive:
+            try:
+                advance = bar.enter_context(self._terminal.bar(what, size))
+            except Exception as error:  # noqa: BLE001 - as for lines
+                self._lost(error)
+        else:
+            fields = {"event": "work", "pipeline": self._pipeline, "work": what, "bytes": size}
+            _logger.info("%s: %s", what, size_text(size), extra=fields)
+        try:
+            yield advance
+        finally:
+            try:
+                bar.close()
+            except Exception as error:  # noqa: BLE001 - as for lines
+                self._lost(error)
+
     def _print(self, lines: Callable[[Terminal], list[StyledLine]]) -> bool:
         """Whether the lines were printed; False where there is no terminal, or no longer one."""
         if self._terminal is None:
@@ -73,11 +106,18 @@ class Display:
             for line in lines(self._terminal):
                 self._terminal.print(line)
         except Exception as error:  # noqa: BLE001 - rich has errors of its own
-            # a terminal that was closed is no reason to stop a pipeline
-            self._terminal = None
-            _logger.warning("the terminal is gone (%s): progress goes to the log", error)
+            self._lost(error)
             return False
         return True
+
+    def _lost(self, error: Exception) -> None:
+        """A terminal that was closed is no reason to stop a pipeline."""
+        self._terminal = None
+        _logger.warning("the terminal is gone (%s): progress goes to the log", error)
+
+
+def _nothing(by: float = 1, *, total: float | None = None) -> None:
+    """For work that nobody watches."""
 
 
 def epoch_line(stats: EpochStats, width: int) -> StyledLine:
@@ -180,6 +220,15 @@ class StyledTerminal:
         from rich.text import Text
 
         self._console.print(Text.assemble(*line))
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether a line can be drawn again; a dumb terminal cannot do that."""
+        return self._console.is_interactive and not self._console.is_dumb_terminal
+
+    def bar(self, what: str, size: int) -> AbstractContextManager[Advance]:
+        """A bar for work on that many bytes."""
+        return progress_bar_on(self._console, what, size, of_bytes=True, hidden=False)
 
 
 Terminal = PlainTerminal | StyledTerminal

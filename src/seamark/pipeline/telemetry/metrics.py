@@ -17,6 +17,7 @@ from seamark._common.logs import logger_named
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.pipeline.telemetry.metrics_server import HttpServer
 from seamark.pipeline.telemetry.reports import PHASES, EpochStats
+from seamark.spark.kafka.positions import PositionStatus
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -81,6 +82,10 @@ class PipelineMetrics:
         self._recoveries = families.recoveries.labels(pipeline)
         self._recovery_duration = families.recovery_duration.labels(pipeline)
         self._restarts = families.restarts.labels(pipeline)
+        self._damaged = {
+            is_healed: families.damaged_objects.labels(pipeline, outcome)
+            for is_healed, outcome in ((True, "healed"), (False, "lost"))
+        }
         self._server: MetricsServer | None = None
         if port is not None:
             self._server = MetricsServer.serving(registry, host, port)
@@ -136,6 +141,25 @@ class PipelineMetrics:
         """Count a query that was started again within a run."""
         self._restarts.inc()
 
+    @_only_watching
+    def source_measured(self, source: str, statuses: Sequence[PositionStatus]) -> None:
+        """Record how far each partition of a source is behind, and how old its next row is."""
+        families = self._families
+        for status in statuses:
+            labels = (self._pipeline, source, f"{status.topic}-{status.partition}")
+            families.source_offset.labels(*labels).set(status.wanted)
+            if status.lag is not None:
+                families.source_lag.labels(*labels).set(status.lag)
+            if status.age_ms is not None:
+                families.source_age.labels(*labels).set(status.age_ms / 1000)
+            if status.left_ms is not None:
+                families.source_left.labels(*labels).set(status.left_ms / 1000)
+
+    @_only_watching
+    def damage_found(self, is_healed: bool) -> None:
+        """Count a stored object that is damaged, and whether it could be stored again."""
+        self._damaged[is_healed].inc()
+
     def close(self) -> None:
         """Stop answering on the port, unless another pipeline shares it; the values stay."""
         server, self._server = self._server, None
@@ -152,8 +176,8 @@ class _MetricFamilies:
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"seamark_{name}", meaning, ["pipeline", *labels], registry=registry)
 
-        def gauge(name: str, meaning: str) -> Gauge:
-            return Gauge(f"seamark_{name}", meaning, ["pipeline"], registry=registry)
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(f"seamark_{name}", meaning, ["pipeline", *labels], registry=registry)
 
         def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
             names = ["pipeline", *labels]
@@ -187,7 +211,19 @@ class _MetricFamilies:
             "recovery_duration_seconds", "Starts that went on from a checkpoint", CHECKPOINT_BUCKETS
         )
         self.watermark = gauge("watermark_ms", "The watermark, in milliseconds since 1970")
+        by_partition = ("source", "partition")
+        self.source_offset = gauge("source_offset", "The next row to be read", *by_partition)
+        self.source_lag = gauge("source_lag_rows", "Rows that were not read yet", *by_partition)
+        self.source_age = gauge(
+            "source_position_age_seconds", "How old the next row to be read is", *by_partition
+        )
+        self.source_left = gauge(
+            "source_retention_left_seconds", "Until retention reaches that row", *by_partition
+        )
         self.restarts = counter("pipeline_restarts_total", "Queries started again within a run")
+        self.damaged_objects = counter(
+            "damaged_objects_total", "Stored state found damaged, stored again or lost", "outcome"
+        )
 
 
 _families: Final[WeakKeyDictionary[CollectorRegistry, _MetricFamilies]] = WeakKeyDictionary()

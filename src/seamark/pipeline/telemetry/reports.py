@@ -118,6 +118,8 @@ class EpochStats:
     watermark: int | None
     """Milliseconds since 1970, or None when no operator has a watermark."""
     sinks: list[str]
+    positions: Mapping[str, bytes] = field(default_factory=dict)
+    """By source: how far it was read."""
 
 
 @dataclass(frozen=True)

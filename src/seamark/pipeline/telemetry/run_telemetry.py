@@ -5,13 +5,19 @@ Tests: ``tests/pipeline/test_metrics.py``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
+from seamark._common.progress_bars import Advance
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.telemetry.display import Display
 from seamark.pipeline.telemetry.metrics import PipelineMetrics, split_address
 from seamark.pipeline.telemetry.progress_record import ProgressRecord
 from seamark.pipeline.telemetry.reports import EpochStats, StartReport, Timings
+from seamark.pipeline.telemetry.source_follower import FollowedSources, SourceFollower, Times
+from seamark.spark.kafka.positions import Offsets
+from seamark.spark.kafka.recorded_positions import recorded_lines
 
 
 class RunTelemetry:
@@ -26,14 +32,35 @@ class RunTelemetry:
         self.timings = Timings()
         self.progress = ProgressRecord(progress_url, pipeline)
         self._display = Display(pipeline)
+        self._follower: SourceFollower | None = None
+
+    def follow(self, sources: FollowedSources, group: str | None) -> None:
+        """Have the positions in these sources measured, and stored in a consumer group if given."""
+        self._follower = SourceFollower(sources, group, self.metrics)
 
     def recovered(self, report: StartReport, newest: CheckpointManifest | None) -> None:
         """Bring the progress record to the newest checkpoint, and show what the start did."""
         if note := self.progress.bring_to(newest):
             report.notes.append(note)
+        if self._follower is not None and newest is not None:
+            lines = recorded_lines(newest)
+            self._follower.follow({n: "\n".join(own).encode() for n, own in lines.items()})
         self._display.show_recovery(report)
         if self.metrics is not None:
             self.metrics.recovered(report.seconds)
+
+    def long_work(self, what: str, size: int) -> AbstractContextManager[Advance]:
+        """Tell that work on that many bytes is under way, for as long as it takes."""
+        return self._display.long_work(what, size)
+
+    def epoch_planned(self, unread: Mapping[str, Offsets]) -> None:
+        """Have it found out when the rows that come after the epoch were written."""
+        if self._follower is not None:
+            self._follower.look_up(unread)
+
+    def times_of(self, unread: Mapping[str, Offsets]) -> Times:
+        """When these rows were written, as far as that is known without waiting."""
+        return self._follower.times_of(unread) if self._follower is not None else {}
 
     def epoch_done(self, stats: EpochStats) -> None:
         """Show and count an epoch that all sinks have committed."""
@@ -41,6 +68,8 @@ class RunTelemetry:
         if self.metrics is not None:
             self.metrics.epoch_done(stats)
         self._display.show_epoch(stats)
+        if self._follower is not None:
+            self._follower.follow(stats.positions)
 
     def epoch_failed(self) -> None:
         """Count an epoch that was not finished."""
@@ -52,8 +81,15 @@ class RunTelemetry:
         if self.metrics is not None:
             self.metrics.restarted()
 
+    def damage_found(self, is_healed: bool) -> None:
+        """Count a stored object that is damaged."""
+        if self.metrics is not None:
+            self.metrics.damage_found(is_healed)
+
     def close(self) -> None:
         """Close the progress store and the metrics' port."""
+        if self._follower is not None:
+            self._follower.close()
         self.progress.close()
         if self.metrics is not None:
             self.metrics.close()

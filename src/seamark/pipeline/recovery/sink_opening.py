@@ -1,0 +1,35 @@
+"""Opening a sink, with a folder for rows that wait where the pipeline can offer one.
+
+Tests: ``tests/pipeline/test_default_staging.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from seamark._common.files import require_no_link
+from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.pipeline.declaration.compile import Output
+from seamark.spark.session import is_local
+from seamark.store import CheckpointStore
+
+_STAGING: Final = "staging"
+
+
+def open_sink(output: Output, pipeline: str, store: CheckpointStore) -> None:
+    """Open the sink of an output, as every run and every question about a rollback does."""
+    sink = output.sink
+    sink.default_staging = default_staging(store, is_local=is_local(output.df.sparkSession))
+    sink.open(pipeline, output.name, output.df.schema)
+
+
+def default_staging(store: CheckpointStore, *, is_local: bool) -> str | None:
+    """A folder in the store, if that is one of a file system and all tasks run on this machine.
+
+    Whoever continues the pipeline has the store, and so has the folder.
+    """
+    if not is_local or not isinstance(store.backend, FilesystemBlobs):
+        return None
+    folder = f"{store.url}/{_STAGING}"
+    require_no_link(folder)  # whoever made the store may have put it there
+    return folder
