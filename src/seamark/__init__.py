@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     )
     from seamark.native.protect import Protection, protect
     from seamark.pipeline.pipeline import Pipeline
+    from seamark.sinks.consistent_cut import read_epoch
+    from seamark.spark.kafka_packages import kafka_packages
     from seamark.store import open_store
 
 __all__ = [
@@ -42,8 +44,10 @@ __all__ = [
     "SeamarkError",
     "SinkCommitStatus",
     "__version__",
+    "kafka_packages",
     "open_store",
     "protect",
+    "read_epoch",
 ]
 
 _HOMES = {
@@ -52,6 +56,8 @@ _HOMES = {
     "InFlightRecord OperatorCheckpoint SinkCommitStatus",
     "seamark.native.protect": "Protection protect",
     "seamark.pipeline.pipeline": "Pipeline",
+    "seamark.sinks.consistent_cut": "read_epoch",
+    "seamark.spark.kafka_packages": "kafka_packages",
     "seamark.store": "open_store",
 }
 

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from seamark import CheckpointManifest, open_store
 from seamark._redaction import storage_option_redactor
 from seamark.cli.app import run
 from seamark.cli.standard_streams import log_lines
+from seamark.cli.store_argument import load_named
+from seamark.errors import CheckpointNotFoundError
 from tests.cli.support.stores import Commands, fill, flip, stored_manifest
 
 READING = {
@@ -188,3 +191,25 @@ def test_quiet_leaves_out_what_to_type_next(seamark: Commands, store: Path) -> N
     assert "seamark verify" in seamark("show", store, 1)
     assert "seamark verify" not in seamark("-q", "show", store, 1)
     assert "seamark verify" not in seamark("show", store, 1, "--quiet")
+
+
+def test_the_newest_is_another_one_when_it_was_pruned_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with open_store("memory://") as store:
+        store.save(CheckpointManifest.new(1, epoch=1))
+        load_by_id = store.load_by_id
+        found = []
+
+        def overtaken(checkpoint_id: int) -> CheckpointManifest | None:
+            found.append(checkpoint_id)
+            if len(found) == 1:
+                store.save(CheckpointManifest.new(2, epoch=2))
+                store.prune(1)
+            return load_by_id(checkpoint_id)
+
+        monkeypatch.setattr(store, "load_by_id", overtaken)
+        assert load_named(store, "latest").checkpoint_id == 2
+        with pytest.raises(CheckpointNotFoundError):
+            load_named(store, "1")
+    assert found == [1, 2, 1]

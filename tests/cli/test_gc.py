@@ -12,7 +12,7 @@ import pytest
 from seamark import open_store
 from seamark.errors import FencedError
 from seamark.state import CheckpointId
-from seamark.store.partitioned_state import STATE_PREFIX
+from seamark.store.references import STATE_PREFIX
 from tests.cli.support.stores import Commands, interrupt_prune, save_partitioned, sidecar
 from tests.store.support.scenarios import plan
 

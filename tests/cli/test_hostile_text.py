@@ -55,6 +55,8 @@ def hostile(store: Path) -> Path:
         ["diff", "STORE", "4", "5"],
         ["recover", "STORE", "--explain"],
         ["verify", "STORE"],
+        ["cut", "STORE"],
+        ["cut", "STORE", "--json"],
     ],
 )
 def test_no_command_passes_on_what_a_terminal_would_obey(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from seamark.capture.capture import LOG
 from seamark.manifest import OperatorCheckpoint
 from seamark.state.pack import PackBuilder
 from seamark.store import open_store
+from seamark.store.index_parts import LOG
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.support.running import Cli
 from tests.store.support.conformance.names import resealed
@@ -21,7 +21,7 @@ KEEP = ("--query-id", "keep")
 
 
 def snapshots(tmp_path: Path, cli: Cli) -> None:
-    """Two stores, each with a snapshot whose state is in a sidecar."""
+    """Two stores, each with a snapshot whose state is in a shared object."""
     for name in ("mine", "theirs"):
         make_copy(tmp_path / f"{name}-ck", 3)
         state = tmp_path / f"{name}-ck" / "state" / "0" / "0" / "3.delta"
@@ -29,30 +29,24 @@ def snapshots(tmp_path: Path, cli: Cli) -> None:
         assert cli("spark", "snapshot", tmp_path / f"{name}-ck", tmp_path / name) == 0
 
 
-@pytest.mark.parametrize("lacking", [{}, {"state_checksum": None}, {"state_bytes": None}])
+@pytest.mark.parametrize("prefix", ["../../theirs/shared/", "../theirs/shared/", "", "/"])
 def test_a_snapshot_restores_no_file_of_another_store(
-    tmp_path: Path, cli: Cli, lacking: dict[str, None]
+    tmp_path: Path, cli: Cli, prefix: str
 ) -> None:
     snapshots(tmp_path, cli)
     with open_store(tmp_path / "theirs") as other:
         there = other.load_by_id(1)
     assert there is not None
-    assert there.state_bytes, "the state is outside of the manifest"
+    (shared,) = there.shared_objects
     with open_store(tmp_path / "mine") as store:
-        key = store._parts.layout.manifest(1)
-        theirs = {
-            "state_object": "../theirs/checkpoints/checkpoint_000001/state.bin",
-            "state_checksum": there.state_checksum,
-            "state_bytes": there.state_bytes,
-        }
-        resealed(store.backend, key, **theirs | lacking)
+        theirs = [prefix + shared.name, shared.size, shared.sha256]
+        resealed(store.backend, store._parts.layout.manifest(1), shared_objects=[theirs])
     assert cli("spark", "restore", tmp_path / "mine", 1, tmp_path / "out", *KEEP) == 3
-    assert "state_object" in cli.err
     assert "SHA-256 verified" not in cli.out
     assert not (tmp_path / "out").exists()
     assert cli("verify", tmp_path / "mine", "--read-data") == 3
     assert cli("copy", tmp_path / "mine", tmp_path / "copy") == 3
-    assert not list((tmp_path / "copy").glob("**/state.bin"))
+    assert not list((tmp_path / "copy").glob("shared/*"))
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,17 @@ def test_a_newest_manifest_of_an_unknown_generation_puts_the_owner_in_doubt(
 ) -> None:
     odd = stored_manifest(store, 4)
     odd.write_bytes(replaced(odd.read_bytes(), "generation", "7"))
-    for words in (["list", store], ["recover", store, "--explain"], ["verify", store]):
-        seamark(*words, code=3)
-        assert "--rebuild-owner" in " ".join(seamark.err.split())
+    seamark("recover", store, "--explain", code=3)
+    assert "--rebuild-owner" in " ".join(seamark.err.split())
+    for command in ("list", "verify"):
+        found = seamark.json(command, store, code=3)
+        assert [row["id"] for row in found["checkpoints"]] == [4, 3, 2, 1]
+        assert found["checkpoints"][0]["status"] == "unreadable"
+        assert {row["status"] for row in found["checkpoints"][1:]} <= {"valid", "ok"}
+        shown = " ".join((seamark(command, store, code=3) + seamark.err).split())
+        assert "checkpoint 4 was written by generation 7" in shown
+        assert "--rebuild-owner" in shown
+    assert seamark.json("list", store, code=3)["newest_valid"] is None
     with open_store(store) as found, pytest.raises(DamageError, match="too old"):
         found.claim()
 

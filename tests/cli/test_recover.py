@@ -11,7 +11,7 @@ from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
-from seamark.store.partitioned_state import STATE_PREFIX
+from seamark.store.references import STATE_PREFIX
 from tests.cli.support.stores import (
     COMMITTED,
     Commands,

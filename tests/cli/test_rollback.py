@@ -64,10 +64,31 @@ def test_with_yes_the_earlier_one_is_the_newest_and_a_new_timeline_begins(
         assert again.extra["timeline"] != old
         assert old in again.extra["abandoned"]
     assert cli("rollback", store, "5", "--yes") == 6, "an earlier rollback has given it up"
-    assert cli("rollback", store, "latest", "--yes") == 0
-    assert "nothing to roll back" in cli.out
     assert cli("rollback", store, "2", "--yes") == 0
     assert "Rolled back" in cli.out
+
+
+def test_the_newest_one_gives_nothing_up_and_begins_a_new_timeline_with_yes_only(
+    cli: Cli, store: Path
+) -> None:
+    with open_store(store) as found:
+        old = found.owner()
+    assert cli("rollback", store, "latest") == 0
+    words = " ".join(cli.out.split())
+    assert "nothing is given up, and a new timeline would begin" in words
+    assert "bring their targets back to epoch 6" in words
+    assert "Nothing was changed. To do it, add --yes" in words
+    with open_store(store) as found:
+        assert found.owner() == old
+    document = cli.document("rollback", store, "latest", "--yes")
+    assert (document["done"], document["given_up"]) == (True, [])
+    with open_store(store) as found:
+        again = found.load_latest()
+        assert again is not None
+        assert (again.checkpoint_id, again.epoch) == (document["new_id"], 6)
+        assert again.timeline == found.owner().timeline != old.timeline
+        assert old.timeline in (again.abandoned or ())
+        assert found.owner().superseded == ()
 
 
 def test_a_writer_that_is_alive_is_named_before_it_is_fenced(cli: Cli, store: Path) -> None:

@@ -192,9 +192,9 @@ def test_what_a_fenced_writer_wrote_too_late_is_not_called_pruned(
     seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def claimed_first(
-        store: CheckpointStore, number: int, *, read_data: bool = True
+        store: CheckpointStore, number: int, *, read_data: bool = True, **options: Any
     ) -> ExaminedCheckpoint:
-        seen = examine(store, number, read_data=read_data)
+        seen = examine(store, number, read_data=read_data, **options)
         late = ValidationResult.of(number, ["written by generation 1 after another"], [])
         return (
             ExaminedCheckpoint(CheckpointKind.TOO_LATE, seen.manifest, late)

@@ -5,15 +5,18 @@ Tests: ``tests/cli/test_show.py``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
+from seamark.capture.checkpoint_contents import Chain
+from seamark.cli.checkpoint_files import IndexedFiles, OperatorFiles
 from seamark.cli.checkpoint_summary import positions, took_seconds
 from seamark.cli.output import Document
 from seamark.errors import DamageError, SeamarkError
+from seamark.limits import LARGEST_SHOWN
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
+from seamark.manifest.findings import unrestorable
+from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
@@ -21,44 +24,7 @@ from seamark.store.inspection import partitions_of, pruned_or, read_sidecar_rang
 from seamark.store.owner import Owner, Standing, known_pins, standing
 from seamark.store.validation import LONGEST_CHAIN
 
-_PARTITION: Final = re.compile(r"state/[0-9]+/([0-9]{1,9})/")
 _TAIL: Final = 256 << 10
-
-
-@dataclass
-class OperatorFiles:
-    """What is known of one operator's state over a chain of checkpoints."""
-
-    places: set[str] = field(default_factory=set)
-    new_bytes: int = 0
-    """Stored by the newest checkpoint itself."""
-    beside_bytes: int = 0
-    """The share of that which is partitioned state."""
-    stored_bytes: int = 0
-    """Stored by all of the chain."""
-    files: dict[str, int] = field(default_factory=dict)
-    """Unpacked size of each file that a restore writes."""
-    by_partition: dict[int, int] = field(default_factory=dict)
-
-    def document(self) -> Document:
-        """What is printed as JSON."""
-        partitions = self.by_partition or _partition_sizes(self.files)
-        return {
-            "place": " and ".join(sorted(self.places)),
-            "new_bytes": self.new_bytes,
-            "stored_bytes": self.stored_bytes,
-            "files": len(self.files) or None,
-            "bytes": sum(self.files.values()) if self.files else self.stored_bytes,
-            "partitions": {str(number): size for number, size in sorted(partitions.items())},
-        }
-
-
-def _partition_sizes(files: dict[str, int]) -> dict[int, int]:
-    sizes: dict[int, int] = {}
-    for path, size in files.items():
-        if match := _PARTITION.match(path):
-            sizes[int(match[1])] = sizes.get(int(match[1]), 0) + size
-    return sizes
 
 
 def chain_of(
@@ -83,10 +49,15 @@ def chain_of(
 
 
 def operators_of(
-    store: CheckpointStore, chain: list[CheckpointManifest]
+    store: CheckpointStore, chain: list[CheckpointManifest], files: IndexedFiles | None = None
 ) -> dict[str, OperatorFiles]:
     """The state of each operator; packs are only asked for their index."""
+    files = files or _index_of(store, chain[0])
+    if files is not None:
+        return files.by_operator()
     operators: dict[str, OperatorFiles] = {}
+    if any(True for manifest in chain for _ in unrestorable(manifest, manifest.state_bytes)):
+        return operators  # ranges that overlap or lead beyond the state are not read
     for manifest in reversed(chain):  # newer files in place of older ones
         is_newest = manifest is chain[0]
         for name, operator in manifest.operator_states.items():
@@ -100,6 +71,15 @@ def operators_of(
     return operators
 
 
+def _index_of(store: CheckpointStore, manifest: CheckpointManifest) -> IndexedFiles | None:
+    """Where the files of a checkpoint are; None where it has no index."""
+    try:
+        chain = Chain.load(store, manifest, with_contents=False)
+        return None if chain.index is None else IndexedFiles.of(store, chain, chain.index)
+    except DamageError:
+        return None  # 'seamark verify' reports what is wrong with it
+
+
 def _packed(
     store: CheckpointStore, manifest: CheckpointManifest, operator: OperatorCheckpoint
 ) -> tuple[int, list[PackedEntry]]:
@@ -109,7 +89,8 @@ def _packed(
         start = max(0, size - _TAIL)
         tail = read_sidecar_range(store, manifest, operator.external_offset + start, size - start)
         entries = _entries(tail or b"", size)
-        if entries is None and start:  # the index is longer than that, or it is not a pack
+        # the index is longer than that, or it is not a pack, or not worth reading
+        if entries is None and 0 < start <= LARGEST_SHOWN:
             whole = read_sidecar_range(store, manifest, operator.external_offset, size)
             entries = _entries(whole or b"", size)
         return size, entries or []
@@ -153,7 +134,9 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
     """What ``seamark show --json`` prints."""
     owner = store.owner()
     chain, broken = chain_of(store, manifest)
-    operators = operators_of(store, chain)
+    files = _index_of(store, manifest)
+    operators = operators_of(store, chain, files)
+    own = sum(stored_bytes(store, each) for each in chain)
     # by a pipeline of ours or a snapshot; another system knows nothing of Spark's batches
     is_of_spark = manifest.attempt is not None or manifest.native is not None
     return {
@@ -176,7 +159,11 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "new_bytes": sum(o.new_bytes for o in operators.values()),
         "stored_bytes": sum(o.stored_bytes for o in operators.values()),
         "size_bytes": stored_bytes(store, manifest)
-        + sum(o.beside_bytes for o in operators.values()),
+        + sum(o.beside_bytes for o in operators.values())
+        + (files.new_object_bytes if files is not None else 0),
+        "referenced_bytes": files.referenced_bytes if files is not None else 0,
+        "restore_reads_bytes": own + files.object_bytes if files is not None else None,
+        "restore_bytes": manifest.restore_bytes,
         "state_checksum": manifest.state_checksum,
         "state_partitions": manifest.state_partitions or None,
         "batch": manifest.batch if is_of_spark else None,
@@ -195,6 +182,9 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "pipeline_hash": manifest.pipeline_hash,
         "configuration": manifest.structure or {},
         "may_lose": recorded_losses(manifest.structure or {}),
+        "lag": recorded_lag(manifest),
+        "age_seconds": recorded_ages(manifest),
+        "gaps": list(manifest.gaps),
         "native": manifest.native or None,
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),

@@ -9,15 +9,17 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from seamark.cli.output import Document, without_secrets
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
+from seamark.spark.kafka.gaps import gap_texts
+from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.store import CheckpointStore
-from seamark.store.consistent_read import Overtaken, until_settled
+from seamark.store.consistent_read import Overtaken, raise_if_missed, until_settled
 from seamark.store.inspection import scan
 from seamark.store.manifest_scan import ScannedCheckpoint
-from seamark.store.owner import UNCOUNTED, known_pins, standing
+from seamark.store.owner import UNCOUNTED, OutdatedOwner, known_pins, standing
 from seamark.store.validation import LONGEST_CHAIN
 
 USABLE: Final = ("valid", "committing")
@@ -35,14 +37,31 @@ class CheckpointSummary:
     """What it builds on; None for one that holds everything itself."""
     took: float | None = None
     new_bytes: int | None = None
+    restore_bytes: int | None = None
+    """What a restore writes, where that was recorded."""
+    named_bytes: int = 0
+    """Bytes of the shared objects that it names itself."""
+    added_bytes: int = 0
+    """Those of them that were stored for it."""
     sinks: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     timeline: str | None = None
     damage: str | None = None
     superseded: bool = False
     error: str | None = None
-    """Why its manifest could not be read, which proves nothing."""
+    """Why its manifest could not be read or judged, which proves nothing."""
+    outdated_owner: OutdatedOwner | None = None
+    """Why ``owner.json`` cannot be believed: it is older than this checkpoint."""
     offsets: dict[str, dict[str, str]] = field(default_factory=dict)
+    lag: dict[str, dict[str, int]] = field(default_factory=dict)
+    ages: dict[str, dict[str, float]] = field(default_factory=dict)
+    gaps: list[str] = field(default_factory=list)
+    """What sources left out after this epoch, in words."""
+
+    @property
+    def was_read(self) -> bool:
+        """Whether its manifest was there and could be read."""
+        return self.epoch is not None
 
     @property
     def status(self) -> str:
@@ -68,14 +87,18 @@ def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
     scanned = scan(store, unreadable=True, measure=True)
     summaries = {entry.checkpoint_id: _summary(entry) for entry in scanned}
+    parents = (summary.parent_id for summary in summaries.values())
+    raise_if_missed(summaries, parents, store.load_by_id)
     # parents before children, so that damage reaches all that build on it
     for summary in sorted(summaries.values(), key=lambda s: s.id):
         if summary.parent_id is not None:
             _inherit(summary, summaries.get(summary.parent_id))
     if any(summary.damage for summary in summaries.values()):
-        owner = store.owner()  # pruned since it was read, with what it builds on?
-        left = {
-            i: summary for i, summary in summaries.items() if standing(owner, i) not in UNCOUNTED
+        owner, there = store.owner(), {*store.list_ids()}
+        left = {  # or was it pruned since it was read, with what it builds on?
+            i: summary
+            for i, summary in summaries.items()
+            if standing(owner, i) not in UNCOUNTED and (i in there or not summary.was_read)
         }
         if max(left, default=0) < max(summaries):
             raise Overtaken
@@ -96,12 +119,16 @@ def _inherit(summary: CheckpointSummary, parent: CheckpointSummary | None) -> No
 def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
     m = scanned.manifest
     if m is None:
-        error = scanned.error.what if scanned.error is not None else None
+        error = scanned.error
         return CheckpointSummary(
-            scanned.checkpoint_id, damage=scanned.damage, superseded=scanned.superseded, error=error
+            scanned.checkpoint_id,
+            damage=scanned.damage,
+            superseded=scanned.superseded,
+            error=error.what if error is not None else None,
+            outdated_owner=error if isinstance(error, OutdatedOwner) else None,
         )
     statuses = m.sink_commit_statuses
-    names = [*m.sink_names, *(name for name in statuses if name not in m.sink_names)]
+    names = [*dict.fromkeys([*m.sink_names, *statuses])]
     # another system may name a sink without a status: nothing says that it is unfinished
     return CheckpointSummary(
         scanned.checkpoint_id,
@@ -110,7 +137,13 @@ def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
         parent_id=(m.parent_id or 0) if m.is_incremental else None,
         took=took_seconds(m),
         new_bytes=scanned.stored_bytes,
+        restore_bytes=m.restore_bytes,
+        named_bytes=sum(each.size for each in m.shared_objects),
+        added_bytes=m.added_bytes,
         offsets=positions(m.source_offsets),
+        lag=recorded_lag(m),
+        ages=recorded_ages(m),
+        gaps=gap_texts(gap for gap in m.gaps if gap.get("epoch") == m.epoch),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
         timeline=m.timeline,
@@ -139,27 +172,54 @@ def chain_ids(checkpoint_id: int, summaries: Mapping[int, CheckpointSummary]) ->
 def listing_document(store: CheckpointStore, summaries: dict[int, CheckpointSummary]) -> Document:
     """What ``seamark list --json`` prints."""
     pins = known_pins(store.owner())
-    rows = [_row(summary, summaries, pins.get(summary.id, [])) for summary in summaries.values()]
+    chains = _chain_sizes(summaries)
+    rows = [_row(each, chains[each.id], pins.get(each.id, [])) for each in summaries.values()]
     usable = [row["id"] for row in rows if row["status"] in USABLE]
+    problem = owner_problem(each.outdated_owner for each in summaries.values())
     return {
         "store": store.url,
         "checkpoints": rows,
-        "newest_valid": max(usable, default=None),
+        # a start would choose none as long as nobody knows what was rolled back
+        "newest_valid": max(usable, default=None) if problem is None else None,
         "stored_bytes": sum(summary.new_bytes or 0 for summary in summaries.values()),
         "unreadable": sum(summary.error is not None for summary in summaries.values()),
+        "owner_problem": problem,
     }
 
 
-def _row(
-    summary: CheckpointSummary, summaries: Mapping[int, CheckpointSummary], pins: list[str]
-) -> Document:
-    sizes = [summaries[i].new_bytes for i in chain_ids(summary.id, summaries)]
-    whole = (
-        summary.damage is None and summary.error is None and all(size is not None for size in sizes)
-    )
+def owner_problem(found: Iterable[object]) -> str | None:
+    """What is wrong with ``owner.json`` and what to do, if checkpoints are newer than it."""
+    problem = next((each for each in found if isinstance(each, OutdatedOwner)), None)
+    return None if problem is None else f"{problem.what}. {problem.hint}"
+
+
+class _ChainSize(NamedTuple):
+    """What a checkpoint and those it builds on take, as far as they are known."""
+
+    new_bytes: int | None = 0
+    """None when one of them has no size."""
+    named_bytes: int = 0
+
+
+def _chain_sizes(summaries: Mapping[int, CheckpointSummary]) -> dict[int, _ChainSize]:
+    sizes: dict[int, _ChainSize] = {}
+    for summary in sorted(summaries.values(), key=lambda s: s.id):  # parents come first
+        below = sizes.get(summary.parent_id or 0, _ChainSize())
+        new, more = summary.new_bytes, below.new_bytes
+        sizes[summary.id] = _ChainSize(
+            None if new is None or more is None else new + more,
+            # a checkpoint that builds on another one names only what it adds to it
+            summary.named_bytes + below.named_bytes,
+        )
+    return sizes
+
+
+def _row(summary: CheckpointSummary, chain: _ChainSize, pins: list[str]) -> Document:
+    whole = summary.damage is None and summary.error is None and chain.new_bytes is not None
     notes = [text for text in (summary.damage, summary.error) if text]
     notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
     notes += [f"pinned: {', '.join(pins)}"] if pins else []
+    notes += summary.gaps
     return {
         "id": summary.id,
         "epoch": summary.epoch,
@@ -170,12 +230,21 @@ def _row(
         "pins": pins,
         "took_seconds": summary.took,
         "new_bytes": summary.new_bytes,
-        "full_bytes": sum(size or 0 for size in sizes) if whole else None,
+        "referenced_bytes": max(0, chain.named_bytes - summary.added_bytes),
+        # what a restore reads: as recorded, or all that the chain holds
+        "full_bytes": (summary.restore_bytes or chain.new_bytes) if whole else None,
         "sinks": summary.sinks,
         "offsets": summary.offsets,
+        "lag": summary.lag,
+        "age_seconds": summary.ages,
         "timeline": summary.timeline,
         "note": "; ".join(notes) or None,
     }
+
+
+def oldest(ages: Mapping[str, Mapping[str, float]]) -> float | None:
+    """The age of the oldest row that comes next, over all partitions where it is known."""
+    return max((age for parts in ages.values() for age in parts.values()), default=None)
 
 
 _LONGEST: Final = 24

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import click
 
+from seamark import limits
 from seamark._common.text import elapsed_text, size_text, time_text
 from seamark.cli.checkpoint_document import describe
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import print_facts, print_paragraph, print_rows, print_section
+from seamark.cli.layout import (
+    print_facts,
+    print_paragraph,
+    print_rows,
+    print_section,
+    print_warnings,
+)
 from seamark.cli.output import Document, print_answer, without_secrets
-from seamark.cli.store_argument import load, opened_store, resolve_id
+from seamark.cli.store_argument import opened_store, use_named
+from seamark.spark.kafka.gaps import gap_texts
 
 _LONGEST_VALUE = 40
 _DEEPEST = 20
@@ -30,7 +39,7 @@ def command(store: str, a: str, b: str) -> None:
     A and B are IDs as for 'seamark show'. Shows what changed from A to B.
     """
     with opened_store(store) as opened:
-        before, after = (describe(opened, load(opened, resolve_id(opened, i))) for i in (a, b))
+        before, after = (use_named(opened, i, partial(describe, opened)) for i in (a, b))
     document = difference(before, after)
     print_answer(document, _show)
 
@@ -47,6 +56,17 @@ def difference(before: Document, after: Document) -> Document:
         "timeline_changed": before["timeline"] != after["timeline"],
         "sources": _offsets(before["sources"], after["sources"]),
         "tables": _offsets(before["tables"], after["tables"]),
+        "lag": {
+            name: {"a": a, "b": b}
+            for name in dict.fromkeys([*before["lag"], *after["lag"]])
+            for a, b in [[_total(d["lag"].get(name)) for d in (before, after)]]
+        },
+        "age_seconds": {
+            name: {"a": a, "b": b}
+            for name in dict.fromkeys([*before["age_seconds"], *after["age_seconds"]])
+            for a, b in [[_oldest(d["age_seconds"].get(name)) for d in (before, after)]]
+        },
+        "gaps": [gap for gap in after["gaps"] if gap not in before["gaps"]],
         "watermark": {"a": old, "b": new, "advance_ms": None if None in (old, new) else new - old},
         "operators": {
             name: {"a": a, "b": b, "growth": b - a}
@@ -76,6 +96,18 @@ def _offsets(
             for part in dict.fromkeys([*old, *new])
         }
     return changes
+
+
+def _total(parts: Mapping[str, int] | None) -> int | None:
+    return None if parts is None else sum(parts.values())
+
+
+def _oldest(parts: Mapping[str, float] | None) -> float | None:
+    return None if not parts else max(parts.values())
+
+
+def _age_text(seconds: float | None) -> str:
+    return "–" if seconds is None else elapsed_text(seconds)
 
 
 def _shown(name: str, value: Any) -> Any:
@@ -108,7 +140,8 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, D
 
 def _flat(value: object, path: str = "", depth: int = 0) -> dict[str, Any]:
     """Nested members as one level, so that only what differs is shown."""
-    if isinstance(value, dict) and (value or not path) and depth < _DEEPEST:
+    is_short = len(path) <= limits.LONGEST_PREFIX
+    if isinstance(value, dict) and (value or not path) and depth < _DEEPEST and is_short:
         return {
             name: inner
             for key, member in value.items()
@@ -140,6 +173,18 @@ def _show(document: Document) -> None:
                 ],
                 right="ADVANCE",
             )
+    print_section(
+        "Rows not read yet",
+        ((k, f"{_clip(v['a'])}  →  {_clip(v['b'])}") for k, v in document["lag"].items()),
+    )
+    print_section(
+        "Age of the next row",
+        (
+            (k, f"{_age_text(v['a'])}  →  {_age_text(v['b'])}")
+            for k, v in document["age_seconds"].items()
+        ),
+    )
+    print_warnings(gap_texts(document["gaps"]), gap=True)
     mark = document["watermark"]
     if mark["b"] is not None or mark["a"] is not None:
         times = [time_text(mark[key]) if mark[key] is not None else "none" for key in ("a", "b")]

@@ -10,6 +10,7 @@ import click
 
 from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command
+from seamark.cli.doctor_space import HOUR, check_space
 from seamark.cli.layout import plural, print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.prune import plan_gc
@@ -31,8 +32,8 @@ from seamark.store.health import (
 )
 from seamark.store.inspection import planned_rebuild
 from seamark.store.owner_rebuild import OwnerRebuild
+from seamark.store.shared_objects import SHARED_PREFIX
 
-_HOUR = 3600.0
 _NO_NAMESPACE = "doctor"
 _PROGRESS = ("redis", "rediss", "rocksdb")
 
@@ -67,17 +68,19 @@ def _check_store(store: CheckpointStore, *, write: bool) -> list[HealthCheck]:
         return checks
     checks += check_contents(store)
     if all(check.verdict != "failed" for check in checks if check.name == "format"):
+        checks += check_space(store)
         checks.append(tried("leftovers", lambda: _leftovers(store)))
     return checks
 
 
 def _leftovers(store: CheckpointStore) -> HealthCheck:
-    plan = plan_gc(store, _HOUR)
-    if plan["remove"]:
+    plan = plan_gc(store, HOUR)
+    rows = [row for row in plan["remove"] if not row["key"].startswith(SHARED_PREFIX)]
+    if rows:
+        size = size_text(sum(row["bytes"] or 0 for row in rows))
         return warning(
             "leftovers",
-            f"{len(plan['remove'])} of unfinished writes, {size_text(plan['freed_bytes'])}, "
-            "older than an hour",
+            f"{len(rows)} of unfinished writes, {size}, older than an hour",
             "They do no harm and take space: 'seamark gc STORE' shows and removes them.",
         )
     if plan["warnings"]:

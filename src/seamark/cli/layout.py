@@ -18,6 +18,7 @@ Cell = str | Text
 _GAP: Final = "  "
 _NARROWEST: Final = 10
 _NOTE_INDENT: Final = 4
+_LONG: Final = 10_000
 
 
 def print_rows(
@@ -185,7 +186,8 @@ def wrapped(
     ``first`` and ``more`` are put before the first line and the others. ``cut`` breaks a longer
     word too; without it a path stays whole, to be copied.
     """
-    if text.isascii():
+    # textwrap copies what is left of a word for each line that it cuts off
+    if text.isascii() and not (cut and len(text) > _LONG):
         return textwrap.wrap(
             text,
             width,

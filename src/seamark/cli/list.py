@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import click
 from rich.text import Text
 
-from seamark._common.text import age_text, seconds_text, size_text
+from seamark._common.text import age_text, elapsed_text, grouped, seconds_text, size_text
 from seamark.cli.checkpoint_summary import (
     USABLE,
     CheckpointSummary,
     listing_document,
+    oldest,
     positions_text,
     short_positions_text,
     summarize_checkpoints,
@@ -20,35 +22,52 @@ from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import fits, or_dash, plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
 from seamark.cli.store_argument import local_path, opened_store
-from seamark.cli.verify import check_checkpoints
+from seamark.cli.verify import check_checkpoints, present_ids
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store import CheckpointStore
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.validation import Evidence
 
 HEADINGS = ("ID", "EPOCH", "WHEN", "STATUS", "TOOK", "NEW", "FULL", "SINKS")
 OFFSETS = "OFFSETS"
+LAG, AGE = "LAG", "AGE"
 
 
 @click.command("list", cls=Command)
 @click.argument("store", type=PLACE)
 @click.option("--verify", is_flag=True, help="Read all state and check every byte.")
-def command(store: str, verify: bool) -> None:
+@click.option("--wide", is_flag=True, help="Show offsets, lag and age, however wide that is.")
+def command(store: str, verify: bool, wide: bool) -> None:
     """List the checkpoints of a store, newest first.
 
-    STORE is a path or URL. Manifests are always checked against their own checksums; --verify also
-    reads all state and exits with 3 when something is damaged. If a manifest cannot be read, the
-    other checkpoints are still listed and the exit code is 7.
+    STORE is a path or URL. Manifests are always checked against their own checksums, and 'valid'
+    says no more than that; --verify also reads all state and exits with 3 when something is
+    damaged. If a manifest cannot be read, the other checkpoints are still listed and the exit code
+    is 7. The exit code is also 3 when owner.json is older than a checkpoint: then nobody knows what
+    was rolled back.
     """
     with opened_store(store) as opened:
-        known = summarize_checkpoints(opened)
-        unproven = _verify(opened, known) if verify else []
+        known, unproven = until_settled(partial(_listed, opened, verify=verify), opened.url)
         document = listing_document(opened, known)
         document |= {"verified": verify, "without_checksum": unproven}
-    print_answer(document, lambda clean: _show(clean, store))
-    if verify and _damaged(document):
+    print_answer(document, lambda clean: _show(clean, store, wide=wide))
+    if (verify and _damaged(document)) or document["owner_problem"]:
         raise click.exceptions.Exit(DamageError.exit_code)
     if document["unreadable"]:
         raise click.exceptions.Exit(StoreUnavailableError.exit_code)
+
+
+def _listed(
+    store: CheckpointStore, *, verify: bool
+) -> tuple[dict[int, CheckpointSummary], list[int]]:
+    """:class:`Overtaken` when all that there was is pruned before it is verified."""
+    known = summarize_checkpoints(store)
+    if not known or not verify:
+        return known, []
+    unproven = _verify(store, known)
+    if not known:
+        raise Overtaken
+    return known, unproven
 
 
 def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list[int]:
@@ -57,9 +76,11 @@ def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list
     Returns the ids of those whose state has no checksum, so that reading it proves nothing.
     """
     weights = {one.id: one.new_bytes or 0 for one in known.values()}
+    ids = list(known)
+    there = present_ids(known)
     with progress_bar("Verifying", sum(weights.values()), of_bytes=True) as advance:
         checks = check_checkpoints(
-            store, list(known), read=set(known), progress=advance, weights=weights
+            store, ids, read=set(ids), there=there, progress=advance, weights=weights
         )
     for check in checks:
         if check.status == "gone":
@@ -71,21 +92,22 @@ def _verify(store: CheckpointStore, known: dict[int, CheckpointSummary]) -> list
     return [check.id for check in checks if check.evidence is Evidence.SIZE]
 
 
-def _show(document: Document, url: str) -> None:
+def _show(document: Document, url: str, *, wide: bool) -> None:
     rows = document["checkpoints"]
     if not rows:
         _show_empty(url)
         return
-    headings, cells = _with_offsets(rows)
+    headings, cells = _with_lag(rows) if wide else _with_offsets(rows)
     print_rows(
         headings,
         cells,
-        right="ID EPOCH TOOK NEW FULL",
+        right="ID EPOCH TOOK NEW FULL LAG AGE",
         notes=[row["note"] or "" for row in rows],
     )
     newest = document["newest_valid"]
     count = plural(len(rows), "checkpoint")
     newest_text = f"newest valid {newest}" if newest is not None else "none is valid"
+    newest_text = "owner.json is in doubt" if document["owner_problem"] else newest_text
     at = next((positions_text(row["offsets"]) for row in rows if row["id"] == newest), "")
     newest_text += f" at {at}" if at else ""
     unreadable = f" · {document['unreadable']} unreadable" if document["unreadable"] else ""
@@ -121,6 +143,29 @@ def _with_offsets(rows: list[Document]) -> tuple[list[str], list[list[str | Text
     return [*HEADINGS], plain
 
 
+def _with_lag(rows: list[Document]) -> tuple[list[str], list[list[str | Text]]]:
+    """The table with columns for the offsets, the rows not read yet, and the age of the oldest."""
+    cells = [
+        [
+            *_cells(row),
+            positions_text(row["offsets"]) or "–",
+            _lag_text(row["lag"]),
+            _age_text(row["age_seconds"]),
+        ]
+        for row in rows
+    ]
+    return [*HEADINGS, OFFSETS, LAG, AGE], cells
+
+
+def _lag_text(lag: Document) -> str:
+    return grouped(sum(sum(parts.values()) for parts in lag.values())) if lag else "–"
+
+
+def _age_text(ages: Document) -> str:
+    age = oldest(ages)
+    return "–" if age is None else elapsed_text(age)
+
+
 def _damaged(document: Document) -> int:
     return sum(row["status"] == "damaged" for row in document["checkpoints"])
 
@@ -143,6 +188,9 @@ def _cells(row: Document) -> list[str | Text]:
 
 
 def _say_next(document: Document, url: str) -> None:
+    if document["owner_problem"]:
+        print_hint(document["owner_problem"])
+        return
     statuses = [row["status"] for row in document["checkpoints"]]
     newest_id = max(row["id"] for row in document["checkpoints"])
     if "damaged" in statuses:

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from seamark._common.progress_bars import Advance, progress_bar_on
 from seamark._redaction import redacted_document, storage_option_redactor
 from seamark.cli.commands import settings
 from seamark.cli.standard_streams import escape_controls, escape_controls_in_json
@@ -85,40 +86,13 @@ def print_hint(text: str) -> None:
         print_long(text)
 
 
-class Advance(Protocol):
-    """Moves a bar on."""
-
-    def __call__(self, by: float = 1, *, total: float | None = None) -> None: ...
-
-
 @contextmanager
 def progress_bar(what: str, total: float | None, *, of_bytes: bool = False) -> Iterator[Advance]:
     """A progress bar with rate and time left; nothing off a terminal, with JSON or ``-q``."""
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
     console = stderr()
     asked = settings()
-    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(None)]
-    columns += [DownloadColumn(), TransferSpeedColumn()] if of_bytes else [MofNCompleteColumn()]
-    columns += [TimeRemainingColumn()]
     hidden = asked.as_json or asked.quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task(what, total=total)
-
-        def advance(by: float = 1, *, total: float | None = None) -> None:
-            if total is not None:
-                progress.update(task, total=total)
-            progress.advance(task, by)
-
+    with progress_bar_on(console, what, total, of_bytes=of_bytes, hidden=hidden) as advance:
         yield advance
 
 

@@ -17,8 +17,8 @@ from seamark.cli.removal import removal_options, require_store, run_removal, sho
 from seamark.cli.store_argument import opened_store
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED
-from seamark.store.partitioned_state import STATE_PREFIX
 from seamark.store.plans import PLANS_PREFIX
+from seamark.store.references import STATE_PREFIX
 from seamark.store.retention import Verdict
 
 

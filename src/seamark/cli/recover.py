@@ -127,7 +127,8 @@ def _show(document: Document, url: str) -> None:
     else:
         print_paragraph(_consequence(document))
     print_paragraph("Nothing was changed.")
-    if document["skipped"] and document["outcome"] != "fresh start":
+    is_damaged = any(not skipped["superseded"] for skipped in document["skipped"])
+    if is_damaged and document["outcome"] != "fresh start":
         print_hint(f"All that is damaged:  seamark verify {url} --read-data")
 
 

@@ -11,7 +11,7 @@ from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.removal import force_option, options_needed, refuse_foreign
-from seamark.cli.store_argument import load, opened_store, resolve_id
+from seamark.cli.store_argument import load_named, opened_store
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.recovery.rollback import RollbackPlan, plan_rollback, roll_back
 
@@ -25,13 +25,15 @@ def command(store: str, checkpoint: str, yes: bool, force: bool) -> None:
     """Make an earlier checkpoint the newest one.
 
     Later checkpoints are given up for good, and a new timeline begins. A pipeline that is still
-    running on the store is fenced. Sinks are brought back at the next start of the pipeline.
+    running on the store is fenced. Sinks are brought back at the next start of the pipeline. With
+    the newest checkpoint nothing is given up, and only a new timeline begins: for a store that was
+    copied or brought back from a backup.
     """
     with opened_store(store) as opened:
-        chosen = load(opened, resolve_id(opened, checkpoint))
+        chosen = load_named(opened, checkpoint)
         plan = plan_rollback(opened, chosen.checkpoint_id)
         again = None
-        if yes and not plan.is_newest:
+        if yes:
             refuse_foreign(opened, force=force)
             again = roll_back(opened, plan.chosen.checkpoint_id, plan.owner.pipeline)
         document = _document(opened.url, plan, again)
@@ -77,11 +79,8 @@ def _document(url: str, plan: RollbackPlan, again: CheckpointManifest | None) ->
 def _show(document: Document) -> None:
     when = f"{age_text(document['timestamp_ms'])}, {time_text(document['timestamp_ms'])}"
     print_paragraph(f"checkpoint {document['id']} · epoch {document['epoch']} · {when}")
-    if not document["given_up"]:
-        print_paragraph("It is the newest one that counts: there is nothing to roll back.")
-        return
-    print_paragraph(_given_up_text(document))
-    if document["sinks"]:
+    print_paragraph(_given_up_text(document) if document["given_up"] else _newest_text(document))
+    if document["sinks"] and document["given_up"]:
         click.echo()
         print_rows(
             ["SINK", "KIND", "SHOWS", "WHAT HAPPENS"],
@@ -107,6 +106,17 @@ def _show(document: Document) -> None:
     else:
         print_paragraph("Nothing was changed.")
         print_hint(f"To do it, add {' '.join(document['needs'])}.")
+
+
+def _newest_text(document: Document) -> str:
+    verb = "begins" if document["done"] else "would begin"
+    text = f"It is the newest one that counts: nothing is given up, and a new timeline {verb}."
+    if any(sink["kind"] == "function" for sink in document["sinks"]):
+        text += (
+            " Functions may have been given later epochs: their rows come again under other keys, "
+            f"so bring their targets back to epoch {document['epoch']} before the next start."
+        )
+    return text
 
 
 def _given_up_text(document: Document) -> str:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import click
 
-from seamark._common.text import age_text, phase_text, seconds_text, size_text, time_text
+from seamark._common.text import (
+    age_text,
+    elapsed_text,
+    grouped,
+    phase_text,
+    seconds_text,
+    size_text,
+    time_text,
+)
 from seamark.cli.checkpoint_document import describe
 from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import (
@@ -20,7 +29,8 @@ from seamark.cli.layout import (
     print_warnings,
 )
 from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.store_argument import load, opened_store, resolve_id
+from seamark.cli.store_argument import opened_store, use_named
+from seamark.spark.kafka.gaps import gap_texts
 
 
 @click.command("show", cls=Command)
@@ -32,7 +42,7 @@ def command(store: str, checkpoint: str) -> None:
     ID is a number, the name of a pin, four or more characters of a UUID, or 'latest'.
     """
     with opened_store(store) as opened:
-        document = describe(opened, load(opened, resolve_id(opened, checkpoint)))
+        document = use_named(opened, checkpoint, partial(describe, opened))
     print_answer(document, _show)
     if settings().as_json:
         return
@@ -55,6 +65,9 @@ def _show(document: Document) -> None:
                 for name, at in document[key].items()
             ),
         )
+    print_section(
+        "Not read yet when the epoch was planned", _lags(document["lag"], document["age_seconds"])
+    )
     print_section("Watermarks", _watermarks(document["watermarks"]))
     _show_state(document)
     print_section("Sinks", _sinks(document["sinks"]))
@@ -64,7 +77,8 @@ def _show(document: Document) -> None:
     after = ", replayed first after a restore" if document["native"] else ""
     in_flight = document["inflight"].items()
     print_section("In flight", ((k, f"{plural(n, 'record')}{after}") for k, n in in_flight))
-    print_warnings([*document["may_lose"], *document["warnings"]], gap=True)
+    losses = [*document["may_lose"], *gap_texts(document["gaps"])]
+    print_warnings([*losses, *document["warnings"]], gap=True)
 
 
 def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
@@ -80,7 +94,7 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
         yield "kind", f"incremental, builds on {parents}"
     if document["broken_chain"]:
         yield "damaged", styled(f"damaged: {document['broken_chain']}")
-    yield "size", f"{size_text(document['size_bytes'])} with its manifest"
+    yield from _sizes(document)
     yield from _place_in_engine(document)
     if document["took_seconds"] is not None:
         yield "took", seconds_text(document["took_seconds"])
@@ -93,6 +107,16 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
         yield "supersedes", f"{first} to {last}"
 
 
+def _sizes(document: Document) -> Iterator[tuple[str, Cell]]:
+    yield "size", f"{size_text(document['size_bytes'])} with its manifest"
+    if document["referenced_bytes"]:
+        yield "refers to", f"{size_text(document['referenced_bytes'])} that was stored before it"
+    if document["restore_bytes"] is not None:
+        reads = document["restore_reads_bytes"]
+        read = "" if reads is None else f", and reads {size_text(reads)} for it"
+        yield "a restore writes", f"{size_text(document['restore_bytes'])}{read}"
+
+
 def _place_in_engine(document: Document) -> Iterator[tuple[str, Cell]]:
     """Spark's batch and state partitions, or what another system has in their place."""
     if document["batch"] is not None:
@@ -102,6 +126,20 @@ def _place_in_engine(document: Document) -> Iterator[tuple[str, Cell]]:
     if document["state_partitions"]:
         label = "partitions" if document["written_by_seamark"] else "vnodes"
         yield label, str(document["state_partitions"])
+
+
+def _lags(
+    lags: Mapping[str, Mapping[str, int]], ages: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[str, Cell]]:
+    for name, parts in lags.items():
+        known = ages.get(name, {})
+        behind = "  ".join(
+            f"{part}: {grouped(rows)}"
+            + (f" (the next is {elapsed_text(known[part])} old)" if part in known else "")
+            for part, rows in parts.items()
+            if rows
+        )
+        yield name, behind or "nothing"
 
 
 def _watermarks(watermarks: Document) -> Iterator[tuple[str, Cell]]:

@@ -10,15 +10,24 @@ from urllib.parse import urlsplit
 
 import click
 
+from seamark import limits
 from seamark._common.os_errors import translate_os_errors
+from seamark._common.text import elapsed_text, grouped
 from seamark.cli.checkpoint_summary import positions
-from seamark.cli.commands import PLACE, Command
+from seamark.cli.commands import PLACE, Command, duration, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
-from seamark.cli.store_argument import load, local_path, opened_store, require_path, resolve_id
-from seamark.errors import CheckpointNotFoundError
+from seamark.cli.source_check import check_document, checked_sources, show_check
+from seamark.cli.standard_streams import hide_values
+from seamark.cli.store_argument import load_named, local_path, opened_store, require_path
+from seamark.cli.table_check import checked_table, options_by_source
+from seamark.errors import CheckpointNotFoundError, InvalidInputError, SeamarkError
+from seamark.manifest import CheckpointManifest
 from seamark.progress.store import SourceCheckpointStore
 from seamark.progress.urls import open_progress, rocksdb_path, rocksdb_url
+from seamark.spark.kafka.client import look_at, read_settings
+from seamark.spark.kafka.lag import recorded_ages, recorded_lag
+from seamark.spark.kafka.positions import Offsets, Topics
 from seamark.store import CheckpointStore
 
 _REMOTE: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
@@ -29,14 +38,46 @@ _DEEPEST: Final = 4
 @click.command("sources", cls=Command)
 @click.argument("url", type=PLACE)
 @click.option("--namespace", help="Namespace of a Redis store, unless the URL has it.")
-def command(url: str, namespace: str | None) -> None:
+@click.option("--check", is_flag=True, help="Ask whether what comes next is still there.")
+@click.option(
+    "--kafka-config",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Settings of the client, name=value a line; bootstrap.servers must be among them.",
+)
+@click.option(
+    "--source-config",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Options of tables, SOURCE.OPTION=value a line, such as orders.catalog.uri=….",
+)
+@click.option("--timeout", type=duration, default="15s", help="How long Kafka may take.")
+def command(
+    url: str,
+    namespace: str | None,
+    check: bool,
+    kafka_config: str | None,
+    source_config: str | None,
+    timeout: float,
+) -> None:
     """Show how far the sources of a pipeline have been read.
 
     URL is a progress store (redis://host/0?namespace=NAME, rocksdb:///path) or a store of
     checkpoints. For a store of checkpoints, the progress store inside it is shown or, if there is
     none, the positions of the newest valid checkpoint. Nothing is written, so a pipeline may be
     running.
+
+    With --check the positions of the newest valid checkpoint are compared with what Kafka has: the
+    rows that are left, the lag, the age of the next row, and the time until retention deletes it.
+    Without --kafka-config the servers are those that the checkpoint names. Of DeltaSource and
+    IcebergSource the table is asked: whether it is still the same one, and has the version or
+    snapshot that comes next. The exit code is 6 when rows that come next are gone.
     """
+    if not check and (kafka_config is not None or source_config is not None):
+        raise click.UsageError("--kafka-config and --source-config are for --check")
+    if check:
+        _check(url, kafka_config, source_config, timeout)
+        return
     progress = _progress_url(url)
     if progress is None:
         with opened_store(url) as store:
@@ -44,7 +85,52 @@ def command(url: str, namespace: str | None) -> None:
     else:
         with open_progress(progress, namespace=namespace, read_only=True) as progress_store:
             document = _of_progress(progress_store)
+        if local_path(url) is not None and _has_checkpoints(url):
+            _add_lag(document, url)
     print_answer(document, _show)
+
+
+def _check(url: str, kafka_config: str | None, source_config: str | None, seconds: float) -> None:
+    with opened_store(url) as store:
+        manifest = load_named(store, "latest")
+        address = store.url
+    servers = manifest.source_servers or {}
+    given = None if kafka_config is None else _client_settings(kafka_config)
+
+    def look(source: str, offsets: Offsets) -> Topics:
+        # a login is never sent to servers that only the store has named
+        chosen = {"bootstrap.servers": servers.get(source, "")} if given is None else given
+        if not chosen["bootstrap.servers"]:
+            raise InvalidInputError(
+                f"the checkpoint does not say where source {source!r} is read from",
+                hint="Give --kafka-config with bootstrap.servers.",
+            )
+        return look_at(chosen, offsets, seconds)
+
+    options = {} if source_config is None else _source_options(source_config, manifest)
+    checked = checked_sources(manifest, look, lambda name: checked_table(name, manifest, options))
+    document = check_document(manifest, address, checked)
+    print_answer(document, show_check)
+
+
+def _source_options(path: str, manifest: CheckpointManifest) -> dict[str, dict[str, str]]:
+    with translate_os_errors("reading", path), open(path, encoding="utf-8") as file:
+        given = read_settings(file.read())
+    hide_values({**settings().storage_options, **given})
+    return options_by_source(given, sorted(manifest.source_offsets))
+
+
+def _client_settings(path: str) -> dict[str, str]:
+    with translate_os_errors("reading", path), open(path, encoding="utf-8") as file:
+        given = read_settings(file.read())
+    if not given.get("bootstrap.servers"):
+        raise InvalidInputError(
+            "the client's settings name no bootstrap.servers",
+            where=path,
+            hint="A login is not sent to the servers that a store names.",
+        )
+    hide_values({**settings().storage_options, **given})
+    return given
 
 
 def _progress_url(url: str) -> str | None:
@@ -55,8 +141,7 @@ def _progress_url(url: str) -> str | None:
     if path is not None:
         require_path(path, "progress store")
         inside = f"{path}/{_IN_STORE}"
-        has_checkpoints = any(os.path.exists(f"{path}/{n}") for n in ("owner.json", "checkpoints"))
-        if not _is_rocksdb(inside) and not _is_rocksdb(path) and has_checkpoints:
+        if not _is_rocksdb(inside) and not _is_rocksdb(path) and _has_checkpoints(url):
             return None
         url = rocksdb_url(inside if _is_rocksdb(inside) else path)
     if url.lower().startswith("rocksdb:"):
@@ -67,14 +152,38 @@ def _progress_url(url: str) -> str | None:
     return url
 
 
+def _has_checkpoints(url: str) -> bool:
+    return any(os.path.exists(f"{local_path(url)}/{n}") for n in ("owner.json", "checkpoints"))
+
+
 def _of_checkpoint(store: CheckpointStore) -> Document:
     """Where the newest whole checkpoint stands."""
-    manifest = load(store, resolve_id(store, "latest"))
+    manifest = load_named(store, "latest")
     sources = [
-        _source(name, manifest.epoch, "json", offsets, None)
+        _source(name, manifest.epoch, "json", offsets, None) | _lag_of(manifest, name)
         for name, offsets in sorted(positions(manifest.source_offsets).items())
     ]
     return _document(store.url, manifest.checkpoint_id, manifest.pipeline_hash, sources)
+
+
+def _lag_of(manifest: CheckpointManifest, name: str) -> Document:
+    """What a checkpoint says about the rows that come after its epoch."""
+    return {
+        "lag": recorded_lag(manifest).get(name),
+        "age_seconds": recorded_ages(manifest).get(name),
+    }
+
+
+def _add_lag(document: Document, url: str) -> None:
+    """Add what the newest checkpoint says, to the sources that are recorded at its epoch."""
+    try:
+        with opened_store(url) as store:
+            manifest = load_named(store, "latest")
+    except SeamarkError:
+        return  # the record is shown as it is; 'seamark verify' tells what is wrong with the store
+    for source in document["sources"]:
+        if source["sequence"] == manifest.epoch:
+            source.update(_lag_of(manifest, source["name"]))
 
 
 def _is_rocksdb(folder: str) -> bool:
@@ -122,6 +231,8 @@ def _source(
         "position": position,
         "position_encoding": encoding,
         "position_bytes": size,
+        "lag": None,
+        "age_seconds": None,
     }
 
 
@@ -150,10 +261,16 @@ def _show(document: Document) -> None:
     if not rows:
         print_paragraph(f"No source is recorded in {document['store']}.")
     else:
+        headings = ["SOURCE", "SEQUENCE", "PARTITION", "POSITION"]
+        knows_lag = any(row["lag"] is not None for row in rows)
         print_rows(
-            ["SOURCE", "SEQUENCE", "PARTITION", "POSITION"],
-            [cells for row in rows for cells in _cells(row)],
-            right="SEQUENCE",
+            [*headings, "LAG", "AGE"] if knows_lag else headings,
+            [
+                cells if knows_lag else cells[: len(headings)]
+                for row in rows
+                for cells in _cells(row)
+            ],
+            right="SEQUENCE LAG AGE",
         )
     print_paragraph(f"configuration hash {document['config_hash'] or 'not written'}")
     if rows and document["checkpoint"] is not None:
@@ -162,11 +279,14 @@ def _show(document: Document) -> None:
         print_hint("A pipeline records its epoch as the sequence.")
 
 
-def _cells(row: Document) -> Iterator[tuple[str, str, str, str]]:
+def _cells(row: Document) -> Iterator[tuple[str, ...]]:
     """One line for each partition; what is the same as above is left out."""
     first = (str(row["name"]), str(row["sequence"]))
+    lags, ages = row["lag"] or {}, row["age_seconds"] or {}
     for number, (part, text) in enumerate(_parts(row)):
-        yield (*(first if number == 0 else ("", "")), part, text)
+        lag = grouped(lags[part]) if part in lags else "–"
+        age = elapsed_text(ages[part]) if part in ages else "–"
+        yield (*(first if number == 0 else ("", "")), part, text, lag, age)
 
 
 def _parts(row: Document) -> list[tuple[str, str]]:
@@ -180,7 +300,8 @@ def _parts(row: Document) -> list[tuple[str, str]]:
 
 def _flat(position: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """``{"trades": {"0": 600}}`` as ``trades-0`` with ``600``; values that are no objects whole."""
-    if isinstance(position, dict) and position and name.count("\0") < _DEEPEST:
+    is_near = name.count("\0") < _DEEPEST and len(name) <= limits.LONGEST_PREFIX
+    if isinstance(position, dict) and position and is_near:
         for key, value in position.items():
             yield from _flat(value, f"{name}\0{key}" if name else str(key))
         return

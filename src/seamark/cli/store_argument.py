@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from seamark._common.checks import U64_MAX
@@ -24,9 +24,12 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore, open_store
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.inspection import scan
 from seamark.store.owner import live_pins
-from seamark.store.partitioned_state import named_state
+from seamark.store.references import named_state
+
+T = TypeVar("T")
 
 _SHORTEST_PREFIX: Final = 4
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -116,6 +119,29 @@ def resolve_id(store: CheckpointStore, text: str) -> int:
         hint="Give a number, the name of a pin, four or more characters of a UUID, or 'latest'. "
         f"'seamark list {store.url}' shows what there is.",
     )
+
+
+def load_named(store: CheckpointStore, text: str) -> CheckpointManifest:
+    """The checkpoint that a person means. While others are pruned ``latest`` is a newer one."""
+    return use_named(store, text, lambda manifest: manifest)
+
+
+def use_named(store: CheckpointStore, text: str, use: Callable[[CheckpointManifest], T]) -> T:
+    """What a function makes of the checkpoint that a person means.
+
+    When that is pruned meanwhile, ``latest`` is a newer one.
+    """
+
+    def look() -> T:
+        checkpoint_id = resolve_id(store, text)
+        try:
+            return use(load(store, checkpoint_id))
+        except CheckpointNotFoundError:
+            if text != "latest":
+                raise
+            raise Overtaken from None
+
+    return until_settled(look, store.url)
 
 
 def _numbered(store: CheckpointStore, text: str) -> int:

@@ -7,20 +7,29 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import click
 
+from seamark._common.progress_bars import Advance
 from seamark._common.text import size_text
-from seamark.cli.checkpoint_summary import CheckpointSummary, chain_ids, summarize_checkpoints
+from seamark.cli.checkpoint_summary import (
+    CheckpointSummary,
+    chain_ids,
+    owner_problem,
+    summarize_checkpoints,
+)
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows
-from seamark.cli.output import Advance, Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
 from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
-from seamark.store.inspection import examine, partitioned_bytes
-from seamark.store.owner import Standing, standing
+from seamark.store.consistent_read import Overtaken, until_settled
+from seamark.store.inspection import examine, partitioned_bytes, was_pruned
+from seamark.store.owner import OutdatedOwner
+from seamark.store.shared_objects import ReadObjects
 from seamark.store.validation import CheckpointKind, Evidence, state_evidence
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
@@ -52,24 +61,38 @@ def command(
 
     Reads and checks all manifests, and checks that their parents are there and their state has its
     full size. With ID, checks only that checkpoint and those it builds on. Safe on a store in use.
-    The exit code is 3 when something is damaged and 7 when something could not be read; warnings
-    alone leave it at 0.
+    The exit code is 3 when something is damaged or owner.json is older than a checkpoint, and 7
+    when something could not be read; warnings alone leave it at 0.
     """
     if read_data and read_data_subset is not None:
         raise click.UsageError("--read-data and --read-data-subset cannot be used together")
+    seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+    share = 1.0 if read_data else read_data_subset or 0.0
     with opened_store(store) as opened:
-        known = summarize_checkpoints(opened)
-        ids = _chosen_ids(opened, checkpoint, known)
-        seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-        share = 1.0 if read_data else read_data_subset or 0.0
-        read = chosen_share(ids, known, share, seed)
-        weights = {i: _size(known, i) for i in ids} if read else None
-        total = sum(weights.values()) if weights is not None else len(ids)
-        with progress_bar("Verifying", total, of_bytes=weights is not None) as advance:
-            checks = check_checkpoints(opened, ids, read=read, progress=advance, weights=weights)
+        checks = until_settled(partial(_checked, opened, checkpoint, share, seed), opened.url)
     document = _document(opened.url, checks, share)
     document["seed"] = seed if read_data_subset is not None else None
     print_answer(document, lambda clean: _show(clean, store))
+
+
+def _checked(
+    store: CheckpointStore, checkpoint: str | None, share: float, seed: int
+) -> list[CheckpointCheck]:
+    """:class:`Overtaken` when all that there was is pruned before it is checked."""
+    known = summarize_checkpoints(store)
+    ids = _chosen_ids(store, checkpoint, known)
+    read = chosen_share(ids, known, share, seed)
+    weights = {i: _size(known, i) for i in ids} if read else None
+    total = sum(weights.values()) if weights is not None else len(ids)
+    with progress_bar("Verifying", total, of_bytes=weights is not None) as advance:
+        there = present_ids(known)
+        checks = check_checkpoints(
+            store, ids, read=read, there=there, progress=advance, weights=weights
+        )
+    is_pruned = checks and all(check.status == "gone" and not check.warnings for check in checks)
+    if is_pruned and checkpoint in (None, "latest"):
+        raise Overtaken
+    return checks
 
 
 def _chosen_ids(
@@ -111,7 +134,8 @@ def _document(url: str, checks: list[CheckpointCheck], share: float) -> Document
     code = 0
     if counted["unreadable"]:
         code = StoreUnavailableError.exit_code
-    if counted["damaged"]:
+    problem = owner_problem(check.error for check in checks)
+    if counted["damaged"] or problem:
         code = DamageError.exit_code
     return {
         "store": url,
@@ -131,6 +155,7 @@ def _document(url: str, checks: list[CheckpointCheck], share: float) -> Document
         "damaged": counted["damaged"],
         "unreadable": counted["unreadable"],
         "gone": counted["gone"],
+        "owner_problem": problem,
         "read_data": share,
         "bytes_read": sum(check.bytes_read for check in checks),
         "data_read": sum(check.data_read for check in checks),
@@ -167,7 +192,9 @@ def _show(document: Document, url: str) -> None:
         + ", ".join(text for text in counts if not text.startswith("0 "))
         + f" · {_depth(document)}"
     )
-    if document["damaged"]:
+    if document["owner_problem"]:
+        print_hint(document["owner_problem"])
+    elif document["damaged"]:
         print_hint(f"Which one would a start choose?  seamark recover {url} --explain")
     elif document["unreadable"]:
         print_hint(f"That proves nothing about them. Try again, or: seamark doctor {url}")
@@ -206,7 +233,12 @@ class CheckpointCheck:
     data_read: bool = False
     evidence: Evidence | None = None
     """What reading its state has proven; None when it was not read."""
-    error: StoreUnavailableError | None = None
+    error: StoreUnavailableError | OutdatedOwner | None = None
+
+
+def present_ids(known: Mapping[int, CheckpointSummary]) -> set[int]:
+    """The checkpoints whose manifests have been read."""
+    return {i for i, summary in known.items() if summary.was_read}
 
 
 def check_checkpoints(
@@ -214,40 +246,46 @@ def check_checkpoints(
     ids: Sequence[int],
     *,
     read: Collection[int],
+    there: Collection[int] = (),
     progress: Advance | None = None,
     weights: Mapping[int, int] | None = None,
 ) -> list[CheckpointCheck]:
     """Check manifests, and all bytes of those in ``read``; one that builds on damage is damaged.
 
-    After an I/O error a checkpoint is ``unreadable``, and the others are still checked. Progress
-    counts checkpoints, or their ``weights``.
+    One of ``there`` whose manifest is gone was pruned meanwhile. After an I/O error a checkpoint is
+    ``unreadable``, and the others are still checked. Progress counts checkpoints, or their
+    ``weights``.
     """
     checks: dict[int, CheckpointCheck] = {}
+    seen: ReadObjects = {}
     for checkpoint_id in ids:
-        checks[checkpoint_id] = _check(store, checkpoint_id, checkpoint_id in read)
+        was_there = checkpoint_id in there
+        checks[checkpoint_id] = _check(store, checkpoint_id, was_there, checkpoint_id in read, seen)
         if progress is not None:
             progress(1 if weights is None else weights.get(checkpoint_id, 0))
     for checkpoint_id in sorted(checks):
-        _look_at_parent(store, checks, checkpoint_id)
+        _look_at_parent(store, checks, checkpoint_id, checkpoint_id in there)
     return [checks[checkpoint_id] for checkpoint_id in ids]
 
 
-def _check(store: CheckpointStore, checkpoint_id: int, read: bool) -> CheckpointCheck:
+def _check(
+    store: CheckpointStore, checkpoint_id: int, was_there: bool, read: bool, seen: ReadObjects
+) -> CheckpointCheck:
     try:
-        examined = examine(store, checkpoint_id, read_data=read)
-        if examined.kind is not CheckpointKind.CHECKPOINT and _is_gone(store, checkpoint_id):
+        examined = examine(store, checkpoint_id, read_data=read, seen=seen)
+        is_whole = examined.kind is CheckpointKind.CHECKPOINT
+        if not is_whole and was_pruned(store, checkpoint_id, was_there=was_there):
             return CheckpointCheck(checkpoint_id, "gone")
-    except StoreUnavailableError as error:
+    except (StoreUnavailableError, OutdatedOwner) as error:
         return CheckpointCheck(checkpoint_id, "unreadable", error=error)
     warnings = [str(issue) for issue in examined.result.issues if issue.severity == "warning"]
     m = examined.manifest
     if examined.kind in (CheckpointKind.TOMBSTONE, CheckpointKind.TOO_LATE):
         return CheckpointCheck(checkpoint_id, "gone", warnings=examined.result.damage)
-    is_ok = examined.kind is CheckpointKind.CHECKPOINT
-    evidence = state_evidence(m) if read and is_ok and m is not None else None
+    evidence = state_evidence(m) if read and is_whole and m is not None else None
     return CheckpointCheck(
         checkpoint_id,
-        "ok" if is_ok else "damaged",
+        "ok" if is_whole else "damaged",
         damage=examined.result.damage,
         warnings=warnings,
         parent_id=m.parent_id if m is not None and m.is_incremental else None,
@@ -257,13 +295,11 @@ def _check(store: CheckpointStore, checkpoint_id: int, read: bool) -> Checkpoint
     )
 
 
-def _is_gone(store: CheckpointStore, checkpoint_id: int) -> bool:
-    """Whether it was pruned since it was listed; a prune says so before it removes anything."""
-    return standing(store.owner(), checkpoint_id) is Standing.PRUNED
-
-
 def _look_at_parent(
-    store: CheckpointStore, checks: dict[int, CheckpointCheck], checkpoint_id: int
+    store: CheckpointStore,
+    checks: dict[int, CheckpointCheck],
+    checkpoint_id: int,
+    was_there: bool,
 ) -> None:
     check = checks[checkpoint_id]
     if check.status != "ok" or check.parent_id is None:
@@ -275,7 +311,7 @@ def _look_at_parent(
         check.status, check.error = "unreadable", parent.error
         return
     try:
-        if _is_gone(store, checkpoint_id):
+        if was_pruned(store, checkpoint_id, was_there=was_there):
             check.status = "gone"
             return
     except StoreUnavailableError as error:
@@ -296,4 +332,5 @@ def data_bytes(store: CheckpointStore, manifest: CheckpointManifest) -> int:
     if sidecar is None:
         ends = [o.external_offset + o.external_length for o in manifest.operator_states.values()]
         sidecar = max(ends, default=0)
-    return inline + sidecar + partitioned
+    shared = sum(each.size for each in manifest.shared_objects)
+    return inline + sidecar + partitioned + shared

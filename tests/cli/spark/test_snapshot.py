@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark.checkpoint_dir.places.local import WorkingCopy
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.cli.app import run
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.support.servers import ObjectServer
@@ -35,7 +35,7 @@ def test_a_directory_goes_into_a_store_and_comes_out_elsewhere(
     code, out, _ = printed(capsys, "restore", store, "latest", new, "--query-id", "keep")
     assert code == 0
     assert "as after batch 2" in out
-    assert WorkingCopy(new).batches("commits") == [1, 2]
+    assert LocalCopy(new).batches("commits") == [1, 2]
 
 
 def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from seamark.manifest import SinkCommitStatus
 from seamark.state.pack import PackBuilder
 from seamark.store import CheckpointStore
 from seamark.store import cleanup as housekeeping
-from seamark.store.partitioned_state import STATE_PREFIX
+from seamark.store.references import STATE_PREFIX
 
 COMMITTED = SinkCommitStatus.committed()
 MARK = 1_767_605_400_000
@@ -40,6 +40,13 @@ def manifest(checkpoint_id: int, **changes: Any) -> CheckpointManifest:
         "attempt": f"1-{checkpoint_id:08x}-0000-4000-8000-000000000000",
         "structure": {"sources": {"trades": "kafka"}, "sinks": {"bars": {"target": "/bars"}}},
         "sink_guarantees": {"bars": "exactly once"},
+        "read_points": {
+            "bars": {
+                "kind": "files",
+                "target": "/bars",
+                "at": {"epoch": epoch, "format": "parquet"},
+            }
+        },
     } | changes.pop("extra", {})
     offsets = {f"trades-{part}": str(100 * epoch + part) for part in range(3)}
     fields: dict[str, Any] = {

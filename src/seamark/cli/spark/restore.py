@@ -19,7 +19,7 @@ from seamark.cli.spark.arguments import (
     sink_decision_needed,
     sink_options,
 )
-from seamark.cli.store_argument import load, opened_store, resolve_id
+from seamark.cli.store_argument import load_named, opened_store
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import RestoreOptions, require_empty, restore_directory
@@ -67,7 +67,7 @@ def command(
     with ExitStack() as stack:
         source = stack.enter_context(opened_store(store))
         target = stack.enter_context(opened_directory(path))
-        manifest = load(source, resolve_id(source, checkpoint))
+        manifest = load_named(source, checkpoint)
         moved = _pairs(move_input)
         require_empty(target)
         batch = manifest.batch

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from seamark import limits
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import a_session
@@ -150,7 +151,7 @@ def _flat(row: Document) -> Document:
     """Structs one level deep as columns of their own, like ``key.k``."""
     flat: Document = {}
     for name, value in row.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict) and value and len(name) <= limits.LONGEST_PREFIX:
             flat |= {f"{name}.{inner}": deep for inner, deep in value.items()}
         else:
             flat[name] = value
