@@ -41,20 +41,20 @@ test: .venv/servers.stamp ## run the tests, also those in one warm Spark
 	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not slow and not chaos" $(WARM) $(ARGS)
 
 test-spark: .venv/servers.stamp ## run the long tests: crashes at every I/O, real kills, a cluster, the demo
-	@$(RUN) pytest -n 2 --dist worksteal -m "(spark or slow) and not chaos" $(ARGS)
+	@$(RUN) pytest -n 2 --dist worksteal -m "(spark or slow) and not chaos and not integration" $(ARGS)
 
-integration: .venv/kafka.stamp ## run the tests against a real Kafka; needs Maven
-	@$(RUN) pytest -m integration $(ARGS)
+integration: .venv/integration.stamp ## run the tests against a real Kafka, HDFS and S3 server; needs Maven and Go
+	@$(RUN) pytest -m "integration and not chaos" $(ARGS)
 
 matrix: .venv-oldest/test.stamp .venv/servers.stamp ## run the tests in Spark on the oldest and newest
 	@.venv-oldest/bin/python -m pytest -m "warm and not chaos" $(WARM) $(ARGS)
 	@$(RUN) pytest -n 2 --dist loadfile -m "warm and not chaos" $(WARM) $(ARGS)
 
-chaos: .venv/servers.stamp ## run random histories and kills, with a new seed each time
+chaos: .venv/servers.stamp .venv/integration.stamp ## run random histories and kills, with a new seed each time
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -n 2 --dist worksteal -rP \
-		-m "chaos and not warm and not spark" $(ARGS)
+		-m "chaos and not warm and not spark and not integration" $(ARGS)
 	@SEAMARK_SEED=$${SEAMARK_SEED:-random} $(RUN) pytest -rP \
-		-m "chaos and (warm or spark)" $(ARGS)
+		-m "chaos and (warm or spark or integration)" $(ARGS)
 
 bench: .venv/servers.stamp ## run the benchmarks; results are ratios
 	@set -e; for file in benchmarks/bench_*.py; do .venv/bin/python "$$file" $(ARGS); done
@@ -112,6 +112,7 @@ SET_UP = sh tools/check_python.sh $(PYTHON) && $(PYTHON) -m tools.environment --
 .venv/servers.stamp: | .venv/test.stamp
 	@SERVERS="$(SERVERS)" $(RUN) tools.servers --stamp $@
 
-# Kafka and Spark's connector to it. Without Maven there is no stamp, and each run says what it skips.
-.venv/kafka.stamp: | .venv/test.stamp
-	@$(RUN) tools.kafka --stamp $@
+# Kafka, HDFS and an S3 server. If one cannot be fetched there is no stamp, and each run says what it
+# skips. The jar of HDFS follows the installed PySpark.
+.venv/integration.stamp: tools/kafka.py tools/hdfs.py tools/iceberg.py tools/versitygw.py .venv/test.stamp
+	@$(RUN) tools.integration --stamp $@

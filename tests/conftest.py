@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SEED = "SEAMARK_SEED"
 MEMORY = "/dev/shm"
 MEMORY_WANTED = 8 << 30
+LONG_CASES = 2
 
 
 def _keep_temporary_files_in_memory() -> None:
@@ -75,20 +76,27 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         reporter.write_line(line, yellow=True)
 
 
+def spread(wanted: int, count: int) -> set[int]:
+    """The numbers of so many cases, evenly spread over all of them."""
+    wanted = min(wanted, count)
+    return {round(number * count / wanted) for number in range(wanted)}
+
+
 def _leave_to_chaos(items: list[pytest.Item]) -> None:
-    """Of the long cases of a test that is ``sampled(n)``, only n stay out of ``make chaos``."""
+    """Leave the long cases of a test to ``make chaos``, except two, or n if it is ``sampled(n)``.
+
+    They are spread evenly over all its cases, and always the same.
+    """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("spark") or item.get_closest_marker("slow"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for group in cases.values():
         mark = group[0].get_closest_marker("sampled")
-        if mark is not None:
-            wanted = min(mark.args[0], len(group))
-            kept = {round(number * len(group) / wanted) for number in range(wanted)}
-            for number, item in enumerate(group):
-                if number not in kept:
-                    item.add_marker(pytest.mark.chaos)
+        kept = spread(LONG_CASES if mark is None else mark.args[0], len(group))
+        for number, item in enumerate(group):
+            if number not in kept:
+                item.add_marker(pytest.mark.chaos)
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are deselected by their marks

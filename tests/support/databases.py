@@ -24,13 +24,9 @@ from tests.support.processes import Server, ServerUnavailable, running
 from tools.servers import POSTGRES, REDIS, Program
 
 INITDB_SECONDS = 60.0
+SETTINGS = ("listen_addresses=127.0.0.1", "max_prepared_transactions=8")
 # Nobody reads these tables after a power cut.
-QUICK = (
-    "fsync=off",
-    "full_page_writes=off",
-    "listen_addresses=127.0.0.1",
-    "max_prepared_transactions=8",
-)
+QUICK = ("fsync=off", "full_page_writes=off")
 
 
 class RedisServer(Server):
@@ -78,9 +74,11 @@ def _redis_answers(port: int, pid: int) -> bool:
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """A running PostgreSQL: where it is, as a URL for libpq."""
+    """A running PostgreSQL: where it is, as a URL for libpq, and its process."""
 
     dsn: str
+    process: Server
+    """A test that restarts, kills or pauses it starts a server of its own."""
 
     def new_database(self) -> str:
         """Create an empty database and return its URL."""
@@ -93,21 +91,26 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(
+    within: Path | None = None, *, durable: bool = False
+) -> Iterator[PostgresServer]:
     """Run PostgreSQL, which lets everybody on loopback in, as the user ``postgres``.
 
-    Raises ServerUnavailable where PostgreSQL is not installed or cannot make its files.
+    Its files are in a temporary folder, which can be ``within`` another one. With ``durable`` it
+    waits for the disk. Raises ServerUnavailable where PostgreSQL is not installed or cannot make
+    its files.
     """
     initdb, postgres = _program(POSTGRES, "initdb"), _program(POSTGRES, "postgres")
     identity = _postgres_identity()
-    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+    with tempfile.TemporaryDirectory(prefix="postgres-", dir=within) as folder:
         if identity:
             os.chown(folder, identity["user"], identity["group"])
         data = Path(folder, "data")
         _make_cluster(initdb, data, identity)
 
         def on_port(port: int) -> Server:
-            settings = [*QUICK, f"port={port}", f"unix_socket_directories={folder}"]
+            settings = [*SETTINGS, f"port={port}", f"unix_socket_directories={folder}"]
+            settings += [] if durable else QUICK
             flags = [part for setting in settings for part in ("-c", setting)]
             return Server(
                 "postgres",
@@ -119,7 +122,8 @@ def postgres_server() -> Iterator[PostgresServer]:
             )
 
         with running(on_port) as server:
-            yield PostgresServer(f"postgresql://postgres@127.0.0.1:{server.port}/postgres")
+            url = f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
+            yield PostgresServer(url, server)
 
 
 def _postgres_identity() -> dict[str, Any]:

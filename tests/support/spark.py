@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def local_spark(
     warehouse: Path, settings: dict[str, str] | None = None, *, log_level: str = "ERROR"
 ) -> Iterator[SparkSession]:
-    """Start a Spark with two threads on loopback, and stop it at the end."""
+    """Start a Spark with two threads on loopback, and stop it and its JVM at the end."""
     from pyspark.sql import SparkSession
 
     from seamark.spark.java import use_java
@@ -38,3 +38,16 @@ def local_spark(
     session.sparkContext.setLogLevel(log_level)
     yield session
     session.stop()
+    _end_jvm()
+
+
+def _end_jvm() -> None:
+    """The next session would run in this JVM, which does not take its jars (``spark.jars``)."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # it runs until then
+    gateway.proc.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -7,9 +7,9 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seamark.spark.java import java_home
 from tests.support.processes import Server, ServerUnavailable, free_port, running
@@ -22,8 +22,13 @@ _SECONDS = 120.0
 
 
 @contextlib.contextmanager
-def kafka_server() -> Iterator[Server]:
-    """Run a broker of one node. Raises ServerUnavailable where its jars were not fetched."""
+def kafka_server(
+    settings: Mapping[str, object] | None = None, behind: Proxied | None = None
+) -> Iterator[Server]:
+    """Run a broker of one node. Raises ServerUnavailable where its jars were not fetched.
+
+    With ``behind`` it has a second listener, which sends clients to a proxy.
+    """
     if not broker_jars():
         raise ServerUnavailable("its jars are not there: make integration fetches them by Maven")
     java = str(java_home() / "bin" / "java")
@@ -31,32 +36,54 @@ def kafka_server() -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
 
         def on_port(port: int) -> Server:
-            settings = Path(folder, f"{port}.properties")
-            settings.write_text(_settings(port, free_port(), Path(folder, f"data-{port}")))
+            file = Path(folder, f"{port}.properties")
+            own = _settings(port, free_port(), Path(folder, f"data-{port}"), behind)
+            lines = {**own, **(settings or {})}
+            file.write_text("\n".join(f"{name}={value}" for name, value in lines.items()))
             tool = [java, "-cp", classes, "kafka.tools.StorageTool", "format"]
-            identity = ["-t", _cluster_id(), "-c", str(settings)]
+            identity = ["-t", _cluster_id(), "-c", str(file)]
             subprocess.run([*tool, *identity], check=True, capture_output=True, timeout=_SECONDS)
-            command = [java, "-Xmx256m", "-cp", classes, "kafka.Kafka", str(settings)]
+            command = [java, "-Xmx256m", "-cp", classes, "kafka.Kafka", str(file)]
             return Server("kafka", port, command, lambda _: _answers(port))
 
         with running(on_port) as server:
             yield server
 
 
-def _settings(port: int, controller: int, data: Path) -> str:
-    return "\n".join(
-        (
-            "process.roles=broker,controller",
-            "node.id=1",
-            f"controller.quorum.voters=1@127.0.0.1:{controller}",
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "controller.listener.names=CONTROLLER",
-            f"log.dirs={data}",
-            "offsets.topic.replication.factor=1",
-            "auto.create.topics.enable=false",
-            "num.partitions=1",
-        )
-    )
+class Proxied(NamedTuple):
+    """A listener behind a proxy: where the broker listens, and where it sends clients."""
+
+    port: int
+    proxy: int
+
+
+def _settings(port: int, controller: int, data: Path, behind: Proxied | None) -> dict[str, object]:
+    listeners = {"PLAINTEXT": port, "CONTROLLER": controller}
+    advertised = {"PLAINTEXT": port}
+    if behind is not None:
+        listeners["PROXIED"], advertised["PROXIED"] = behind
+    return {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": _addresses(listeners),
+        "advertised.listeners": _addresses(advertised),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": data,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 2,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+        "auto.create.topics.enable": "false",
+        "num.partitions": 1,
+    }
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
 
 
 def _cluster_id() -> str:
@@ -78,11 +105,29 @@ class Topics:
         self._jvm: Any = spark.sparkContext._jvm
         self.servers = f"127.0.0.1:{server.port}"
 
-    def create(self, name: str) -> str:
-        topic = self._jvm.org.apache.kafka.clients.admin.NewTopic(name, 1, 1)
+    def create(self, name: str, partitions: int = 1, **settings: str) -> str:
+        topic = self._jvm.org.apache.kafka.clients.admin.NewTopic(name, partitions, 1)
+        given = self._jvm.java.util.HashMap()
+        for key, value in settings.items():
+            given.put(key.replace("_", "."), value)
         with self._client() as client:
-            client.createTopics(self._listed(topic)).all().get()
+            client.createTopics(self._listed(topic.configs(given))).all().get()
         return name
+
+    def delete_rows(self, name: str, before: int, partition: int = 0) -> None:
+        """Delete rows as retention does."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        at = TopicPartition(name, partition, before)
+        admin.delete_records([at])[at].result(60)
+
+    def group_offsets(self, group: str) -> dict[str, int]:
+        """What Kafka's own tools see of a consumer group, by partition."""
+        with self._client() as client:
+            found = client.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
+            return {str(at.toString()): int(found.get(at).offset()) for at in found}
 
     def delete(self, name: str) -> None:
         with self._client() as client:

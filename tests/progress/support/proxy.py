@@ -1,4 +1,4 @@
-"""A TCP proxy before Redis that breaks one commit in a chosen way."""
+"""A TCP proxy before a server: counts bytes, and breaks one commit of Redis in a chosen way."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ class Proxy:
         self._meanwhile: Callable[[], None] = _nothing
         self._late: list[tuple[socket.socket, bytes]] = []
         self.faults = 0
+        self.passed = 0
+        """Bytes of both directions."""
+        self._counting = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, fault: Fault, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -85,6 +88,8 @@ class Proxy:
                         return True
                     if source is client and self._fault is not None and b"EXEC" in data:
                         return self._break(server, data)
+                    with self._counting:
+                        self.passed += len(data)
                     key.data.sendall(data)
 
     def _break(self, server: socket.socket, request: bytes) -> bool:

@@ -41,11 +41,18 @@ class Directory:
     entries: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)
     pending: list[Change] = field(default_factory=list)
+    joined: dict[int, Directory] = field(default_factory=dict)
+    """By operation: the directory that an exchange has changed together with this one."""
     ino: int = field(default_factory=lambda: next(_inode_numbers))
 
     def sync(self) -> None:
         self.durable = dict(self.entries)
         self.pending.clear()
+        for operation, other in self.joined.items():
+            for change in [each for each in other.pending if each.operation == operation]:
+                change.apply_to(other.durable)
+                other.pending.remove(change)
+        self.joined.clear()
 
     def change(self, operation: int, name: str, node: Node | None, now_ns: int) -> None:
         """Let `name` mean `node`, or nothing; parts of one rename share one `operation`."""

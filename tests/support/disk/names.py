@@ -126,6 +126,25 @@ class Names:
     replace = rename
 
     @atomic
+    def exchange(self, one: Path, other: Path) -> None:
+        """As ``seamark._common.exchange``: two names are swapped by one operation.
+
+        File systems that can do it make it durable as one: a name never stands for nothing.
+        """
+        first, first_name = self._place(one, one, other)
+        second, second_name = self._place(other, one, other)
+        node, target = (
+            _child(first, first_name, one, other),
+            _child(second, second_name, one, other),
+        )
+        if node is None or target is None:
+            raise error(errno.ENOENT, one, other)
+        operation = next(_operations)
+        first.change(operation, first_name, target, self.now_ns)
+        second.change(operation, second_name, node, self.now_ns)
+        first.joined[operation], second.joined[operation] = second, first
+
+    @atomic
     def unlink(self, path: Path) -> None:
         if isinstance(self._find(path), Directory):
             raise error(errno.EISDIR, path)
