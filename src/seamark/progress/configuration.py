@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from seamark.errors import InvalidInputError
+from seamark.limits import LONGEST_PREFIX
 
 _OFFSET_BASIS: Final = 0xCBF29CE484222325
 _PRIME: Final = 0x100000001B3
@@ -107,7 +108,7 @@ def _check(value: Any, place: str) -> None:
                 raise InvalidInputError(f"the number{_at(place)} is not finite")
         case list() | tuple():
             for index, item in enumerate(value):
-                _check(item, f"{place}[{index}]")
+                _check(item, _place(place, f"[{index}]"))
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
@@ -115,7 +116,7 @@ def _check(value: Any, place: str) -> None:
                         f"a key{_at(place)} must be a text, not {type(key).__name__}"
                     )
                 _check_unicode(key, f"a key{_at(place)}")
-                _check(item, f"{place}.{key}" if place else key)
+                _check(item, _place(place, f".{key}" if place else key))
         case _:
             raise InvalidInputError(f"{type(value).__name__}{_at(place)} is not a JSON value")
 
@@ -142,7 +143,7 @@ def _members(
         # an empty group and none at all differ, which only the general sentence can say
         before, after = old.get(key, {}), new.get(key, {})
         expects, describe = (described or {}).get(key, (None, None))
-        place = prefix + _key(key)
+        place = _place(prefix, _key(key))
         if expects and describe and expects(before) and expects(after) and before != after:
             yield from describe(before, after)
         elif key in old and key in new:
@@ -166,7 +167,8 @@ def _group(kind: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]
         yield f"{kind} {name!r} was added"
     for name in sorted(old.keys() & new.keys()):
         changes = _members("", old[name], new[name], _SOURCE_OR_SINK)
-        yield from (f"{kind} {name!r}: {change}" for change in changes)
+        place = f"{kind} {_place('', name)!r}"
+        yield from (f"{place}: {change}" for change in changes)
 
 
 def _columns(old: Any, new: Any) -> Iterator[str]:
@@ -218,7 +220,7 @@ def _value(place: str, old: Any, new: Any) -> Iterator[str]:
         yield from _members(f"{place}.", old, new)
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):
-            item = f"{place}[{index}]"
+            item = _place(place, f"[{index}]")
             if index >= len(new):
                 yield f"{item} was removed (it was {_shown(old[index])})"
             elif index >= len(old):
@@ -241,6 +243,12 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | list) and len(text) > _LONGEST:
         return f"{text[: _LONGEST - 1]}…"
     return text
+
+
+def _place(before: str, part: str) -> str:
+    """Where a member is, for people; of a long place the beginning is left out."""
+    place = f"{before}{part}"
+    return place if len(place) <= LONGEST_PREFIX else f"…{place[-LONGEST_PREFIX:]}"
 
 
 def _key(key: str) -> str:
