@@ -86,7 +86,7 @@ def merge_files(
 
     :class:`DamageError` when the copy does not have as many rows.
     """
-    from seamark.checkpoint_dir.places.hadoop import a_session
+    from seamark.spark.own_session import a_session
 
     session = (spark or a_session()).newSession()
     # "01" stays "01", and with it the name of its folder

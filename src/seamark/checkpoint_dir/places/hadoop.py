@@ -5,18 +5,17 @@ Large files travel by way of a local temporary folder: the bridge to the JVM is 
 
 from __future__ import annotations
 
-import logging
+import functools
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from seamark._common.files import stream_file
-from seamark._common.logs import logger_named
 from seamark.blobs.contract import Buffer, check_key
 from seamark.blobs.streams import PIECE
 from seamark.checkpoint_dir.places.directory import (
@@ -29,64 +28,38 @@ from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import (
     CheckpointNotFoundError,
     RefusedError,
-    SeamarkError,
     StoreUnavailableError,
 )
 from seamark.limits import LARGEST_FILE
-from seamark.spark.java import use_java
-from seamark.spark.session import installed_spark
+from seamark.spark.own_session import a_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logger_named("seamark.spark")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SMALL: Final = 1 << 20
 """Below this the bridge to the JVM carries the bytes itself."""
+_CLOSED: Final = ("java.io.EOFException", "java.net.SocketException")
+"""What Hadoop's client raises when it uses a connection that the server has closed."""
 
 
-def a_session() -> SparkSession:
-    """The Spark session of this process, or a small local one with the installation's settings."""
-    installed_spark()
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    use_java()
-    builder = SparkSession.builder.appName("seamark")
-    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(name, "false")
-    if "SPARK_REMOTE" not in os.environ and "MASTER" not in os.environ:
-        builder = builder.master("local[2]")
-    with _quiet_start():
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+class _ConnectionClosedError(StoreUnavailableError):
+    """The server has closed the connection that a call used; the next call opens a new one."""
 
 
-@contextmanager
-def _quiet_start() -> Iterator[None]:
-    """Keep to ourselves what a JVM says while it starts, unless it does not start."""
-    if log.isEnabledFor(logging.INFO):
-        yield
-        return
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)  # the JVM keeps it for life
+def _reading(method: Callable[P, T]) -> Callable[P, T]:
+    """Read once more after a closed connection: HDFS's client keeps one while a server restarts."""
+
+    @functools.wraps(method)
+    def read(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            yield
-        except Exception as error:
-            said.seek(0)
-            last = said.read().decode(errors="replace").strip().splitlines()[-3:]
-            raise SeamarkError(
-                f"Spark does not start: {str(error).splitlines()[0]}",
-                where=" ".join(last) or None,
-                hint="'seamark version' shows what is installed; -v shows all that Spark says.",
-            ) from error
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
+            return method(*args, **kwargs)
+        except _ConnectionClosedError:
+            return method(*args, **kwargs)
+
+    return read
 
 
 class HadoopDirectory(Directory):
@@ -105,6 +78,7 @@ class HadoopDirectory(Directory):
             self._fs = self._root.getFileSystem(self._conf)
             self.base = self._fs.makeQualified(self._root).toString().rstrip("/")
 
+    @_reading
     def listing(self) -> dict[str, FileEntry]:
         if (local := self.local_path()) is not None:
             LocalDirectory(local).listing()  # refuses links, which Hadoop would follow
@@ -120,6 +94,7 @@ class HadoopDirectory(Directory):
                 files[path] = FileEntry(size, modified / 1000, f"{modified}-{size}")
         return files
 
+    @_reading
     def newest_commit(self) -> int | None:
         with _translate_jvm_errors("listing", f"{self.url}/commits"):
             if not self._fs.exists(self._root):
@@ -128,6 +103,7 @@ class HadoopDirectory(Directory):
             statuses = self._fs.listStatus(commits) if self._fs.exists(commits) else ()
             return newest_of(str(status.getPath().getName()) for status in statuses)
 
+    @_reading
     def read(self, path: str) -> bytes:
         with _translate_jvm_errors("reading", f"{self.url}/{path}"):
             source = self._path(path)
@@ -217,6 +193,7 @@ class HadoopDirectory(Directory):
 
     # what a working copy needs besides
 
+    @_reading
     def size(self, path: str) -> int | None:
         """The bytes of a file; None when there is none."""
         try:
@@ -226,6 +203,7 @@ class HadoopDirectory(Directory):
         except FileNotFoundError:
             return None
 
+    @_reading
     def is_folder(self, path: str) -> bool:
         """Whether there is such a folder; ``""`` is the directory itself."""
         try:
@@ -234,6 +212,7 @@ class HadoopDirectory(Directory):
         except FileNotFoundError:
             return False
 
+    @_reading
     def names(self, folder: str) -> list[str]:
         """What lies directly in a folder; nothing when there is no such folder."""
         try:
@@ -249,6 +228,7 @@ class HadoopDirectory(Directory):
         inside = listed.removeprefix("{").removesuffix("}")
         return f",{inside}".split(f",{above}/")[1:]
 
+    @_reading
     def files_below(self, folder: str) -> list[str]:
         """The relative paths of all files below a folder, hidden ones too."""
         found = []
@@ -261,6 +241,7 @@ class HadoopDirectory(Directory):
             return []
         return [path.removeprefix(f"{self.base}/") for path in found]
 
+    @_reading
     def sha256(self, path: str) -> bytes | None:
         """The SHA-256 of a file, read by the JVM; None when there is none."""
         try:
@@ -274,6 +255,7 @@ class HadoopDirectory(Directory):
         except FileNotFoundError:
             return None
 
+    @_reading
     def local_path(self) -> str | None:
         """The directory's path on a local disk, if a file system of another name leads there."""
         try:
@@ -311,6 +293,7 @@ class HadoopDirectory(Directory):
             return False
         return True
 
+    @_reading
     def sizes_below(self, folder: str) -> dict[str, int]:
         """Every file below a folder by its path inside it, hidden ones too, with its size."""
         sizes: dict[str, int] = {}
@@ -322,6 +305,7 @@ class HadoopDirectory(Directory):
                 sizes[status.getPath().toString().removeprefix(start)] = int(status.getLen())
         return sizes
 
+    @_reading
     def checksum(self, path: str) -> str:
         """What the file system itself knows about the bytes of a file; empty if it knows nothing.
 
@@ -368,6 +352,7 @@ def _translate_jvm_errors(doing: str, what: str) -> Iterator[None]:
         if name.endswith("FileAlreadyExistsException"):
             raise FileExistsError(what) from None
         said = str(java.getMessage() or name).splitlines()[0]
-        raise StoreUnavailableError(f"{doing} {what} failed: {said}") from None
+        kind = _ConnectionClosedError if name in _CLOSED else StoreUnavailableError
+        raise kind(f"{doing} {what} failed: {said}") from None
     except (Py4JError, PySparkException) as error:
         raise StoreUnavailableError(f"{doing} {what} failed: {error}") from None

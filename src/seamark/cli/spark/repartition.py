@@ -8,7 +8,6 @@ import click
 
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.places.hadoop import a_session
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_facts, print_paragraph
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar
@@ -24,6 +23,7 @@ from seamark.native.repartition import (
 from seamark.native.rewind.rewind import require_still
 from seamark.native.snapshot import take_snapshot
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
+from seamark.spark.own_session import a_session
 from seamark.spark.session import installed_spark
 
 

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from seamark import limits
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.places.hadoop import a_session
 from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
 from seamark.native.state_choice import StateSelection
 from seamark.native.state_rows import brought_here, plain_row, state_frame
+from seamark.spark.own_session import a_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
