@@ -1,6 +1,6 @@
 """A Spark session for commands: the one of this process, or a small one that is started quietly.
 
-Tests: ``tests/cli/spark/``.
+Tests: ``tests/cli/spark/test_state.py``.
 """
 
 from __future__ import annotations
