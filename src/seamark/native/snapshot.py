@@ -35,6 +35,8 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.facts import SharedObject
+from seamark.native.daily_reads import read_due
 from seamark.native.new_checkpoint import (
     HeldFiles,
     held_by,
@@ -89,12 +91,16 @@ def take_snapshot(
     longest_chain: int = LONGEST_CHAIN,
     sizes: Sizes | None = None,
     verify_parent: bool = False,
+    read_daily: bool = False,
     advance: Advance | None = None,
 ) -> Snapshot:
     """Save the newest committed batch, or ``batch``, as a checkpoint; claims the store to save it.
 
     Incremental when the store's newest checkpoint is an earlier batch of the same history and
     whole: its state is there and has its size, and with ``verify_parent`` every byte is read.
+    With ``keep`` older checkpoints are pruned, and what stays is read, unless this handle has read
+    or written it before. ``read_daily`` is for a process that does this once and ends: it reads
+    what no process has read for a day.
     :class:`RefusedError` when the batch asked for is not there as a whole,
     :class:`DamageError` when the newest one is not and the query does not run on.
     """
@@ -110,6 +116,7 @@ def take_snapshot(
         sizes=sizes or Sizes(),
         longest_chain=longest_chain,
         verify_parent=verify_parent,
+        read_daily=read_daily,
         advance=advance,
     )
     previous: Tree | None = None
@@ -131,7 +138,7 @@ def take_snapshot(
             tree = Tree.of(directory)
             continue
         if keep is not None and snapshot.is_new:
-            _retain(store, keep)
+            _retain(store, keep, read_shared=not read_daily)
         return snapshot
     raise AssertionError("not reached")
 
@@ -160,8 +167,11 @@ class _SnapshotRun:
     sizes: Sizes
     longest_chain: int
     verify_parent: bool
+    read_daily: bool
     advance: Advance | None
     started: float = field(default_factory=time.perf_counter)
+    read: set[SharedObject] = field(default_factory=set)
+    """What was read because its turn had come."""
 
     def run_one_of_the_newest(self, tree: Tree, tries: int) -> Snapshot:
         """Take the newest batch, or one shortly before it that is whole and not stored yet.
@@ -185,6 +195,8 @@ class _SnapshotRun:
         held = self._held(tree, at)
         if held.is_same_batch and held.manifest is not None:
             return self._result(held.manifest, tries)
+        if self.read_daily and self._read_due():
+            held = self._held(tree, at)  # nothing is built on what turned out to be damaged
         follows = held.manifest
         full = follows is None or held.links > self.longest_chain
         is_large = stores_at_once(tree, at, held)
@@ -232,6 +244,15 @@ class _SnapshotRun:
         if self.full:
             return HeldFiles()
         return held_by(self.store, stored, at, verify=self.verify_parent)
+
+    def _read_due(self) -> bool:
+        """Read what has its turn since the newest checkpoint was stored; whether there was any."""
+        stored = self._stored()
+        if stored is None:
+            return False
+        due = read_due(self.store, stored.timestamp_ms / 1000, time.time(), self.read)
+        self.read.update(due)
+        return bool(due)
 
     def _stored(self) -> CheckpointManifest | None:
         try:
@@ -319,10 +340,10 @@ def _error_for(error: Exception, tree: Tree, asked: int | None, *, runs_on: bool
     )
 
 
-def _retain(store: CheckpointStore, keep: int) -> None:
+def _retain(store: CheckpointStore, keep: int, *, read_shared: bool) -> None:
     """Prune. A failure is only logged: the snapshot is already saved."""
     try:
-        for reason in store.prune(keep).left_alone:
+        for reason in store.prune(keep, read_shared=read_shared).left_alone:
             log.warning("%s", reason)
     except SeamarkError as error:
         log.warning("old checkpoints were not pruned: %s", error)

@@ -20,6 +20,7 @@ import pytest
 from seamark.store import open_store
 from tests.cli.support.running import Cli
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
+from tests.store.support.counted_reads import CountedBytes
 
 PATIENCE = 280.0
 
@@ -78,6 +79,24 @@ def test_once_takes_one_checkpoint_and_ends(
     growing.run_batch()
     document = cli.document("spark", "watch", growing.root, store, "--once")
     assert (document["id"], document["batch"], document["full"]) == (2, 2, False)
+
+
+@pytest.mark.parametrize("command", [("watch", "--once"), ("snapshot", "--keep", "2")])
+def test_a_process_that_ends_at_once_does_not_read_what_is_stored(
+    growing: GrowingDirectory,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    growing.put("state/0/0/1.delta", os.urandom(2 << 20))
+    monkeypatch.setattr("seamark.native.daily_reads._moment", lambda _: (time.time() + 9e3) % 86400)
+    read = CountedBytes(monkeypatch)
+    name, *options = command
+    for _ in range(3):
+        assert cli("spark", name, growing.root, tmp_path / "store", *options) == 0
+        growing.run_batch()
+    assert read.since_last() == 0
 
 
 def test_once_of_a_path_that_is_not_there_is_an_error_and_makes_no_store(

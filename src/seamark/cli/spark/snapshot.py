@@ -57,7 +57,13 @@ def snapshot_command(
     with opened_directory(path) as directory, opened_store(store, must_exist=False) as opened:
         with progress_bar("reading", None, of_bytes=True) as advance:
             taken = take_snapshot(
-                directory, opened, batch=batch, full=full, keep=keep, advance=advance
+                directory,
+                opened,
+                batch=batch,
+                full=full,
+                keep=keep,
+                read_daily=keep is not None,
+                advance=advance,
             )
         _print(taken, None, stdout())
         if settings().as_json:
@@ -138,7 +144,7 @@ def watch_command(path: str, store: str, once: bool, every: float, keep: int) ->
     with opened_directory(path) as directory:
         if once:
             with opened_store(store, must_exist=False) as opened:
-                taken = take_snapshot(directory, opened, keep=keep)
+                taken = take_snapshot(directory, opened, keep=keep, read_daily=True)
             _print(taken, None, stdout())
             return
         _watch(directory, store, every, keep)
