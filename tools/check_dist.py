@@ -25,7 +25,12 @@ from packaging.metadata import Metadata
 
 from tools.environment import ROOT
 
-IN_WHEEL = ("seamark/__init__.py", "seamark/py.typed", "seamark/cli/__init__.py")
+IN_WHEEL = (
+    "seamark/__init__.py",
+    "seamark/py.typed",
+    "seamark/cli/__init__.py",
+    "seamark/checkpoint_dir/places/ReadFiles.java",
+)
 # The sdist is what distributions build and test from, so the tests are in it.
 IN_SDIST = (
     "LICENSE",

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from seamark.capture.executors import executor_fetch, executor_mover
+from seamark.capture import executors
+from seamark.capture.executor_restore import executor_fetch
+from seamark.capture.executors import TaskObjects, executor_mover
 from seamark.capture.file_index import FileIndex, objects_of
 from seamark.capture.restore import restore_index
 from seamark.checkpoint_dir.places import hadoop_copy
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.checkpoint_dir.places.hadoop_copy import HadoopCopy, open_working_copy
+from seamark.checkpoint_dir.places.hadoop_tasks import files_in, frames_of, head_of
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
-from seamark.store import open_store
+from seamark.store import CheckpointStore, open_store
 from tests.checkpoint_dir.support.mounts import mounted_folder
 
 if TYPE_CHECKING:
@@ -97,7 +103,7 @@ def on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("on_a_cluster")
-@pytest.mark.parametrize("trouble", ["none", "a file too large for a row", "no executors"])
+@pytest.mark.parametrize("trouble", ["none", "no executors"])
 def test_on_a_cluster_every_file_is_hashed_by_whoever_can(
     copy: WorkingCopy, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
@@ -109,14 +115,15 @@ def test_on_a_cluster_every_file_is_hashed_by_whoever_can(
         return hashed(directory, path)
 
     monkeypatch.setattr(HadoopDirectory, "sha256", watched)
-    if trouble == "a file too large for a row":
-        monkeypatch.setattr(hadoop_copy, "MOST_IN_A_ROW", len(_LARGE) - 1)
     if trouble == "no executors":
-        monkeypatch.setattr(hadoop_copy, "_unglobbed", lambda path: path + "/gone")
+        monkeypatch.setattr(
+            hadoop_copy,
+            "frames_of",
+            lambda spark, root, *more: frames_of(spark, root + "/0", *more),
+        )
     test_every_file_is_hashed_and_a_missing_one_has_no_hash(copy)
     expected = {
         "none": [],
-        "a file too large for a row": ["state/0/0/1.delta"],
         "no executors": ["offsets/0", "state/0/0/1.delta"],
     }
     if isinstance(copy, HadoopCopy):
@@ -185,37 +192,164 @@ def test_executors_take_files_of_any_place_into_the_store(
         assert b"".join(map(bytes, store.shared_objects.read(large.stored.shared))) == _LARGE
 
 
-def test_executors_restore_what_they_have_taken(spark: SparkSession, tmp_path: Path) -> None:
-    copy = LocalCopy(tmp_path / "a")
+_PIECES = os.urandom((9 << 20) + 1)
+"""A file that travels in three pieces."""
+
+
+class Stored(NamedTuple):
+    """Files in a store, put there by executors."""
+
+    store: CheckpointStore
+    files: FileIndex
+    contents: dict[str, bytes]
+
+
+@pytest.fixture
+def stored(copy: WorkingCopy, spark: SparkSession, tmp_path: Path) -> Iterator[Stored]:
     contents = {f"state/0/0/{n}.delta": bytes([n]) * 40_000 for n in range(1, 20)}
-    contents["state/0/1/1.snapshot"] = _LARGE
+    contents |= {"state/0/1/1.snapshot": _PIECES, "state/0/1/2.delta": b""}
+    taken_from = copy.below("from")
     for path, data in contents.items():
-        copy.write(path, data)
+        taken_from.write(path, data)
     with open_store(tmp_path / "store") as store:
         store.claim(pipeline="p")
-        shared = store.shared_objects
-        taken = executor_mover(spark, copy, shared).take([[path] for path in contents])
+        mover = executor_mover(spark, taken_from, store.shared_objects)
+        taken = mover.take([[path] for path in contents])
         index = FileIndex({file.path: file.stored for file in taken if file.stored is not None})
         assert len(index.files) == len(contents)
-        counted: list[int] = []
-        fetch = executor_fetch(spark, store.backend)
-        fetched = []
+        yield Stored(store, index, contents)
 
-        def watched(*args: Any) -> bool:
-            fetched.append(fetch(*args))
-            return fetched[-1]
 
-        back = LocalCopy(tmp_path / "b")
-        restore_index(back, index, {}, shared, counted.append, watched)
-        assert fetched == [True]
-        assert sum(counted) == index.size
-        assert {path: back.read(path) for path in back.files_below(".")} == contents
-        # a damaged object is found by the task, then told by the driver
-        name = next(iter(objects_of(index.files.values()))).name
-        store.backend.delete([f"shared/{name}"])
-        with pytest.raises(DamageError, match="not there"):
-            restore_index(LocalCopy(tmp_path / "c"), index, {}, shared, None, watched)
-        assert fetched == [True, False]
+def restored(spark: SparkSession, stored: Stored, back: WorkingCopy) -> tuple[list[int], bool]:
+    """The bytes that were counted, and whether executors did it."""
+    counted: list[int] = []
+    fetch = executor_fetch(spark, stored.store.backend)
+    fetched = []
+
+    def watched(*args: Any) -> bool:
+        fetched.append(fetch(*args))
+        return fetched[-1]
+
+    shared = stored.store.shared_objects
+    restore_index(back, stored.files, {}, shared, counted.append, watched)
+    return counted, fetched == [True]
+
+
+def test_executors_restore_what_they_have_taken(
+    spark: SparkSession, copy: WorkingCopy, stored: Stored
+) -> None:
+    back = copy.below("back")
+    counted, by_executors = restored(spark, stored, back)
+    assert by_executors
+    assert sum(counted) == stored.files.size
+    assert {path: back.read(path) for path in back.files_below(".")} == stored.contents
+    assert sorted(back.names(".")) == ["state"]
+
+
+def test_what_executors_find_damaged_is_told_by_the_driver(
+    spark: SparkSession, copy: WorkingCopy, stored: Stored
+) -> None:
+    name = next(iter(objects_of(stored.files.files.values()))).name
+    stored.store.backend.delete([f"shared/{name}"])
+    with pytest.raises(DamageError, match="not there"):
+        restored(spark, stored, copy.below("back"))
+
+
+def test_where_executors_cannot_restore_the_driver_does_and_nothing_is_counted_twice(
+    spark: SparkSession, copy: WorkingCopy, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pack(objects: TaskObjects, shared: Any) -> bytes:
+        raise MemoryError  # only in tasks: the driver reads in another way
+
+    monkeypatch.setattr(TaskObjects, "read_pack", no_pack)
+    pickles: Any = cloudpickle
+    pickles.register_pickle_by_value(executors)  # as it is here, not as it is on the disk
+    try:
+        back = copy.below("back")
+        counted, by_executors = restored(spark, stored, back)
+    finally:
+        pickles.unregister_pickle_by_value(executors)
+    assert not by_executors
+    assert sum(counted) == stored.files.size
+    assert {path: back.read(path) for path in back.files_below(".")} == stored.contents
+    assert sorted(back.names(".")) == ["state"]
+
+
+class TestWrittenByTheJvm:
+    """Files that executors write through Hadoop's file systems."""
+
+    @pytest.fixture
+    def back(self, spark: SparkSession, tmp_path: Path) -> Iterator[HadoopCopy]:
+        with mounted_folder(spark, tmp_path / "data") as uri:
+            place = open_working_copy(f"{uri}/p", spark)
+            assert isinstance(place, HadoopCopy)
+            yield place
+            place.close()
+
+    def write(self, spark: SparkSession, back: HadoopCopy, *frames: bytes) -> None:
+        back.write_frames(spark.sparkContext.parallelize([0], 1), lambda _: iter(frames))
+
+    @pytest.mark.parametrize(
+        ("size", "bytes_", "why"),
+        [
+            (3, b"abd", "SHA-256 differs"),
+            (3, b"ab", "1 bytes are missing"),
+            (3, b"abcd", "more than 3 bytes"),
+        ],
+    )
+    def test_a_file_that_is_not_right_never_appears(
+        self, spark: SparkSession, back: HadoopCopy, size: int, bytes_: bytes, why: str
+    ) -> None:
+        head = head_of("state/0/0/1.delta", size, hashlib.sha256(b"abc").digest())
+        with pytest.raises(Py4JJavaError, match=why):
+            self.write(spark, back, head, bytes_)
+        assert list(back.names(".")) == []
+
+    def test_a_task_that_fails_between_two_files_leaves_the_first_and_no_draft(
+        self, spark: SparkSession, back: HadoopCopy
+    ) -> None:
+        def frames(_: Any) -> Iterator[bytes]:
+            yield head_of("state/0/0/1.delta", 3, hashlib.sha256(b"abc").digest())
+            yield b"abc"
+            yield head_of("state/0/0/2.delta", 3, hashlib.sha256(b"abc").digest())
+            yield b"ab"
+            raise DamageError("the object ends here")
+
+        with pytest.raises((Py4JJavaError, PySparkException), match="the object ends here"):
+            back.write_frames(spark.sparkContext.parallelize([0], 1), frames)
+        assert list(back.files_below(".")) == ["state/0/0/1.delta"]
+        assert list(back.names(".")) == ["state"]
+
+    def test_a_task_that_is_run_twice_changes_nothing(
+        self, spark: SparkSession, back: HadoopCopy
+    ) -> None:
+        head = head_of("state/0/0/1.delta", 3, hashlib.sha256(b"abc").digest())
+        self.write(spark, back, head, b"a", b"bc", head, b"abc")
+        self.write(spark, back, head, b"abc")
+        assert back.read("state/0/0/1.delta") == b"abc"
+
+    def test_a_name_with_blanks_and_signs_is_kept(
+        self, spark: SparkSession, back: HadoopCopy
+    ) -> None:
+        name = "state/0/0/a b {c} [d]*?.delta"
+        self.write(spark, back, head_of(name, 1, hashlib.sha256(b"x").digest()), b"x")
+        assert back.read(name) == b"x"
+        assert dict(back.frames([name]).mapPartitions(_lengths).collect()) == {name: 1}
+
+
+def _lengths(frames: Iterable[bytes]) -> Iterator[tuple[str, int]]:
+    for name, pieces in files_in(frames):
+        yield name, sum(map(len, pieces))
+
+
+def test_pieces_that_nobody_asks_for_are_passed_over() -> None:
+    frames = [b"a", b"1", b"2", b"", b"b", b"", b"c", b"3", b""]
+    assert [name for name, _ in files_in(frames)] == ["a", "b", "c"]
+    assert [(name, list(pieces)) for name, pieces in files_in(frames)] == [
+        ("a", [b"1", b"2"]),
+        ("b", []),
+        ("c", [b"3"]),
+    ]
 
 
 def test_where_executors_fail_the_driver_takes_the_files(
@@ -269,35 +403,18 @@ def test_executors_that_have_failed_once_are_tried_again_after_a_while(
         assert mover.read_by, "no task has read a file"
 
 
-@pytest.mark.usefixtures("on_a_cluster")
-def test_a_file_too_large_for_a_row_is_taken_by_the_driver(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_of_any_size_is_taken_by_an_executor(
+    copy: WorkingCopy, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hadoop_copy, "MOST_IN_A_ROW", len(_LARGE) - 1)
-    with mounted_folder(spark, tmp_path / "data") as uri, open_store(tmp_path / "s") as store:
-        copy = open_working_copy(f"{uri}/p", spark)
-        assert isinstance(copy, HadoopCopy)
-        assert dict(copy.digests(["state/0/0/1.delta"])) == {"state/0/0/1.delta": None}
-        copy.write("state/0/0/1.delta", b"small")
-        [(_, digest)] = copy.digests(["state/0/0/1.delta"])
-        assert digest == hashlib.sha256(b"small").digest()
-        copy.write("state/0/1/1.snapshot", _LARGE)
+    copy.write("state/0/1/1.snapshot", _PIECES)
+    with open_store(tmp_path / "s") as store:
         store.claim(pipeline="p")
-        rows = HadoopCopy.as_rows
-        asked: list[list[str]] = []
-
-        def watched(copy: HadoopCopy, paths: Any) -> Any:
-            asked.append(list(paths))
-            return rows(copy, paths)
-
-        monkeypatch.setattr(HadoopCopy, "as_rows", watched)
         mover = executor_mover(spark, copy, store.shared_objects)
-        taken = mover.take([["state/0/0/1.delta"], ["state/0/1/1.snapshot"]])
-        assert asked == [["state/0/0/1.delta"]]
-        [large] = [file.stored for file in taken if file.path == "state/0/1/1.snapshot"]
-        assert large is not None
-        assert large.sha256 == hashlib.sha256(_LARGE).digest()
-        copy.close()
+        monkeypatch.setattr(mover, "_driver", None)
+        [taken] = mover.take([["state/0/1/1.snapshot"]])
+        assert taken.stored is not None
+        assert taken.stored.size == len(_PIECES)
+        assert taken.stored.sha256 == hashlib.sha256(_PIECES).digest()
 
 
 def test_an_address_that_leads_nowhere_is_an_error_of_ours(spark: SparkSession) -> None:

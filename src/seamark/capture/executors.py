@@ -1,10 +1,9 @@
-"""Taking and restoring state files by the executors of a cluster, straight from and to the store.
+"""Taking state files by the executors of a cluster, straight into the store.
 
 Each task reads its share of the files, stores large ones by themselves and small ones as one pack,
 and returns where they are. A task that is lost, retried or run twice leaves objects that no
 checkpoint names. The driver sees names, sizes and hashes, and the bytes of what is so small that it
-belongs into the manifest. A file on Hadoop that is too large for a row of Spark is read by the
-driver, a piece at a time.
+belongs into the manifest.
 
 Executors open the store by its URL and options; credentials of the environment are those of the
 executor. They need this package. Where they cannot reach the store or the working copy, the driver
@@ -27,12 +26,12 @@ from seamark._common.logs import logger_named
 from seamark._common.parallel import map_in_threads
 from seamark.blobs.contract import Blobs, Buffer
 from seamark.capture.file_index import objects_of
-from seamark.capture.movers import DriverMover, Mover, TakenFile, pack_held, take_contents
-from seamark.capture.restore import Advance, FetchAll, Holder, fetch_object
+from seamark.capture.movers import DriverMover, Mover, TakenFile, pack_held, take_streams
 from seamark.capture.uploads import Uploads
-from seamark.checkpoint_dir.places import hadoop_copy
 from seamark.checkpoint_dir.places.hadoop_copy import HadoopCopy
+from seamark.checkpoint_dir.places.hadoop_tasks import files_in
 from seamark.checkpoint_dir.places.local import LocalCopy
+from seamark.checkpoint_dir.state_files import MissingVersion
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.manifest.facts import SharedObject
 from seamark.store.shared_objects import (
@@ -56,8 +55,6 @@ _REST: Final = 60.0
 _LONGEST_REST: Final = 3600.0
 
 _THREADS: Final = 8
-_SHARES: Final = 4
-"""Shares of a restore for each core, so that nobody waits long for the slowest."""
 
 Reader = tuple[str, int]
 """Host and process of a task."""
@@ -92,7 +89,7 @@ class ExecutorMover(Mover, ABC):
         self._shared = shared
         self._tasks = tasks or max(spark.sparkContext.defaultParallelism, 1)
         self._driver = DriverMover(copy, shared)
-        self._is_possible = _can_travel(shared.blobs)
+        self._is_possible = can_travel(shared.blobs)
         self._rest = _REST
         self._rests_until = 0.0
         self.read_by: set[Reader] = set()
@@ -107,7 +104,7 @@ class ExecutorMover(Mover, ABC):
         from pyspark.errors import PySparkException
 
         try:
-            results, rest = self._run(candidates)
+            results = self._run(candidates)
         except (Py4JError, PySparkException) as error:
             if not all(any(self._copy.size(name) is not None for name in g) for g in candidates):
                 return self._driver.take(candidates)  # Spark has removed one meanwhile
@@ -125,64 +122,64 @@ class ExecutorMover(Mover, ABC):
         self.read_by |= {reader for reader, _ in results}
         taken = [TakenFile(*file) for _, files in results for file in files]
         self._shared.expect(objects_of(file.stored for file in taken if file.stored is not None))
-        return taken + (self._driver.take([(path,) for path in rest]) if rest else [])
+        return taken
 
     @abstractmethod
-    def _run(self, candidates: Sequence[Sequence[str]]) -> tuple[list[Result], list[str]]:
-        """Take them in a job; also returns what the driver has to take."""
+    def _run(self, candidates: Sequence[Sequence[str]]) -> list[Result]:
+        """Take them in a job."""
 
 
 class _SharedFolderMover(ExecutorMover):
     """The executors see the working copy as a folder of their own machine."""
 
-    def _run(self, candidates: Sequence[Sequence[str]]) -> tuple[list[Result], list[str]]:
+    def _run(self, candidates: Sequence[Sequence[str]]) -> list[Result]:
         slices = min(len(candidates), self._tasks)
         groups: RDD[Any] = self._spark.sparkContext.parallelize(
             [list(group) for group in candidates], slices
         )
-        root, store = self._copy.root, _TaskObjects(self._shared.blobs, self._shared.generation)
+        root, store = self._copy.root, TaskObjects(self._shared.blobs, self._shared.generation)
 
         def take(groups: Iterable[list[str]]) -> Iterator[Result]:
             yield _received(DriverMover(LocalCopy(root), store).take(list(groups)), store)
 
-        return groups.mapPartitions(take).collect(), []
+        return groups.mapPartitions(take).collect()
 
 
 class _HadoopMover(ExecutorMover):
-    """Spark reads the files and hands them to Python as rows: Python alone knows no Hadoop."""
+    """The JVM of an executor reads the files for Python, which knows no Hadoop."""
 
     _copy: HadoopCopy
 
-    def _run(self, candidates: Sequence[Sequence[str]]) -> tuple[list[Result], list[str]]:
+    def _run(self, candidates: Sequence[Sequence[str]]) -> list[Result]:
         found = map_in_threads(self._first, candidates, _THREADS, "seamark-capture")
-        there = [file for file in found if file is not None]
-        small = [path for path, size in there if size <= hadoop_copy.MOST_IN_A_ROW]
-        rest = [path for path, size in there if size > hadoop_copy.MOST_IN_A_ROW]
-        if not small:
-            return [], rest
-        store = _TaskObjects(self._shared.blobs, self._shared.generation)
-        relative = self._copy.relative_name()
+        sizes = dict(file for file in found if file is not None)
+        if not sizes:
+            return []
+        store = TaskObjects(self._shared.blobs, self._shared.generation)
 
-        def take(rows: Iterable[Any]) -> Iterator[Result]:
-            contents = ((relative(path), bytes(content)) for path, content in rows)
-            yield _received(take_contents(contents, store), store)
+        def take(frames: Iterable[bytes]) -> Iterator[Result]:
+            yield _received(take_streams(files_in(frames), store), store)
 
-        rows = self._copy.as_rows(small).coalesce(self._tasks).rdd
-        return rows.mapPartitions(take).collect(), rest
+        paths = sorted(sizes, key=sizes.__getitem__, reverse=True)
+        results = self._copy.frames(paths, self._tasks).mapPartitions(take).collect()
+        for file in (TakenFile(*each) for _, files in results for each in files):
+            if sizes[file.path] != (len(file.data) if file.stored is None else file.stored.size):
+                raise MissingVersion(f"{file.path} changed while it was read", where=self._copy.uri)
+        return results
 
     def _first(self, names: Sequence[str]) -> tuple[str, int] | None:
         sizes = ((name, self._copy.size(name)) for name in names)
         return next(((name, size) for name, size in sizes if size is not None), None)
 
 
-def _received(taken: list[TakenFile], store: _TaskObjects) -> Result:
+def _received(taken: list[TakenFile], store: TaskObjects) -> Result:
     """What a task sends to the driver: small bytes, or where they are."""
     if sum(len(file.data) for file in taken) > _SENT_BACK:
         taken = pack_held(taken, store)
     return (socket.gethostname(), os.getpid()), taken
 
 
-def _can_travel(blobs: Blobs) -> bool:
+def can_travel(blobs: Blobs) -> bool:
     """Whether another process can open the same store."""
     try:
         pickle.dumps(blobs)
@@ -192,44 +189,7 @@ def _can_travel(blobs: Blobs) -> bool:
     return True
 
 
-def executor_fetch(spark: SparkSession, blobs: Blobs) -> FetchAll:
-    """Has the executors restore a working copy in a folder that all machines share."""
-
-    def fetch_all(copy: WorkingCopy, holders: list[Holder], advance: Advance) -> bool:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        # Python on an executor knows no Hadoop, so elsewhere the driver writes
-        if not isinstance(copy, LocalCopy) or not holders or not _can_travel(blobs):
-            return False
-        root, store = copy.root, _TaskObjects(blobs, 0)
-
-        def fetch(share: Iterable[Holder]) -> Iterator[int]:
-            for holder in share:
-                fetch_object(LocalCopy(root), holder, store, _unwatched)
-                yield sum(file.size for file in holder[1].values())
-
-        context = spark.sparkContext
-        tasks = min(len(holders), _SHARES * max(context.defaultParallelism, 1))
-        copy.make()
-        try:
-            # large and small ones in turn, so that the shares are about equal
-            dealt = [holder for first in range(tasks) for holder in holders[first::tasks]]
-            sizes = context.parallelize(dealt, tasks).mapPartitions(fetch).collect()
-        except (Py4JError, PySparkException) as error:
-            log.warning("executors cannot restore %s, the driver does: %s", root, error)
-            return False
-        advance(sum(sizes))
-        return True
-
-    return fetch_all
-
-
-def _unwatched(_: int) -> None:
-    """Nobody watches a task."""
-
-
-class _TaskObjects:
+class TaskObjects:
     """The shared objects of a store, as a task writes and reads them."""
 
     def __init__(self, blobs: Blobs, generation: int) -> None:

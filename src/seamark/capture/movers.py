@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from seamark import limits
 from seamark._common.files import Buffer
 from seamark._common.parallel import map_in_threads
+from seamark.blobs.streams import small_or_stream
 from seamark.capture.file_index import StoredFile
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.state_files import MissingVersion, needed_ssts
@@ -174,13 +175,19 @@ def _groups(contents: Contents) -> Iterator[Contents]:
     yield group
 
 
-def take_contents(contents: Iterable[tuple[str, bytes]], shared: ObjectWriter) -> list[TakenFile]:
-    """Take files whose bytes come one after the other."""
+def take_streams(
+    files: Iterable[tuple[str, Iterator[Buffer]]], shared: ObjectWriter
+) -> list[TakenFile]:
+    """Take files whose bytes come one after the other, in pieces."""
     taken: list[TakenFile] = []
     waiting = 0
-    for path, data in contents:
-        if len(data) >= LARGE and not path.endswith(".zip"):
-            taken.append(TakenFile(path, stored=store_alone(shared, (data,))))
+    for path, pieces in files:
+        if path.endswith(".zip"):
+            data: bytes | Iterator[Buffer] = b"".join(pieces)
+        else:
+            data = small_or_stream(pieces, LARGE - 1)
+        if not isinstance(data, bytes):
+            taken.append(TakenFile(path, stored=store_alone(shared, data)))
             continue
         taken.append(TakenFile(path, data, needs=needs_of(path, data)))
         waiting += len(data)

@@ -137,9 +137,21 @@ def restore_files(
 
 def fetch_object(copy: WorkingCopy, holder: Holder, shared: ObjectReader, advance: Advance) -> None:
     """Write the files that one object holds."""
+    for path, _, pieces in files_of(holder, shared):
+        copy.write_stream(path, _watched(pieces, advance))
+
+
+def files_of(
+    holder: Holder, shared: ObjectReader
+) -> Iterator[tuple[str, StoredFile, Iterable[Buffer]]]:
+    """The path of each file that an object holds, what it must be, and its bytes.
+
+    :class:`DamageError` when the object is missing or wrong, of a large one after the last piece.
+    """
     held, files = holder
     if not _is_pack(holder):
-        copy.write_stream(next(iter(files)), _watched(shared.read(held), advance))
+        [(path, known)] = files.items()
+        yield path, known, shared.read(held)
         return
     pack = shared.read_pack(held)
     entries = {entry.key: entry for entry in read_index(pack, len(pack))}
@@ -148,8 +160,7 @@ def fetch_object(copy: WorkingCopy, holder: Holder, shared: ObjectReader, advanc
         if entry is None or (entry.sha256, entry.size) != (known.sha256, known.size):
             raise DamageError(f"{path!r} is not in the pack that the index names")
         # what is dead in the pack is not worth unpacking
-        copy.write(path, unpack_entry(pack[entry.offset : entry.offset + entry.length], entry))
-        advance(entry.size)
+        yield path, known, (unpack_entry(pack[entry.offset : entry.offset + entry.length], entry),)
 
 
 def _watched(pieces: Iterable[Buffer], advance: Advance) -> Iterator[Buffer]:

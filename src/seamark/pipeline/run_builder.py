@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.capture import Capture
-from seamark.capture.executors import executor_fetch, executor_mover
+from seamark.capture.executor_restore import executor_fetch
+from seamark.capture.executors import executor_mover
 from seamark.capture.movers import DriverMover, Mover
 from seamark.capture.scrub import Scrub
 from seamark.capture.state_moves import BackgroundMoves

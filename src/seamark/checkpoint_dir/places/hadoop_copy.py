@@ -7,28 +7,32 @@ Tests: ``tests/checkpoint_dir/test_working_copies.py``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+import hashlib
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from seamark._common.files import Buffer
 from seamark._common.logs import logger_named
 from seamark.checkpoint_dir.places.directory import local_path_of, refuse_secrets
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
+from seamark.checkpoint_dir.places.hadoop_tasks import files_in, frames_of, write_frames
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.spark.session import is_local
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
 
 log = logger_named("seamark.pipeline")
 
-MOST_IN_A_ROW: Final = 128 << 20
-"""Bytes of the largest file that is read as a row: Spark and Python each hold all of it."""
+T = TypeVar("T")
 
 _THREADS: Final = 8
+_SHARES: Final = 4
+"""Tasks for each core, so that nobody waits long for the slowest."""
 
 
 def open_working_copy(root: str, spark: SparkSession) -> WorkingCopy:
@@ -107,8 +111,7 @@ class HadoopCopy(WorkingCopy):
     def digests(self, paths: Collection[str]) -> Iterator[tuple[str, bytes | None]]:
         """See :class:`WorkingCopy`.
 
-        On a cluster the executors read the files. The driver reads those that are too large for a
-        row, a piece at a time, and all of them when the executors cannot.
+        On a cluster the executors read the files, and the driver does when they cannot.
         """
         known = {} if is_local(self._directory.spark) else self._digests_by_executors(paths)
         yield from known.items()
@@ -120,40 +123,40 @@ class HadoopCopy(WorkingCopy):
             yield from pool.map(digest, [path for path in paths if path not in known])
 
     def _digests_by_executors(self, paths: Collection[str]) -> dict[str, bytes | None]:
-        """The digests of what fits into rows, and of what is not there."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
-        from pyspark.sql.functions import sha2
 
         try:
             sizes = self._directory.sizes_below(self._folder)
         except FileNotFoundError:
             sizes = {}
         known: dict[str, bytes | None] = {path: None for path in paths if path not in sizes}
-        small = [path for path in paths if path in sizes and sizes[path] <= MOST_IN_A_ROW]
+        there = [path for path in paths if path in sizes]
         try:
-            rows = self.as_rows(small).select("path", sha2("content", 256)).collect()
+            there.sort(key=sizes.__getitem__, reverse=True)
+            known |= self.frames(there).mapPartitions(_digests).collect() if there else []
         except (Py4JError, PySparkException) as error:
             log.warning("executors cannot hash %s, the driver does: %s", self.root, error)
-            return known
-        relative = self.relative_name()
-        return known | {relative(path): bytes.fromhex(digest) for path, digest in rows}
+        return known
 
-    def as_rows(self, paths: Collection[str]) -> DataFrame:
-        """Files as rows of ``path`` and ``content``, read by the executors. They must exist.
+    def frames(self, paths: Sequence[str], tasks: int | None = None) -> RDD[bytes]:
+        """Files as executors read them, in so many tasks; see :func:`frames_of`. They must exist.
 
-        None may be larger than :data:`MOST_IN_A_ROW`.
+        With the largest first the tasks have about as much to do.
         """
         spark = self._directory.spark
-        if not paths:
-            return spark.createDataFrame([], "path string, content binary")
-        files = spark.read.format("binaryFile").load([_unglobbed(self.path(p)) for p in paths])
-        return files.select("path", "content")
+        tasks = tasks or _SHARES * max(spark.sparkContext.defaultParallelism, 1)
+        return frames_of(spark, self.root, paths, tasks)
 
-    def relative_name(self) -> Callable[[str], str]:
-        """Gives the relative path of a file that ``as_rows`` has read; for a task of Spark too."""
-        base = f"{self._directory.base}/{self._folder}".rstrip("/")
-        return lambda uri: uri.removeprefix(f"{base}/")
+    def write_frames(
+        self, shares: RDD[T], frames: Callable[[Iterable[T]], Iterator[bytes]]
+    ) -> None:
+        """Have executors write files, each one whole and verified; see :func:`write_frames`."""
+        drafts = f".restoring-{os.urandom(8).hex()}"
+        try:
+            write_frames(self._directory.spark, self.root, drafts, shares, frames)
+        finally:
+            self.below(drafts).destroy()
 
     def foreign(self) -> str | None:
         # HDFS and object stores have no such thing; on a local disk Hadoop follows links
@@ -176,6 +179,9 @@ class HadoopCopy(WorkingCopy):
         return f"{self._folder}/{relative}" if self._folder else relative
 
 
-def _unglobbed(path: str) -> str:
-    """A path for a reader of Spark, which takes patterns."""
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+def _digests(frames: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    for name, pieces in files_in(frames):
+        hasher = hashlib.sha256()
+        for piece in pieces:
+            hasher.update(piece)
+        yield name, hasher.digest()
