@@ -54,6 +54,7 @@ from seamark.sinks.read_point import ReadPoint
 from seamark.sinks.staged_epochs import Coalesce
 from seamark.sinks.tables.executor_files import write_by_executors
 from seamark.sinks.tables.parquet_files import FileLayout, WrittenFile
+from seamark.sinks.tables.row_transfer import RowTransfer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,6 +125,7 @@ class DeltaSink(Sink):
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else (*partition_by,)
         self._merges_schema = schema == "merge"
         self._coalesce = coalesce
+        self._transfer = RowTransfer()
         self._target = Target(self._place, mode, self._partition_by, Columns({}))
         self._epochs = self._for("", "")
         self._staged: tuple[Prepared, FileList] | None = None
@@ -191,7 +193,7 @@ class DeltaSink(Sink):
 
     def _write(self, df: DataFrame, folder: str, layout: FileLayout) -> list[WrittenFile]:
         blobs = self._epochs.staging.blobs
-        return write_by_executors(df, blobs, folder, layout, self._coalesce)
+        return write_by_executors(df, blobs, folder, layout, self._coalesce, self._transfer)
 
     def prepare(self) -> Committable:
         if self._staged is None:

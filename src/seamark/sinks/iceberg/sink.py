@@ -34,6 +34,7 @@ from seamark.sinks.iceberg.table_checks import check_table, refuse_equality_dele
 from seamark.sinks.iceberg.taking_back import WayBack, way_back
 from seamark.sinks.iceberg.upserts import REMOVED, joined_keys
 from seamark.sinks.read_point import ReadPoint
+from seamark.sinks.tables.row_transfer import RowTransfer
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -88,6 +89,7 @@ class IcebergSink(Sink):
         self._output = Output("", "")
         self._columns: list[str] = []
         self._committer = Committer(self._place)
+        self._transfer = RowTransfer()
         self._staged: tuple[Receipt, Table, Written] | None = None
         self._prepared: tuple[str, list[DataFile]] | None = None
 
@@ -144,7 +146,7 @@ class IcebergSink(Sink):
         self._staged = (receipt, table, self._write(df, job))
 
     def _write(self, df: DataFrame, job: Job) -> Written:
-        return write_rows(self._rows(df), job, self._place.described)
+        return write_rows(self._rows(df), job, self._place.described, self._transfer)
 
     def _rows(self, df: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f

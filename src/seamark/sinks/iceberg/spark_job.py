@@ -20,6 +20,7 @@ from seamark.sinks.iceberg.marks import Output
 from seamark.sinks.iceberg.staging import Staging
 from seamark.sinks.iceberg.upserts import REMOVED
 from seamark.sinks.staged_epochs import coalesced
+from seamark.sinks.tables.row_transfer import RowTransfer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,13 +54,13 @@ class Written:
     problem: str | None = None
 
 
-def write_rows(df: DataFrame, job: Job, where: str) -> Written:
+def write_rows(df: DataFrame, job: Job, where: str, transfer: RowTransfer) -> Written:
     """Write all rows. A column ``REMOVED`` tells which of them only say that their key goes.
 
     :class:`RefusedError` for rows that the table cannot hold.
     """
     together = Written()
-    for row in coalesced(df, "auto").mapInArrow(_task(job), _REPORT).collect():
+    for row in transfer.collect(coalesced(df, "auto"), _task(job), _REPORT):
         one: Written = pickle.loads(row.report)
         if one.problem is not None:
             raise RefusedError(one.problem, where=where)

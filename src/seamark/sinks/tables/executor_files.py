@@ -9,12 +9,13 @@ Tests: ``tests/sinks/test_parquet_files.py``.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from seamark.blobs.contract import Blobs
 from seamark.sinks.staged_epochs import Coalesce, coalesced
 from seamark.sinks.tables.parquet_files import FileLayout, FileWriter, WrittenFile
+from seamark.sinks.tables.row_transfer import RowTransfer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,11 +23,19 @@ if TYPE_CHECKING:
 
 
 def write_by_executors(
-    df: DataFrame, blobs: Blobs, folder: str, layout: FileLayout, coalesce: Coalesce = "auto"
+    df: DataFrame,
+    blobs: Blobs,
+    folder: str,
+    layout: FileLayout,
+    coalesce: Coalesce = "auto",
+    transfer: RowTransfer | None = None,
 ) -> list[WrittenFile]:
-    """Write all rows below a folder, in one job that reads each of them once."""
+    """Write all rows below a folder, in one job that reads each of them once.
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    A job that meets a row which is too large is run again, and leaves files as a lost task does.
+    """
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark import TaskContext
 
@@ -37,6 +46,7 @@ def write_by_executors(
         receipts = [pickle.dumps(file) for file in writer.close()]
         yield pa.RecordBatch.from_arrays([pa.array(receipts, pa.binary())], ["receipt"])
 
-    rows: list[Any] = coalesced(df, coalesce).mapInArrow(write, "receipt binary").collect()
+    transfer = transfer or RowTransfer()
+    rows = transfer.collect(coalesced(df, coalesce), write, "receipt binary")
     written: list[WrittenFile] = [pickle.loads(row.receipt) for row in rows]
     return sorted(written, key=lambda file: file.path)
