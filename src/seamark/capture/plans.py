@@ -235,9 +235,8 @@ def require_planned_files(spark: SparkSession, plan: Plan, epoch: int) -> None:
     Spark lists the files of a planned batch again and treats a missing one as empty: the epoch
     would be decided, and its rows lost, without an error (seen on 4.3).
     """
-    if spark.conf.get(IGNORE_MISSING_FILES, None) == "true":
-        return
-    if gone := missing_files(plan):
+    gone = missing_files(plan)
+    if gone and spark.conf.get(IGNORE_MISSING_FILES, None) != "true":
         raise SeamarkError(
             f"a file that epoch {epoch} was planned to read is gone",
             where=", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if gone[3:] else ""),

@@ -263,7 +263,7 @@ class Coordinator:
             committables=committables,
             already=already,
             next_watermark=next_watermark,
-            reached=query.watermarks() if self._identity.watermarks else {},
+            reached=query.watermarks,
             times=self.telemetry.times_of(epoch.unread),
         )
         return captured, placed, manifest

@@ -1,0 +1,348 @@
+"""Reading the plan of a running batch, and what Spark will commit for it, in one call each.
+
+A call into the JVM waits for a thread there and then for one here, and a plan takes several for
+every node. So what is asked of every batch is asked by a small Java class. Spark's own compiler
+for generated code (Janino) compiles it, once in a process. Where it cannot, the same is asked step
+by step.
+
+Tests: ``tests/pipeline/test_plan_reader.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from seamark._common.logs import logger_named
+from seamark.errors import SeamarkError
+from seamark.spark.plans.definitions import each
+from seamark.spark.plans.executed_plan import WATERMARK, PlanNode
+
+log = logger_named("seamark.pipeline")
+
+_JAVA: Final = """
+public class SeamarkPlanReader {
+  static Object ask(Object of, String what) throws Exception {
+    return of.getClass().getMethod(what, new Class[0]).invoke(of, new Object[0]);
+  }
+
+  static Object planOf(Object query) throws Exception {
+    return ask(ask(query, "lastExecution"), "executedPlan");
+  }
+
+  static Object hidden(Object node) throws Exception {
+    String kind = node.getClass().getSimpleName();
+    if (kind.equals("ReusedExchangeExec")) return ask(node, "child");
+    if (kind.equals("AdaptiveSparkPlanExec")) return ask(node, "executedPlan");
+    if (kind.equals("ShuffleQueryStageExec")) return ask(node, "plan");
+    if (kind.equals("BroadcastQueryStageExec")) return ask(node, "plan");
+    if (kind.equals("TableCacheQueryStageExec")) return ask(node, "plan");
+    if (kind.equals("InMemoryTableScanExec")) return ask(ask(node, "relation"), "cachedPlan");
+    return null;
+  }
+
+  static String watermark(Object node) throws Exception {
+    try {
+      return String.valueOf(ask(node, "eventTimeWatermarkForEviction"));
+    } catch (NoSuchMethodException e) {
+      return "None";
+    }
+  }
+
+  static void nodes(Object given, int depth, StringBuilder shape, StringBuilder marks)
+      throws Exception {
+    org.apache.spark.sql.execution.SparkPlan node =
+        (org.apache.spark.sql.execution.SparkPlan) given;
+    String name = node.nodeName().replace('\\n', ' ');
+    String operator = "-";
+    if (given instanceof WRITER) {
+      operator = String.valueOf(ask(ask(node, "getStateInfo"), "operatorId"));
+      marks.append(operator).append(' ').append(watermark(node)).append(' ').append(name);
+      marks.append('\\n');
+    }
+    String mark = name.equals("EventTimeWatermark") ? String.valueOf(ask(node, "nodeId")) : "-";
+    shape.append(depth).append(' ').append(operator).append(' ').append(mark).append(' ');
+    shape.append(name).append('\\n');
+    scala.collection.Seq children = (scala.collection.Seq) node.children();
+    for (int at = 0; at < children.size(); at++) {
+      nodes(children.apply(at), depth + 1, shape, marks);
+    }
+    Object inner = children.isEmpty() ? hidden(given) : null;
+    if (inner != null) nodes(inner, depth + 1, shape, marks);
+  }
+
+  public String plan(Object query) throws Exception {
+    StringBuilder shape = new StringBuilder();
+    StringBuilder marks = new StringBuilder();
+    nodes(planOf(query), 0, shape, marks);
+    return shape.append('\\n').append(marks).toString();
+  }
+
+  static void ids(Object given, StringBuilder text) throws Exception {
+    if (given instanceof WRITER) {
+      Object operator = ask(ask(given, "getStateInfo"), "operatorId");
+      Object[] infos = (Object[]) ask(given, "getStateStoreCheckpointInfo");
+      for (int at = 0; at < infos.length; at++) {
+        text.append(operator).append(' ').append(ask(infos[at], "partitionId"));
+        scala.Option ids = (scala.Option) ask(infos[at], "stateStoreCkptId");
+        Object[] each = ids.isDefined() ? (Object[]) ids.get() : new Object[0];
+        for (int id = 0; id < each.length; id++) text.append(' ').append(each[id]);
+        text.append('\\n');
+      }
+    }
+    scala.collection.Seq children =
+        (scala.collection.Seq) ((org.apache.spark.sql.execution.SparkPlan) given).children();
+    for (int at = 0; at < children.size(); at++) ids(children.apply(at), text);
+  }
+
+  public String stateIds(Object query) throws Exception {
+    StringBuilder text = new StringBuilder();
+    ids(planOf(query), text);
+    return text.toString();
+  }
+
+  public String moveWatermark(Object query) throws Exception {
+    Class plan = Class.forName("org.apache.spark.sql.execution.SparkPlan");
+    Object tracker = ask(query, "watermarkTracker");
+    Object[] of = new Object[] { planOf(query) };
+    tracker.getClass().getMethod("updateWatermark", new Class[] { plan }).invoke(tracker, of);
+    String moved = String.valueOf(ask(tracker, "currentWatermark"));
+    try {
+      return moved + ' ' + ask(tracker, "watermarkMap");
+    } catch (NoSuchMethodException e) {
+      return moved;
+    }
+  }
+}
+"""
+
+_HIDDEN: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "ReusedExchangeExec": lambda node: node.child(),
+    "AdaptiveSparkPlanExec": lambda node: node.executedPlan(),
+    "ShuffleQueryStageExec": lambda node: node.plan(),
+    "BroadcastQueryStageExec": lambda node: node.plan(),
+    "TableCacheQueryStageExec": lambda node: node.plan(),
+    "InMemoryTableScanExec": lambda node: node.relation().cachedPlan(),
+}
+"""Leaves that hold a plan of their own; the same are in the Java class."""
+
+_PACKAGE: Final = "org.apache.spark.sql.execution.streaming"
+_LINE: Final = re.compile(r"(\d+) (-|\d+) (\S+) (.*)")
+_EVICTION: Final = re.compile(r"(\d+) (None|Some\((-?\d+)\)) (.*)")
+_MARK: Final = re.compile(r"([0-9a-f-]{36}) -> (?:Some\()?(-?\d+)")
+
+_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""By the connection to a JVM: what was compiled there; None where that failed."""
+
+
+class PlanReader(ABC):
+    """Asks the execution of a query about the batch that it runs."""
+
+    @abstractmethod
+    def plan(self) -> str:
+        """A line for each node of the plan, an empty one, and a line for each that writes state."""
+
+    @abstractmethod
+    def move_watermark(self) -> str:
+        """Have Spark's tracker see what the batch has read; the watermark, and those of nodes.
+
+        The tracker is Spark's own, so that the value is the one that Spark commits. Doing it twice
+        changes nothing.
+        """
+
+    @abstractmethod
+    def state_ids(self) -> str:
+        """Operator, partition and ids of the state that each partition has written, by lines."""
+
+
+class Eviction(NamedTuple):
+    """The watermark that an operator runs with."""
+
+    operator: int
+    node: str
+    watermark: int | None
+
+
+def plan_reader(gateway: Any, execution: Any) -> PlanReader:
+    """The fastest way to read the plans of a query."""
+    writer = state_writer(gateway.jvm)
+    if gateway not in _compiled:
+        _compiled[gateway] = _compile(gateway, writer)
+    compiled = _compiled[gateway]
+    return WalkingReader(execution, writer) if compiled is None else InOneCall(compiled, execution)
+
+
+def state_writer(jvm: Any) -> Any:
+    """The class of nodes that write state."""
+    for_name = jvm.java.lang.Class.forName
+    try:
+        return for_name(f"{_PACKAGE}.operators.stateful.StateStoreWriter")
+    except Py4JJavaError:  # before Spark 4.1
+        return for_name(f"{_PACKAGE}.StateStoreWriter")
+
+
+def _compile(gateway: Any, writer: Any) -> Any:
+    """An object of the Java class; None where there is no compiler or it finds Spark different."""
+    jvm = gateway.jvm
+    try:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(writer.getClassLoader())
+        compiler.cook(_JAVA.replace("WRITER", str(writer.getName())))
+        made = compiler.getClassLoader().loadClass("SeamarkPlanReader")
+        none = gateway.new_array(jvm.java.lang.Class, 0)
+        return made.getDeclaredConstructor(none).newInstance(gateway.new_array(jvm.Object, 0))
+    except (Py4JError, TypeError) as error:  # a class that is not there is a package to py4j
+        log.info("plans are read step by step: %s", str(error).partition("\n")[0])
+        return None
+
+
+class InOneCall(PlanReader):
+    """By the Java class."""
+
+    def __init__(self, compiled: Any, execution: Any) -> None:
+        self._compiled = compiled
+        self._execution = execution
+
+    def plan(self) -> str:
+        """See :class:`PlanReader`."""
+        return str(self._compiled.plan(self._execution))
+
+    def move_watermark(self) -> str:
+        """See :class:`PlanReader`."""
+        return str(self._compiled.moveWatermark(self._execution))
+
+    def state_ids(self) -> str:
+        """See :class:`PlanReader`."""
+        return str(self._compiled.stateIds(self._execution))
+
+
+class WalkingReader(PlanReader):
+    """By several calls for every node."""
+
+    def __init__(self, execution: Any, writer: Any) -> None:
+        self._execution = execution
+        self._writer = writer
+
+    def plan(self) -> str:
+        """See :class:`PlanReader`."""
+        shape: list[str] = []
+        evictions: list[str] = []
+        for depth, node in _with_hidden(self._plan(), 0):
+            name = str(node.nodeName()).replace("\n", " ")
+            operator = "-"
+            if self._writer.isInstance(node):
+                operator = str(node.getStateInfo().operatorId())
+                evictions.append(f"{operator} {_watermark_of(node)} {name}\n")
+            mark = str(node.nodeId().toString()) if name == WATERMARK else "-"
+            shape.append(f"{depth} {operator} {mark} {name}\n")
+        return "".join([*shape, "\n", *evictions])
+
+    def move_watermark(self) -> str:
+        """See :class:`PlanReader`."""
+        tracker = self._execution.watermarkTracker()
+        tracker.updateWatermark(self._plan())
+        moved = str(tracker.currentWatermark())
+        try:
+            return f"{moved} {tracker.watermarkMap().toString()}"
+        except Py4JError:
+            return moved  # before Spark 4.3 the tracker keeps them to itself
+
+    def state_ids(self) -> str:
+        """See :class:`PlanReader`."""
+        lines = []
+        for node in state_writers(self._plan(), self._writer):
+            operator = node.getStateInfo().operatorId()
+            for info in node.getStateStoreCheckpointInfo():
+                ids = info.stateStoreCkptId()
+                each_id = list(ids.get()) if ids.isDefined() else []
+                lines.append(" ".join(map(str, [operator, info.partitionId(), *each_id])) + "\n")
+        return "".join(lines)
+
+    def _plan(self) -> Any:
+        return self._execution.lastExecution().executedPlan()
+
+
+def _watermark_of(node: Any) -> str:
+    try:
+        return str(node.eventTimeWatermarkForEviction().toString())
+    except Py4JError:  # an operator that has no use for one
+        return "None"
+
+
+def _with_hidden(node: Any, depth: int) -> Iterator[tuple[int, Any]]:
+    """A plan with what is hidden in its leaves; how deep each node is."""
+    yield depth, node
+    children = list(each(node.children()))
+    if not children:
+        inner = _HIDDEN.get(str(node.getClass().getSimpleName()))
+        children = [] if inner is None else [inner(node)]
+    for child in children:
+        yield from _with_hidden(child, depth + 1)
+
+
+def state_writers(plan: Any, writer: Any) -> Iterator[Any]:
+    """The nodes of a plan that write state."""
+    if writer.isInstance(plan):
+        yield plan
+    for child in each(plan.children()):
+        yield from state_writers(child, writer)
+
+
+# what the texts say
+
+
+def parse_shape(shape: str) -> PlanNode:
+    """The plan that the first part of :meth:`PlanReader.plan` describes. Pure."""
+    nodes: list[tuple[int, PlanNode]] = []
+    for line in reversed(_lines(shape)):
+        depth, operator, mark, name = _fields(_LINE, line)
+        # the lines below a node come after it, and those deeper are its own
+        own: list[PlanNode] = []
+        while nodes and nodes[-1][0] > int(depth):
+            own.append(nodes.pop()[1])
+        number = None if operator == "-" else int(operator)
+        node = PlanNode(name, tuple(own), number, None if mark == "-" else mark)
+        nodes.append((int(depth), node))
+    return nodes[0][1]
+
+
+def parse_evictions(text: str) -> Iterator[Eviction]:
+    """The watermark of each operator, by the second part of :meth:`PlanReader.plan`. Pure."""
+    for line in _lines(text):
+        operator, _, watermark, name = _fields(_EVICTION, line)
+        yield Eviction(int(operator), name, None if watermark is None else int(watermark))
+
+
+def parse_watermarks(text: str) -> tuple[int, dict[str, int]]:
+    """The watermark of the query and those of its nodes, by :meth:`PlanReader.move_watermark`."""
+    moved, _, by_node = text.partition(" ")
+    return int(moved), {node: int(mark) for node, mark in _MARK.findall(by_node)}
+
+
+def parse_state_ids(text: str) -> dict[int, list[list[str]]]:
+    """By operator: the ids of each partition, in the order of their numbers. Pure."""
+    rows: dict[int, dict[int, list[str]]] = {}
+    for line in _lines(text):
+        operator, partition, *ids = line.split(" ")
+        rows.setdefault(int(operator), {})[int(partition)] = ids
+    return {
+        operator: [ids for _, ids in sorted(partitions.items())]
+        for operator, partitions in sorted(rows.items())
+    }
+
+
+def _lines(text: str) -> list[str]:
+    # only by line feeds: a name may hold whatever else ends a line
+    return [line for line in text.split("\n") if line]
+
+
+def _fields(form: re.Pattern[str], line: str) -> tuple[Any, ...]:
+    matched = form.fullmatch(line)
+    if matched is None:
+        raise SeamarkError(f"a line of Spark's plan cannot be read: {line!r}")
+    return matched.groups()
