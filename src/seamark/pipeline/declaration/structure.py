@@ -9,6 +9,7 @@ Tests: ``tests/pipeline/test_compatibility.py``.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from seamark.pipeline.declaration.compile import Compiled
 from seamark.pipeline.declaration.computed_changes import operator_text
 from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.declaration.watermarks import watermark_text, which_counts
-from seamark.progress.configuration import config_hash
+from seamark.progress.configuration import canonical_json, config_hash
 from seamark.sources.position_looks import PositionLook
 from seamark.spark.kafka.positions import Topics
 from seamark.spark.plans.computation import FORM
@@ -60,6 +61,12 @@ class PipelineIdentity:
     def config_hash(self) -> int:
         """One number for the structure."""
         return config_hash(self.structure)
+
+    @cached_property
+    def stored_structure(self) -> Structure:
+        """The structure as a manifest holds it: nothing but what JSON has."""
+        stored: Structure = json.loads(canonical_json(self.structure))
+        return stored
 
     @property
     def source_ids(self) -> dict[str, dict[str, str]]:

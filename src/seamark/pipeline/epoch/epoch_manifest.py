@@ -5,7 +5,6 @@ Tests: ``tests/manifest/test_stored_bytes.py``.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +13,6 @@ from seamark.capture.checkpoint_contents import PlacedState
 from seamark.capture.epoch_files import Captured
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
-from seamark.progress.configuration import canonical_json
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo
@@ -112,7 +110,7 @@ def draft_manifest(
         sink_committables=dict(committables),
         timings=_rounded(epoch.phases),
         next_watermark=next_watermark,
-        structure=json.loads(canonical_json(identity.structure)),
+        structure=identity.stored_structure,
         leaves=list(identity.leaves),
         sink_guarantees=dict(identity.guarantees),
         late_read_points={str(e): p for e, p in history.late_read_points.items()} or None,
