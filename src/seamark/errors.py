@@ -12,6 +12,7 @@
     │   ├── LineageError              6  a sink shows something else than the checkpoint says
     │   └── PositionUnavailable       6  a source no longer has what is to be read again
     ├── SourceUnavailableError        7  a source does not answer, or not to us (OSError)
+    │   └── SourceSilentError         7  it gives no answer at all: it may later
     └── StoreUnavailableError         7  an I/O error that proves nothing about the data (OSError)
         └── OutcomeUnknownError       7  a write may or may not have happened
 
@@ -115,6 +116,10 @@ class SourceUnavailableError(SeamarkError, OSError):
     """A source cannot be reached, refuses the login, or does not know what is to be read."""
 
     exit_code = 7
+
+
+class SourceSilentError(SourceUnavailableError):
+    """A source gives no answer, and nothing says that it never will: it is worth asking again."""
 
 
 class StoreUnavailableError(SeamarkError, OSError):

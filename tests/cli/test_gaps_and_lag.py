@@ -11,7 +11,7 @@ from seamark import ConnectorCheckpoint, open_store
 from seamark._common.text import elapsed_text
 from seamark.cli.app import run
 from seamark.progress.urls import open_progress, rocksdb_url
-from seamark.spark.kafka.gaps import Gap, Move
+from seamark.spark.source_gaps import Gap, Move
 from tests.cli.support.stores import Commands, save
 
 MOVE = Move(topic="trades", partition=0, wanted=400, goes_on=950, rows=550, loss="expired")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from seamark.errors import PositionUnavailable, SeamarkError, SourceUnavailableError
+from seamark.errors import (
+    PositionUnavailable,
+    SeamarkError,
+    SourceSilentError,
+    SourceUnavailableError,
+)
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
 from seamark.pipeline import source_outage
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.source_outage import SourceOutage, waiting_for
+from seamark.sources import SequencedSource
+from seamark.sources.position_looks import PositionLook
 from seamark.spark.failures import explained
 from seamark.spark.kafka.broker import KnownTopics
 from seamark.spark.kafka.positions import PartitionEnds, TopicFacts
@@ -56,7 +64,12 @@ NAMELESS = explained(
 )
 
 
-@pytest.mark.parametrize("failure", [SILENCE, EXECUTOR, NAMELESS])
+TABLE = explained(
+    Exception("Traceback …\nseamark.errors.SourceSilentError: there is no Delta table here, or …")
+)
+
+
+@pytest.mark.parametrize("failure", [SILENCE, EXECUTOR, NAMELESS, TABLE, SourceSilentError("x")])
 def test_a_source_that_answers_again_ends_the_outage(failure: SeamarkError) -> None:
     sources = Sources(answer=True)
     assert SourceOutage(sources.wait, 60, threading.Event()).is_over(failure, 3)
@@ -136,6 +149,36 @@ def test_a_topic_that_was_made_again_during_the_outage_ends_the_run() -> None:
 def test_a_topic_that_is_the_same_is_read_on(history: EpochHistory) -> None:
     wait = waiting_for(cast(Any, Kafka("one")), history)
     assert SourceOutage(wait, 60, threading.Event()).is_over(SILENCE, 1)
+
+
+class Orders(SequencedSource):
+    """A table that has lost its rows, or has them."""
+
+    def read_from(self, position: Any, limit: int) -> list[Any]:
+        return []
+
+    def check(self, position: Any) -> None:
+        if self.options.get("lost"):
+            raise PositionUnavailable("the rows are gone")
+
+
+def after_reading_a_table() -> EpochHistory:
+    line = json.dumps({"sequence": 1, "position": 7, "digest": "a" * 64})
+    at = {"orders": ConnectorCheckpoint({}, 1, {"line": line})}
+    return EpochHistory("t1", 1, 2, CheckpointManifest.new(1, epoch=1, source_offsets=at))
+
+
+def test_a_table_is_waited_for_and_asked_what_it_has_left() -> None:
+    history = after_reading_a_table()
+    there = {"orders": PositionLook("orders", Orders, {}, patience=300)}
+    wait = waiting_for(None, history, there)
+    assert SourceOutage(wait, 60, threading.Event()).is_over(SourceSilentError("x"), 1)
+    lost = {"orders": PositionLook("orders", Orders, {"lost": "yes"}, patience=300)}
+    with pytest.raises(PositionUnavailable, match="source 'orders': the rows are gone"):
+        SourceOutage(waiting_for(None, history, lost), 60, threading.Event()).is_over(
+            SourceSilentError("x"), 1
+        )
+    assert waiting_for(None, history) is None
 
 
 def test_without_patience_nothing_is_waited_for() -> None:

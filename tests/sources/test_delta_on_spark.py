@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seamark import Pipeline
-from seamark.errors import PositionUnavailable
+from seamark import Pipeline, open_store
+from seamark.errors import InvalidInputError, PositionUnavailable
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
 from seamark.sources import DeltaSource
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def run(spark: SparkSession, tmp_path: Path) -> Callable[[str], Run]:
+def run(spark: SparkSession, tmp_path: Path) -> Callable[..., Run]:
     """Runs the pipeline on a machine until it has read what is there."""
     if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
         pytest.skip("available_now is refused for Python sources before Spark 4.2")
     spark.dataSource.register(DeltaSource)
 
-    def run(machine: str) -> Run:
-        p = Pipeline("delta", tmp_path / "store", working_copy=tmp_path / machine)
+    def run(machine: str, **settings: Any) -> Run:
+        p = Pipeline("delta", tmp_path / "store", working_copy=tmp_path / machine, **settings)
         reader = spark.readStream.format("seamark_delta").option("path", str(tmp_path / "t"))
         rows = p.source("t", reader.option("max_rows_per_epoch", 3))
         p.sink("out", rows, FileSink(tmp_path / "out"))
@@ -43,7 +43,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[[str], Run]:
 
 
 def test_appended_rows_come_once_across_restarts_maintenance_and_a_lost_working_copy(
-    run: Callable[[str], Run], tmp_path: Path
+    run: Callable[..., Run], tmp_path: Path
 ) -> None:
     append(tmp_path / "t", *range(3))
     append(tmp_path / "t", *range(3, 5))
@@ -61,7 +61,7 @@ def test_appended_rows_come_once_across_restarts_maintenance_and_a_lost_working_
 
 
 def test_a_start_after_unread_history_has_expired_is_refused_before_the_store_is_claimed(
-    run: Callable[[str], Run], tmp_path: Path
+    run: Callable[..., Run], tmp_path: Path
 ) -> None:
     append(tmp_path / "t", *range(3))
     run("one")
@@ -78,7 +78,7 @@ def test_a_start_after_unread_history_has_expired_is_refused_before_the_store_is
 
 
 def test_timestamps_that_spark_has_written_are_the_same_moments_again(
-    spark: SparkSession, run: Callable[[str], Run], tmp_path: Path
+    spark: SparkSession, run: Callable[..., Run], tmp_path: Path
 ) -> None:
     """By default Spark writes them as INT96."""
     written = spark.sql(
@@ -95,3 +95,43 @@ def test_timestamps_that_spark_has_written_are_the_same_moments_again(
     assert spark.read.parquet(str(tmp_path / "out")).select(*written.columns).collect() == (
         written.collect()
     )
+
+
+@pytest.mark.parametrize("machine", ["one", "another"])
+def test_with_an_anchor_it_goes_on_at_what_is_left_and_every_later_checkpoint_tells_the_gap(
+    run: Callable[..., Run], tmp_path: Path, machine: str
+) -> None:
+    append(tmp_path / "t", *range(3))
+    run("one")
+    for number in range(3, 6):
+        append(tmp_path / "t", number)
+    deltalake.DeltaTable(tmp_path / "t").create_checkpoint()
+    for version in (0, 1, 2):
+        (tmp_path / "t/_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(PositionUnavailable, match=r"reanchor=\{'t': 'earliest'\}"):
+        run("one")
+    told = run(machine, reanchor={"t": "earliest"}).report.notes
+    append(tmp_path / "t", 6)
+    later = run("one" if machine == "another" else "another").report.notes
+    found = values_in(tmp_path / "out")
+    assert sorted(row["id"] for row in found) == [0, 1, 2, 5, 6]
+    for notes in (told, later):
+        assert "the table went on at version 3 instead of version 1" in " ".join(notes)
+    with open_store(tmp_path / "store") as store:
+        newest = store.load_latest()
+    assert newest is not None
+    [gap] = newest.gaps
+    assert gap["source"] == "t"
+    assert [(move["from"], move["to"]) for move in gap["moves"]] == [("version 1", "version 3")]
+
+
+def test_an_anchor_does_nothing_for_a_table_that_can_be_read(
+    run: Callable[..., Run], tmp_path: Path
+) -> None:
+    append(tmp_path / "t", 1)
+    run("one", reanchor={"t": "latest"})
+    append(tmp_path / "t", 2)
+    run("one", reanchor={"t": "latest"})
+    assert sorted(row["id"] for row in values_in(tmp_path / "out")) == [1, 2]
+    with pytest.raises(InvalidInputError, match="'t' names offsets, and it does not read from"):
+        run("one", reanchor={"t": {"topic": {0: 1}}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,14 +30,14 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.fixture
-def run(spark: SparkSession, world: World, tmp_path: Path) -> Callable[[str], Run]:
+def run(spark: SparkSession, world: World, tmp_path: Path) -> Callable[..., Run]:
     """Runs the pipeline on a machine until it has read what is there."""
     if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
         pytest.skip("available_now is refused for Python sources before Spark 4.2")
     spark.dataSource.register(IcebergSource)
 
-    def run(machine: str) -> Run:
-        p = Pipeline("iceberg", tmp_path / "store", working_copy=tmp_path / machine)
+    def run(machine: str, **settings: Any) -> Run:
+        p = Pipeline("iceberg", tmp_path / "store", working_copy=tmp_path / machine, **settings)
         reader = spark.readStream.format("seamark_iceberg").option("table", "shop.orders")
         for name, value in world.properties.items():
             reader = reader.option(f"catalog.{name}", value)
@@ -54,7 +54,7 @@ def expire_all_but_the_newest(world: World) -> None:
 
 
 def test_appended_rows_come_once_across_restarts_maintenance_and_a_lost_working_copy(
-    run: Callable[[str], Run], world: World, tmp_path: Path
+    run: Callable[..., Run], world: World, tmp_path: Path
 ) -> None:
     world.append(*range(5))
     run("one")
@@ -66,7 +66,7 @@ def test_appended_rows_come_once_across_restarts_maintenance_and_a_lost_working_
 
 
 def test_a_start_after_unread_history_has_expired_is_refused_before_the_store_is_claimed(
-    run: Callable[[str], Run], world: World, tmp_path: Path
+    run: Callable[..., Run], world: World, tmp_path: Path
 ) -> None:
     world.append(*range(3))
     run("one")
@@ -78,3 +78,20 @@ def test_a_start_after_unread_history_has_expired_is_refused_before_the_store_is
         run("one")
     assert gone.value.source == "t"
     assert (tmp_path / "store/owner.json").read_bytes() == before
+
+
+def test_with_an_anchor_it_goes_on_at_what_is_left_and_every_later_checkpoint_tells_the_gap(
+    run: Callable[..., Run], world: World, tmp_path: Path
+) -> None:
+    world.append(*range(3))
+    run("one")
+    world.append(3)
+    world.append(4)
+    left = world.table.metadata.current_snapshot_id
+    expire_all_but_the_newest(world)
+    told = run("one", reanchor={"t": "earliest"}).report.notes
+    world.append(5)
+    later = run("another").report.notes
+    assert sorted(row["id"] for row in values_in(tmp_path / "out")) == [0, 1, 2, 4, 5]
+    for notes in (told, later):
+        assert f"the table went on at snapshot {left} instead of the end of" in " ".join(notes)

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from seamark.cli.output import Document, without_secrets
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
-from seamark.spark.kafka.gaps import gap_texts
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
+from seamark.spark.source_gaps import gap_texts
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, raise_if_missed, until_settled
 from seamark.store.inspection import scan

@@ -22,7 +22,7 @@ from seamark.cli.layout import (
 )
 from seamark.cli.output import Document, print_answer, without_secrets
 from seamark.cli.store_argument import opened_store, use_named
-from seamark.spark.kafka.gaps import gap_texts
+from seamark.spark.source_gaps import gap_texts
 
 _LONGEST_VALUE = 40
 _DEEPEST = 20

@@ -30,7 +30,7 @@ from seamark.cli.layout import (
 )
 from seamark.cli.output import Document, print_answer, print_hint, styled
 from seamark.cli.store_argument import opened_store, use_named
-from seamark.spark.kafka.gaps import gap_texts
+from seamark.spark.source_gaps import gap_texts
 
 
 @click.command("show", cls=Command)

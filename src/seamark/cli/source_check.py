@@ -134,7 +134,6 @@ def show_check(document: Document) -> None:
             print_paragraph(f"source {source['name']} was not checked: {why}")
     if document["lost"]:
         print_hint("Rows that come next are gone, so a start is refused.")
-    if any(part["status"] == "gone" for _, part in partitions):
         print_hint("Pipeline(…, reanchor=…) goes on without them and records the gap.")
     elif partitions:
         print_hint(

@@ -17,7 +17,10 @@ from seamark.pipeline.declaration.compatibility import (
 )
 from seamark.pipeline.declaration.compile import Output, compile_outputs
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
-from seamark.pipeline.declaration.source_positions import require_known_sources
+from seamark.pipeline.declaration.source_positions import (
+    require_fitting_anchors,
+    require_known_sources,
+)
 from seamark.pipeline.declaration.structure import (
     DeclaredPipeline,
     PipelineIdentity,
@@ -28,6 +31,7 @@ from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_ba
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
 from seamark.sinks.contract import Sink
+from seamark.sources.patience import asked_again
 from seamark.sources.recognition import position_looks
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.failures import explained, is_of_spark
@@ -114,7 +118,7 @@ class Pipeline:
         an error about a missing connector names the package that has it.
         """
         check_name(name, "source name")
-        stream = _loaded(df)
+        stream = _loaded(df, self.settings.source_timeout)
         self._use(stream)
         if name in self._sources.info:
             raise InvalidInputError(f"there is a source {name!r} already")
@@ -254,7 +258,8 @@ class Pipeline:
             for name in identity.leaves
             if name not in looked_at
         }
-        looks = position_looks(self._session(), others)
+        looks = position_looks(self._session(), others, patience)
+        require_fitting_anchors(self.settings.reanchor, looked_at, looks)
         identity = replace(identity, topics=topics, absent=absent, looks=looks)
         return replace(declared, identity=identity)
 
@@ -305,7 +310,8 @@ class Pipeline:
         return run
 
 
-def _loaded(reader: Any) -> DataFrame:
+def _loaded(reader: Any, patience: float) -> DataFrame:
+    """The stream; a table that does not answer, and has to say its columns, is waited for."""
     if hasattr(reader, "isStreaming"):
         stream: DataFrame = reader
         return stream
@@ -314,10 +320,14 @@ def _loaded(reader: Any) -> DataFrame:
             f"a source is a stream, not {type(reader).__name__}",
             hint="Give source() what spark.readStream…load() returns.",
         )
-    try:
-        loaded: DataFrame = reader.load()
-    except Exception as error:
-        if is_of_spark(error):
-            raise explained(error) from error
-        raise
-    return loaded
+
+    def load() -> DataFrame:
+        try:
+            loaded: DataFrame = reader.load()
+        except Exception as error:
+            if is_of_spark(error):
+                raise explained(error) from error
+            raise
+        return loaded
+
+    return asked_again(patience, load)

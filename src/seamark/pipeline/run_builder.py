@@ -200,7 +200,7 @@ def start_run(
             telemetry=telemetry,
             uploads=uploads,
         )
-        wait = waiting_for(kafka, start.history) if kafka is not None else None
+        wait = waiting_for(kafka, start.history, declared.identity.looks)
         return Run(coordinator, starter.start, start.report, resources.close, wait)
     except BaseException:
         resources.close()

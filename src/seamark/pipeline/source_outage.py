@@ -1,8 +1,8 @@
 """Waiting for a source that does not answer, instead of ending the run.
 
-Spark itself waits for Kafka for minutes and then ends the query. Within ``source_timeout`` after
-that, the source is asked until it answers, and then the query is started again. An epoch that was
-under way runs again on the rows that it was planned for.
+Spark itself waits for Kafka for minutes and then ends the query; a table that is away ends it at
+once. Within ``source_timeout`` after that, the sources are asked until they answer, and then the
+query is started again. An epoch that was under way runs again on the rows that it was planned for.
 
 Tests: ``tests/pipeline/test_source_outage.py``.
 """
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from seamark._common.logs import logger_named
 from seamark.errors import SourceUnavailableError
-from seamark.pipeline.declaration.source_positions import require_positions
+from seamark.pipeline.declaration.source_positions import require_positions, require_tables
 from seamark.pipeline.epoch.running_epoch import EpochHistory
+from seamark.sources.position_looks import PositionLook
 from seamark.spark.failures import is_outage
 from seamark.spark.kafka.sources import KafkaSources
 
@@ -34,17 +36,26 @@ _PAUSE: Final = 1.0
 """Seconds between two starts of the query, for a source that answers and fails again."""
 
 
-def waiting_for(kafka: KafkaSources, history: EpochHistory) -> WaitForSources:
-    """Wait until Kafka answers, and see that the newest epoch can be gone on from.
+def waiting_for(
+    kafka: KafkaSources | None,
+    history: EpochHistory,
+    looks: Mapping[str, PositionLook] | None = None,
+) -> WaitForSources | None:
+    """Wait until Kafka and the tables answer, and see that the newest epoch can be gone on from.
 
-    A topic may have been made again meanwhile: Spark would read it from the old offset.
+    A topic may have been made again meanwhile: Spark would read it from the old offset. None
+    without any source that can be asked.
     """
+    if kafka is None and not looks:
+        return None
 
     def wait(patience: float, is_stopping: Callable[[], bool]) -> None:
-        looked_at = kafka.look(patience, is_stopping, is_passing=is_outage)
+        looked_at = {} if kafka is None else kafka.look(patience, is_stopping, is_passing=is_outage)
         if history.newest is not None:
             topics = {name: known.topics for name, known in looked_at.items()}
             require_positions(history.newest, topics)
+            patient = {n: replace(look, patience=patience) for n, look in (looks or {}).items()}
+            require_tables(history.newest, patient, is_stopping)
 
     return wait
 

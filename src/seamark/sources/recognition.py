@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
-from seamark.sources.position_looks import PositionLook, look_at_line
+from seamark.sources.position_looks import PositionLook
 from seamark.spark.plans.plan import leaves
 from seamark.spark.session import spark_version
 
@@ -56,16 +55,16 @@ def sequenced_formats(spark: SparkSession, df: DataFrame) -> list[str]:
 
 
 def position_looks(
-    spark: SparkSession, sources: Mapping[str, tuple[str, Mapping[str, str]]]
+    spark: SparkSession, sources: Mapping[str, tuple[str, Mapping[str, str]]], patience: float
 ) -> dict[str, PositionLook]:
     """For each :class:`SequencedSource` among sources, given by format and options: how to ask it
-    whether it can go on from a line of the offset log.
+    whether it can go on from a line of the offset log, and for how many seconds.
     """
     looks: dict[str, PositionLook] = {}
     for source, (name, options) in sources.items():
         cls = _sequenced_class(spark, name)
         if cls is not None:
-            looks[source] = partial(look_at_line, source, cls, options)
+            looks[source] = PositionLook(source, cls, options, patience)
     return looks
 
 

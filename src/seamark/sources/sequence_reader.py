@@ -28,6 +28,17 @@ class PositionRange:
     newest: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Anchored:
+    """Where reading goes on when what comes next is gone."""
+
+    position: Position
+    wanted: str
+    """The place that is gone, as the users of the origin call it."""
+    goes_on: str
+    """The place that the position stands for."""
+
+
 class Readable(Protocol):
     """What the author of a source writes."""
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from seamark.errors import InvalidInputError
+from seamark.errors import InvalidInputError, RefusedError
 from seamark.sources.offsets import Position
-from seamark.sources.sequence_reader import Placed, PositionRange, SequenceReader
+from seamark.sources.sequence_reader import Anchored, Placed, PositionRange, SequenceReader
 from seamark.spark.error_transport import crossing
+from seamark.spark.source_gaps import TableAnchor
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
@@ -84,6 +85,18 @@ class SequencedSource(DataSource):
         reported by :class:`seamark.errors.PositionUnavailable`, as by :meth:`read_from`.
         """
         return None
+
+    def anchored(self, position: Position | None, anchor: TableAnchor) -> Anchored:
+        """Where to go on instead of a position that :meth:`check` has found gone.
+
+        ``anchor`` is ``"earliest"``, ``"latest"``, or a number of which the source knows what it
+        means. Rows that were read before ``position`` must not come again, as far as the origin
+        lets that be known. :class:`RefusedError` for a place that is not there.
+        """
+        raise RefusedError(
+            f"a source of the format {self.name()!r} cannot go on elsewhere",
+            hint="Take it out of reanchor. Bring the rows back, or start over with a new store.",
+        )
 
     def stop_at_present(self) -> None:
         """Note what is there, and behave from now on as if nothing were added.

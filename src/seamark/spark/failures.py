@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
 from seamark._redaction import redacted
-from seamark.errors import RefusedError, SeamarkError, SourceUnavailableError
+from seamark.errors import RefusedError, SeamarkError, SourceSilentError, SourceUnavailableError
 from seamark.spark.error_transport import arrived
 from seamark.spark.kafka_packages import missing_kafka_hint
 
@@ -106,6 +106,12 @@ _BY_CLASS: Final = (
         "Check the options kafka.* of the source, first of all kafka.bootstrap.servers: host:port, "
         "of hosts whose names are known here.",
         SourceUnavailableError,
+    ),
+    _Known(
+        r"seamark\.errors\.SourceSilentError",
+        "a table that is to be read does not answer",
+        "Check its address in the options of the source, and that it can be reached.",
+        SourceSilentError,
     ),
     _Known(
         r"java\.net\.(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout)Exception"
@@ -213,6 +219,8 @@ def is_silence(error: BaseException) -> bool:
 
 def is_outage(error: BaseException) -> bool:
     """Whether an error of :func:`explained` says that a source which did answer is away."""
+    if isinstance(error, SourceSilentError):
+        return True
     return _is_one(error, [known for known in _BY_CLASS if known.is_silence or known.is_outage])
 
 

@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
-from seamark.spark.kafka.gaps import (
-    Anchor,
-    Gap,
-    check_anchors,
-    gap_texts,
-    planned_gap,
-    planned_texts,
-    position_error,
-)
+from seamark.spark.kafka.gaps import check_anchors, planned_gap, position_error
 from seamark.spark.kafka.positions import PartitionEnds, TopicFacts, line_of, lost_positions
+from seamark.spark.source_gaps import Anchor, Gap, gap_texts, planned_texts
 
 OFFSETS = {"trades": {0: 120, 1: 700, 2: 3}}
 TOPICS = {

@@ -24,10 +24,10 @@ from seamark.pipeline.declaration.source_positions import (
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
 from seamark.progress.configuration import explain_change
 from seamark.progress.policy import Action, as_policy, outcome_of_change
-from seamark.spark.kafka.gaps import Anchor, Gap, planned_texts
 from seamark.spark.plans.lossy_options import loss_text, may_lose_of
 from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_folders import other_folders
+from seamark.spark.source_gaps import Anchor, Gap, planned_texts
 from seamark.store import CheckpointStore
 
 

@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 from seamark._common.checks import U64_MAX, check_duration, check_number
 from seamark.capture.checkpoint_contents import Sizes
 from seamark.errors import InvalidInputError
-from seamark.spark.kafka.gaps import Anchor, check_anchors
+from seamark.spark.kafka.gaps import check_anchors
+from seamark.spark.source_gaps import Anchor
 
 Policy = Literal["strict", "warn", "auto_reset"]
 
@@ -66,10 +67,11 @@ class PipelineSettings:
     store_timeout: float = 60.0
     """How long a store that does not answer, or a full disk, is tried again."""
     source_timeout: float = 15.0
-    """How long a Kafka that does not answer is waited for: before the start and, once Spark has
-    given up, during the run. With 0 it is not looked at, and not waited for."""
+    """How long a source that does not answer (Kafka, a table) is waited for: before the start and,
+    once Spark has given up, during the run. With 0 none is looked at, and none waited for."""
     reanchor: Mapping[str, Anchor] = field(default_factory=dict)
-    """Where sources go on whose position is gone: 'earliest', 'latest', or offsets, by name."""
+    """Where sources go on whose position is gone: 'earliest', 'latest', offsets, or the version or
+    snapshot of a table, by name."""
     consumer_group: str | None = None
     """Kafka's consumer group in which the positions of each finished epoch are stored, for its own
     tools to see; with None in none. No start reads them."""

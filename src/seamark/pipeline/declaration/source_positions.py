@@ -5,7 +5,7 @@ Tests: ``tests/pipeline/test_reanchor.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,9 +13,10 @@ from seamark.errors import InvalidInputError, PositionUnavailable
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import Policy
 from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.sources.patience import Stopping
 from seamark.sources.position_looks import PositionLook
 from seamark.spark.failures import unknown_topics
-from seamark.spark.kafka.gaps import Anchor, Gap, LostByLine, planned_gap, position_error
+from seamark.spark.kafka.gaps import LostByLine, planned_gap, position_error, version_of_topic
 from seamark.spark.kafka.positions import (
     Loss,
     LostPosition,
@@ -25,6 +26,10 @@ from seamark.spark.kafka.positions import (
 )
 from seamark.spark.kafka.recorded_positions import recorded_lines
 from seamark.spark.plans.lossy_options import may_lose_of
+from seamark.spark.source_gaps import Anchor, Gap, Move
+
+ErrorByLine = Mapping[str, PositionUnavailable | None]
+"""By each line of a source: why it cannot go on there, if it cannot."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +62,54 @@ def check_positions(
             lost += found
         else:
             gaps.append(planned_gap(by_line, anchor))
-    return PositionCheck(tuple(lost), tuple(gaps), _first_gone(checkpoint, identity.looks))
+    gone: list[PositionUnavailable] = []
+    for look, errors in _gone_by_source(checkpoint, identity.looks):
+        if not any(errors.values()):
+            continue
+        if look.name in reanchor:
+            gaps.append(_table_gap(look, errors, reanchor[look.name]))
+        else:
+            gone += [error for error in errors.values() if error is not None]
+    return PositionCheck(tuple(lost), tuple(gaps), gone[0] if gone else None)
 
 
-def _first_gone(
+def _gone_by_source(
     checkpoint: CheckpointManifest, looks: Mapping[str, PositionLook]
-) -> PositionUnavailable | None:
-    """What the first source that was asked answers, if it cannot go on."""
+) -> Iterator[tuple[PositionLook, ErrorByLine]]:
+    """What each source other than Kafka answers about its lines."""
     for source, lines in recorded_lines(checkpoint).items():
-        for line in lines if source in looks else ():
-            try:
-                looks[source](line)
-            except PositionUnavailable as error:
-                return error
+        if source in looks:
+            yield looks[source], {line: _gone(looks[source], line) for line in lines}
+
+
+def _gone(look: PositionLook, line: str) -> PositionUnavailable | None:
+    try:
+        look.check(line)
+    except PositionUnavailable as error:
+        return error
     return None
+
+
+def _table_gap(look: PositionLook, errors: ErrorByLine, anchor: Anchor) -> Gap:
+    """The gap that moves the lines of a table whose rows are gone, and those alone."""
+    if isinstance(anchor, Mapping):
+        raise _needs_version(look.name)
+    moved, moves = {}, []
+    for line, error in errors.items():
+        moved[line] = line
+        if error is not None:
+            moved[line], to = look.moved(line, anchor)
+            why = error.what.removeprefix(f"source {look.name!r}: ")
+            moves.append(Move(wanted=to.wanted, goes_on=to.goes_on, rows=None, loss=why))
+    return Gap(source=look.name, lines=moved, moves=tuple(dict.fromkeys(moves)))
+
+
+def _needs_version(source: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"reanchor of source {source!r} names offsets, and it does not read from Kafka",
+        hint=f"For example reanchor={{{source!r}: 'earliest'}}, 'latest', or the number of a "
+        "version or snapshot.",
+    )
 
 
 def require_positions(checkpoint: CheckpointManifest, topics: Mapping[str, Topics]) -> None:
@@ -81,6 +120,15 @@ def require_positions(checkpoint: CheckpointManifest, topics: Mapping[str, Topic
     by_source = _lost_by_source(checkpoint, topics)
     if lost := [one for by_line in by_source.values() for one in _distinct(by_line)]:
         raise lost_error(checkpoint, lost)
+
+
+def require_tables(
+    checkpoint: CheckpointManifest, looks: Mapping[str, PositionLook], is_stopping: Stopping
+) -> None:
+    """The same for sources other than Kafka; each is waited for as long as its look says."""
+    for source, lines in recorded_lines(checkpoint).items():
+        for line in lines if source in looks else ():
+            looks[source].check(line, is_stopping)
 
 
 def require_topics(identity: PipelineIdentity) -> None:
@@ -140,3 +188,14 @@ def require_known_sources(reanchor: Mapping[str, Anchor], sources: Sequence[str]
             f"reanchor names {unknown[0]!r}, which is not a source of the pipeline",
             hint=f"Its sources are: {', '.join(sources)}.",
         )
+
+
+def require_fitting_anchors(
+    reanchor: Mapping[str, Anchor], kafka: Container[str], others: Container[str]
+) -> None:
+    """:class:`InvalidInputError` for offsets of a table, or a version of a topic."""
+    for source, anchor in reanchor.items():
+        if source in kafka and isinstance(anchor, int):
+            raise version_of_topic(source)
+        if source in others and isinstance(anchor, Mapping):
+            raise _needs_version(source)

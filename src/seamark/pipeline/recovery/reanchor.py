@@ -22,7 +22,7 @@ from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.epoch_manifest import source_offset
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.spark.batch_log import parse_offsets
-from seamark.spark.kafka.gaps import Gap, gap_texts
+from seamark.spark.source_gaps import Gap, gap_texts
 from seamark.store import CheckpointStore
 
 log = logger_named("seamark.pipeline")

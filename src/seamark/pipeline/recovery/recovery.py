@@ -58,8 +58,8 @@ from seamark.pipeline.recovery.sink_recovery import (
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
 from seamark.pipeline.telemetry.reports import StartReport
 from seamark.spark.batch_log import Plan
-from seamark.spark.kafka.gaps import Gap, gap_texts, planned_texts
 from seamark.spark.plans.lossy_options import recorded_losses
+from seamark.spark.source_gaps import Gap, gap_texts, planned_texts
 from seamark.store import CheckpointStore
 from seamark.store.ownership import Claim
 from seamark.store.recovery import RecoveryReport as Walk

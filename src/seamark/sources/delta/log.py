@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,13 @@ from urllib.parse import unquote
 
 from seamark._common.json_documents import UNREADABLE
 from seamark._redaction import redacted
-from seamark.errors import DamageError, PositionUnavailable, RefusedError, SourceUnavailableError
+from seamark.errors import (
+    DamageError,
+    PositionUnavailable,
+    RefusedError,
+    SourceSilentError,
+    SourceUnavailableError,
+)
 
 _LOG: Final = "_delta_log"
 
@@ -48,7 +54,8 @@ class DeltaLog:
         try:
             self._table = deltalake.DeltaTable(path, storage_options=self._options)
         except (errors.DeltaError, OSError) as error:
-            raise SourceUnavailableError(
+            is_away = _is_remote(path) and not isinstance(error, errors.TableNotFoundError)
+            raise (SourceSilentError if is_away else SourceUnavailableError)(
                 "there is no Delta table here, or it cannot be read",
                 where=redacted(f"{path}: {error}"),
             ) from error
@@ -139,6 +146,15 @@ class DeltaLog:
         with self._answers(path):
             return self.files.open_input_file(path)
 
+    def first_missing(self, paths: Sequence[str]) -> int | None:
+        """The number of the first file that is not there; None when all are."""
+        from pyarrow.fs import FileType
+
+        with self._answers(_LOG):
+            found = self.files.get_file_info(list(paths)) if paths else []
+        missing = (n for n, each in enumerate(found) if each.type is FileType.NotFound)
+        return next(missing, None)
+
     @contextmanager
     def _answers(self, path: str) -> Iterator[None]:
         """Turn the failure of a file system or object store into our error."""
@@ -150,9 +166,14 @@ class DeltaLog:
             raise unanswered(self.path, path, error) from error
 
 
+def _is_remote(path: str) -> bool:
+    """Whether a server has the table, which may be away. A disk answers at once."""
+    return "://" in path and not path.startswith("file:")
+
+
 def unanswered(table: str, path: str, error: OSError) -> SourceUnavailableError:
     """The error for a file of a table that cannot be read just now."""
-    return SourceUnavailableError(
+    return (SourceSilentError if _is_remote(table) else SourceUnavailableError)(
         "a file of the Delta table cannot be read", where=redacted(f"{table}: {path}: {error}")
     )
 

@@ -11,13 +11,15 @@ from typing import Final
 from pyspark.sql.types import StructType
 
 from seamark.errors import InvalidInputError
+from seamark.sources.delta.anchors import anchored
 from seamark.sources.delta.log import DeltaLog
 from seamark.sources.delta.position import DeltaPosition, parsed, require_readable
-from seamark.sources.delta.version_reading import VersionReading
+from seamark.sources.delta.version_reading import VersionReading, require_files
 from seamark.sources.offsets import Position
 from seamark.sources.placed_rows import first_rows, rows_until
-from seamark.sources.sequence_reader import Placed, PositionRange, Row
+from seamark.sources.sequence_reader import Anchored, Placed, PositionRange, Row
 from seamark.sources.sequenced import SequencedSource
+from seamark.spark.source_gaps import TableAnchor
 from seamark.table_formats.delta_addresses import is_known_address, unknown_address
 
 _STORAGE: Final = "storage."
@@ -89,19 +91,23 @@ class DeltaSource(SequencedSource):
     def check(self, position: Position | None) -> PositionRange:
         """Whether the table still has what comes after a position; see :class:`SequencedSource`."""
         log = self._log()
-        version = self._first
+        version, start = self._first, None
         if position is not None:
             start = parsed(position)
             require_readable(start, log)
             version = start.next_version
         if version <= log.newest:
-            log.entry_to_read(version)
+            require_files(log, log.entry_to_read(version), start)
         oldest = log.oldest
         return PositionRange(
             wanted=str(version),
             oldest="none" if oldest is None else str(oldest),
             newest=str(log.newest),
         )
+
+    def anchored(self, position: Position | None, anchor: TableAnchor) -> Anchored:
+        """The first version that can be read, the end, or a version; see the base class."""
+        return anchored(self._log(), None if position is None else parsed(position), anchor)
 
     def _placed_rows(
         self, position: Position | None

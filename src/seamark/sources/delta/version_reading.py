@@ -6,14 +6,17 @@ Tests: ``tests/sources/test_delta_positions.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from pyspark.sql.types import StructType
 
-from seamark.errors import PositionUnavailable
+from seamark.errors import DamageError, PositionUnavailable, RefusedError
 from seamark.sources.delta.log import AddedFile, DeltaLog, LogEntry
 from seamark.sources.delta.position import DeltaPosition
 from seamark.sources.delta.rows import count_of_file, rows_of_file
 from seamark.sources.sequence_reader import Row
+
+_LOOKED_FOR: Final = 100
 
 
 class VersionReading:
@@ -88,9 +91,30 @@ class VersionReading:
             raise self._gone(added) from None
 
     def _gone(self, added: AddedFile) -> PositionUnavailable:
-        return self._log.gone(
-            self._entry.version,
-            "a file that a version of the Delta table has added is gone",
-            f"The table was vacuumed before {added.path} was read. Restore the file, or start over "
-            "with a new store.",
-        )
+        return _gone(self._log, self._entry.version, added)
+
+
+def require_files(log: DeltaLog, entry: LogEntry, start: DeltaPosition | None) -> None:
+    """:class:`PositionUnavailable` when a file of a version that is read next is gone.
+
+    Only the first hundred are looked for: each is a request. A reader finds what is missing beyond.
+    """
+    begun = start is not None and start.version == entry.version
+    if begun and start is not None and start.counted is not None:
+        return  # only reading tells which files are done
+    done = start.file if begun and start is not None else 0
+    try:
+        files = entry.added(log.place)[done : done + _LOOKED_FOR]
+    except (RefusedError, DamageError):
+        return  # nothing is gone; whoever reads the version says what is wrong with it
+    if (gone := log.first_missing([added.path for added in files])) is not None:
+        raise _gone(log, entry.version, files[gone])
+
+
+def _gone(log: DeltaLog, version: int, added: AddedFile) -> PositionUnavailable:
+    return log.gone(
+        version,
+        "a file that a version of the Delta table has added is gone",
+        f"The table was vacuumed before {added.path} was read. Restore the file, or start over "
+        "with a new store.",
+    )

@@ -14,6 +14,7 @@ from seamark.errors import (
     PositionUnavailable,
     RefusedError,
     SeamarkError,
+    SourceSilentError,
     SourceUnavailableError,
 )
 from seamark.sources.iceberg.position import IcebergPosition
@@ -40,7 +41,7 @@ class IcebergHistory:
         except SeamarkError:
             raise
         except Exception as error:
-            raise SourceUnavailableError(
+            raise (SourceSilentError if _is_silence(error) else SourceUnavailableError)(
                 "there is no Iceberg table of this name, or its catalog cannot be reached",
                 where=redacted(f"{self.name}: {error}"),
             ) from error
@@ -182,10 +183,26 @@ class IcebergHistory:
                 "store.",
             ) from error
         except OSError as error:
-            raise SourceUnavailableError(
+            raise SourceSilentError(
                 "a file of the Iceberg table cannot be read",
                 where=redacted(f"{self.name}: {error}"),
             ) from error
+
+
+def _is_silence(error: Exception) -> bool:
+    """Whether a catalog, or the store of its tables, gave no answer, or that it is overloaded."""
+    from pyiceberg.exceptions import (
+        ServerError,
+        ServiceUnavailableError,
+        TooManyRequestsError,
+    )
+
+    if isinstance(error, ServerError | ServiceUnavailableError | TooManyRequestsError):
+        return True
+    # a database that cannot be reached; SQLAlchemy is there only with a catalog in a database
+    is_database = type(error).__name__ in ("OperationalError", "InterfaceError")
+    is_io = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+    return is_database or is_io
 
 
 def _follows(snapshot: Any, position: IcebergPosition) -> bool:

@@ -11,12 +11,14 @@ from typing import Any, Final
 from pyspark.sql.types import StructType
 
 from seamark.errors import InvalidInputError
+from seamark.sources.iceberg.anchors import anchored
 from seamark.sources.iceberg.position import IcebergPosition, parsed
 from seamark.sources.iceberg.snapshots import IcebergHistory
 from seamark.sources.offsets import Position
 from seamark.sources.placed_rows import first_rows, rows_until
-from seamark.sources.sequence_reader import Placed, PositionRange, Row
+from seamark.sources.sequence_reader import Anchored, Placed, PositionRange, Row
 from seamark.sources.sequenced import SequencedSource
+from seamark.spark.source_gaps import TableAnchor
 
 _CATALOG: Final = "catalog."
 
@@ -97,6 +99,10 @@ class IcebergSource(SequencedSource):
             oldest=str(snapshots[0].snapshot_id) if snapshots else "none",
             newest=str(snapshots[-1].snapshot_id) if snapshots else "none",
         )
+
+    def anchored(self, position: Position | None, anchor: TableAnchor) -> Anchored:
+        """The first snapshot that can be read, the end, or a snapshot; see the base class."""
+        return anchored(self._history(), None if position is None else parsed(position), anchor)
 
     def _left_to_read(
         self, history: IcebergHistory, snapshots: list[Any], start: IcebergPosition | None

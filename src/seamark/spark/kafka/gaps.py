@@ -1,18 +1,14 @@
-"""Going on from another position than the one that is lost, and the record that stays of it.
-
-Only positions that are lost are moved. Which rows were left out is written into every later
-checkpoint of the history.
+"""Going on in Kafka from another position than the one that is lost. Only lost ones are moved.
 
 Tests: ``tests/spark/kafka/test_gaps.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
-from seamark._common.text import grouped, time_text
+from seamark._common.checks import U64_MAX
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.spark.kafka.positions import (
     Loss,
@@ -22,63 +18,10 @@ from seamark.spark.kafka.positions import (
     line_of,
     parsed,
 )
-
-Anchor = Literal["earliest", "latest"] | Mapping[str, Mapping[Any, int]]
-"""Where a source goes on: at an end of what is left, or at topic → partition → offset."""
+from seamark.spark.source_gaps import Anchor, Gap, Move
 
 LostByLine = Mapping[str, Sequence[LostPosition]]
 """By each line that the offset log has for a source: its positions that are lost, maybe none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Move:
-    """One position that was lost, and where reading goes on instead."""
-
-    topic: str
-    partition: int
-    wanted: int
-    goes_on: int | None
-    """None when the partition is not there any more."""
-    rows: int | None
-    """Rows that are never read; None when nobody can know."""
-    loss: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gap:
-    """The positions of a source that are moved, and the lines of the offset log that do it."""
-
-    source: str
-    lines: Mapping[str, str]
-    """By each line that the source had: the one that takes its place. Several for several leaves
-    of the plan that have come to different places."""
-    moves: tuple[Move, ...]
-
-    @property
-    def new_lines(self) -> list[str]:
-        """The lines that the source goes on from, without repetition."""
-        return list(dict.fromkeys(self.lines.values()))
-
-    def document(self, epoch: int, now_ms: int) -> dict[str, Any]:
-        """What the manifest says about it: the source went on like this after that epoch."""
-        return {
-            "source": self.source,
-            "epoch": epoch,
-            "timestamp_ms": now_ms,
-            "line": self.new_lines[0],
-            **({"lines": dict(self.lines)} if len(self.lines) > 1 else {}),
-            "moves": [
-                {
-                    "topic": move.topic,
-                    "partition": move.partition,
-                    "from": move.wanted,
-                    "to": move.goes_on,
-                    "rows": move.rows,
-                    "why": move.loss,
-                }
-                for move in self.moves
-            ],
-        }
 
 
 def check_anchors(reanchor: object) -> None:
@@ -86,7 +29,7 @@ def check_anchors(reanchor: object) -> None:
     if not isinstance(reanchor, Mapping):
         raise InvalidInputError(_USE, hint=_EXAMPLE)
     for anchor in reanchor.values():
-        if anchor in ("earliest", "latest"):
+        if anchor in ("earliest", "latest") or _is_version(anchor):
             continue
         try:
             _given(anchor)
@@ -94,8 +37,22 @@ def check_anchors(reanchor: object) -> None:
             raise InvalidInputError(_USE, hint=_EXAMPLE) from None
 
 
-_USE = "reanchor says for each source by its name: 'earliest', 'latest', or offsets"
-_EXAMPLE = "For example reanchor={'trades': {'topic': {0: 500, 1: 480}}}."
+def version_of_topic(source: str) -> InvalidInputError:
+    """The error for a number where Kafka needs offsets."""
+    return InvalidInputError(
+        f"reanchor of source {source!r} is one number, and it reads from Kafka", hint=_EXAMPLE
+    )
+
+
+def _is_version(anchor: object) -> bool:
+    return type(anchor) is int and 0 <= anchor <= U64_MAX
+
+
+_USE: Final = (
+    "reanchor says for each source by its name: 'earliest', 'latest', offsets of a topic, or the "
+    "version or snapshot of a table"
+)
+_EXAMPLE: Final = "For example reanchor={'trades': {'topic': {0: 500, 1: 480}}, 'orders': 17}."
 
 
 def _given(anchor: Any) -> Offsets:
@@ -112,8 +69,10 @@ def planned_gap(lost_by_line: LostByLine, anchor: Anchor | Literal["stay"]) -> G
     goes on at the same offsets, in a topic that is another one. :class:`RefusedError` for offsets
     that leave out a lost position, name one that is not lost, or lie outside of what the topic has.
     """
-    explicit = None if isinstance(anchor, str) else _given(anchor)
     lost = [one for each in lost_by_line.values() for one in each]
+    if isinstance(anchor, int):
+        raise version_of_topic(lost[0].source)
+    explicit = None if isinstance(anchor, str) else _given(anchor)
     if explicit is not None:
         _require_fit(explicit, lost)
     targets = {one: _target(one, anchor, explicit) for one in lost}
@@ -184,51 +143,6 @@ def _rows_between(one: LostPosition, goes_on: int | None) -> int | None:
         return None
     first = one.ends.earliest if one.loss is Loss.OTHER_TOPIC else one.wanted
     return goes_on - first
-
-
-def planned_texts(gaps: Iterable[Gap]) -> list[str]:
-    """What a start is about to leave out, in words."""
-    return [
-        f"source {gap.source!r} goes on elsewhere: {move.topic}-{move.partition} "
-        + (
-            f"was at {move.wanted} and is not there any more"
-            if move.goes_on is None
-            else f"at {move.goes_on} instead of {move.wanted}, {_rows_text(move.rows)} are never "
-            "read"
-        )
-        for gap in gaps
-        for move in gap.moves
-    ]
-
-
-def gap_texts(gaps: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The gaps of a manifest in words; what cannot be read is told as it is."""
-    return [text for gap in gaps for text in _texts(gap)]
-
-
-def _texts(gap: Mapping[str, Any]) -> list[str]:
-    try:
-        when = time_text(gap["timestamp_ms"])
-        return [
-            f"source {gap['source']!r} has a gap after epoch {gap['epoch']}: "
-            f"{move['topic']}-{move['partition']} {_move_text(move)} ({move['why']}, {when})"
-            for move in gap["moves"]
-        ]
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return [f"a gap that cannot be read: {str(gap)[:200]}"]
-
-
-def _move_text(move: Mapping[str, Any]) -> str:
-    if move["to"] is None:
-        return f"was at {move['from']} and is not there any more"
-    rows = _rows_text(move["rows"])
-    return f"went on at {move['to']} instead of {move['from']}, {rows} were never read"
-
-
-def _rows_text(rows: int | None) -> str:
-    if rows is None:
-        return "an unknown number of rows"
-    return f"{grouped(int(rows))} row{'' if rows == 1 else 's'}"
 
 
 def position_error(lost: Sequence[LostPosition], lines: Mapping[str, str]) -> PositionUnavailable:
