@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import Pipeline
-from seamark.errors import PositionUnavailable, RefusedError
+from seamark.errors import PositionUnavailable, RefusedError, SourceSilentError
 from seamark.sinks import FileSink
 from seamark.sources import SequencedSource, TableSource, recognition
 from seamark.sources.offsets import BEGINNING
@@ -124,6 +124,59 @@ def test_each_row_is_shown_once_across_crashes_and_a_lost_working_copy(
     with pytest.raises(PositionUnavailable, match="shorter than what was read") as gone:
         read_all(pipeline(lines_of(spark, log), tmp_path), tmp_path / "all", 49)
     assert gone.value.requested == b"%d" % sum(len(f"line {n}\n") for n in range(48))
+
+
+def often_away(folder: Path) -> type[SequencedSource]:
+    """The numbers below 20. What is asked of it gets no answer as often as a file there says."""
+
+    def answer(question: str) -> None:
+        left = folder / question
+        if count := int(left.read_text(encoding="utf-8")) if left.exists() else 0:
+            left.write_text(str(count - 1), encoding="utf-8")
+            raise SourceSilentError(f"no answer to {question}")
+
+    class OftenAway(SequencedSource):
+        def schema(self) -> str:
+            answer("schema")
+            return "number long"
+
+        def check(self, position: Any) -> None:
+            answer("check")
+
+        def read_from(self, position: Any, limit: int) -> Any:
+            first = position or 0
+            if first:
+                answer("read")
+            return [((n,), n + 1) for n in range(first, min(first + limit, 20))]
+
+    return OftenAway
+
+
+@pytest.mark.slow
+@pytest.mark.warm
+def test_a_source_that_gives_no_answer_is_waited_for_wherever_it_is_asked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.dataSource.register(often_away(tmp_path))
+
+    def declared(**options: Any) -> Pipeline:
+        p = Pipeline("stream", tmp_path / "store", **options)
+        numbers = p.source("stream", spark.readStream.format("OftenAway"))
+        p.sink("all", numbers, FileSink(tmp_path / "all"))
+        return p
+
+    for question in ("schema", "read"):
+        (tmp_path / question).write_text("2", encoding="utf-8")
+    read_all(declared(source_timeout=250), tmp_path / "all", 20)
+    assert [row[0] for row in shown(tmp_path / "all")] == list(range(20))
+    (tmp_path / "check").write_text("2", encoding="utf-8")
+    read_all(declared(source_timeout=250), tmp_path / "all", 20)
+    for question in ("schema", "read", "check"):
+        left = (tmp_path / question).read_text(encoding="utf-8")
+        assert left == "0", f"{question} was asked until it had an answer"
+    (tmp_path / "check").write_text("1000000", encoding="utf-8")
+    with pytest.raises(SourceSilentError):
+        declared(source_timeout=0.5).run(available_now=False)
 
 
 def table_of(spark: SparkSession, path: Path) -> DataFrame:

@@ -2,7 +2,7 @@
 
 Which rows were left out is written into every later checkpoint of the history.
 
-Tests: ``tests/spark/kafka/test_gaps.py``, ``tests/pipeline/test_table_gaps.py``.
+Tests: ``tests/spark/kafka/test_gaps.py``.
 """
 
 from __future__ import annotations
