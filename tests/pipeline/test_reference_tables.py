@@ -51,6 +51,8 @@ def test_a_restart_joins_with_the_version_of_its_checkpoint_until_told_otherwise
         newest = store.load_latest()
     assert newest is not None
     assert newest.table_offsets["names"].offsets["version"] == "0"
+    assert Pipeline("joined", tmp_path / "store").recorded_version("names") == "0"
+    assert Pipeline("joined", tmp_path / "store").recorded_version("others") is None
     notes = run(spark, tmp_path, '{"k": 1, "v": "c"}', version="latest")
     assert "table 'names' is not what it was: version 0 → version 1" in notes
     rows = sorted((row["v"], row["name"], row["part"]) for row in values_in(tmp_path / "out"))

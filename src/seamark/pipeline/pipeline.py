@@ -137,8 +137,8 @@ class Pipeline:
 
         The path or URL of a Delta table is read at the version of the newest checkpoint, so that a
         restart reads the same rows; at the newest version when there is no checkpoint, or with
-        ``version="latest"``. A DataFrame is taken as it is; a change of its files since the
-        checkpoint is told by the start.
+        ``version="latest"``. A DataFrame is taken as it is: a change since the checkpoint, of its
+        files or of the version that its connector tells, is told by the start.
         """
         check_name(name, "table name")
         if name in self._sources.tables:
@@ -154,6 +154,20 @@ class Pipeline:
         self._use(frame)
         self._sources.add_table(name, frame, found.recorded)
         return frame
+
+    def recorded_version(self, name: str) -> str | None:
+        """The version of a table in the newest checkpoint, to read a DataFrame at; None without.
+
+        For tables whose connector has versions, such as the snapshots of Iceberg::
+
+            reader, at = spark.read.format("iceberg"), p.recorded_version("symbols")
+            symbols = reader.option("snapshot-id", at) if at else reader
+            p.table("symbols", symbols.load("lake.shop.symbols"))
+        """
+        with self._open_store() as store:
+            newest = newest_checkpoint(store)
+        recorded = None if newest is None else newest.table_offsets.get(name)
+        return None if recorded is None else recorded.offsets.get("version")
 
     def _recorded_table(self, name: str) -> tuple[int, str] | None:
         with self._open_store() as store:

@@ -5,18 +5,16 @@ Tests: ``tests/spark/test_computation.py``.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from py4j.protocol import Py4JError
 
 from seamark._redaction import redacted
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
 from seamark.spark.plans.definitions import each
 from seamark.spark.plans.lossy_options import lossy_options
+from seamark.spark.plans.static_tables import static_parts, table_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,8 +93,8 @@ class WatermarkInfo:
 class NamedTable(NamedTuple):
     """A reference table that was declared."""
 
-    roots: tuple[tuple[str, ...], ...]
-    """The paths of each part that is made of files."""
+    places: tuple[tuple[str, ...], ...]
+    """Where each part is whose version is known."""
     version: ConnectorCheckpoint | None
 
 
@@ -136,15 +134,15 @@ class PlanSources:
             raise InvalidInputError(
                 f"table {name!r} is a stream", hint="Give streams to p.source, tables to p.table."
             )
-        roots = tuple(tuple(roots) for roots, _ in _file_relations(analyzed(df)))
-        self.tables[name] = NamedTable(roots, version)
+        places = tuple(part.place for part in static_parts(analyzed(df)))
+        self.tables[name] = NamedTable(places, version)
 
     def versions(self, plan: Any) -> dict[str, ConnectorCheckpoint]:
         """The version of each reference table below a plan, the declared ones by their names."""
         names = {
-            roots: name if number == 0 else f"{name}+{number}"
+            place: name if number == 0 else f"{name}+{number}"
             for name, table in self.tables.items()
-            for number, roots in enumerate(table.roots)
+            for number, place in enumerate(table.places)
         }
         given = {name: t.version for name, t in self.tables.items() if t.version is not None}
         # one without rows has no files, and is not in the plan
@@ -278,38 +276,3 @@ def delay_ms(node: Any) -> int:
     # Spark counts a month as 31 days here too
     days = int(period.toTotalMonths()) * 31 + int(period.getDays())
     return days * 86_400_000 + int(delay.extractAsDuration().toMillis())
-
-
-def table_versions(
-    plan: Any, names: Mapping[tuple[str, ...], str] | None = None
-) -> dict[str, ConnectorCheckpoint]:
-    """What each file-based table below a plan consists of, by its name or that of its folder.
-
-    Spark lists a table's files when it is read and keeps that list for the whole run, so the
-    version holds for every epoch of it. Tables of other kinds have no version.
-    """
-    versions: dict[str, ConnectorCheckpoint] = {}
-    for roots, files in _file_relations(plan):
-        base = roots[0].rstrip("/").rsplit("/", 1)[-1] if roots else "table"
-        name = (names or {}).get(tuple(roots), base)
-        while name in versions and versions[name].metadata["path"] != redacted(", ".join(roots)):
-            name += "+"
-        digest = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
-        versions[name] = ConnectorCheckpoint(
-            offsets={"files": str(len(files)), "listing_sha256": digest},
-            metadata={"path": redacted(", ".join(roots))},
-        )
-    return versions
-
-
-def _file_relations(plan: Any) -> Iterator[tuple[list[str], list[str]]]:
-    """(root paths, files) of each static table that is made of files."""
-    for leaf in each(plan.collectLeaves()):
-        if leaf.isStreaming() or leaf.getClass().getSimpleName() != "LogicalRelation":
-            continue
-        try:
-            location = leaf.relation().location()
-            roots = [str(root.toString()) for root in each(location.rootPaths())]
-            yield roots, [str(file) for file in location.inputFiles()]
-        except Py4JError:
-            continue  # a relation of another kind, a database table for one
