@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from seamark.errors import FencedError
 from seamark.spark.java import java_home
+from tests.pipeline.support.drivers import overtaken
 from tests.sinks.support.kafka_records import Broker
 from tests.test_docs import program
 from tools.kafka import broker_jars, tools_jars
@@ -59,6 +61,24 @@ def test_several_shards_show_each_row_once_too(broker: Broker, topic: str, tmp_p
         assert run(tmp_path, broker, topic, 2, point) == -9
     run(tmp_path, broker, topic, 2, "")
     assert sorted(broker.numbers(topic)) == rows
+
+
+@pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.chaos)])
+def test_a_driver_that_hangs_inside_its_commit_is_told_and_adds_nothing(
+    broker: Broker, topic: str, tmp_path: Path, shards: int
+) -> None:
+    """It stops with its rows sent, another one does all the work, and it wakes up."""
+    rows = write_input(tmp_path)
+
+    def start(*point: str) -> subprocess.Popen[str]:
+        given = [str(tmp_path), broker.servers, topic, str(shards), *(point or ("",)), "unused"]
+        command = [sys.executable, "-m", "tests.integration.support.kafka_driver", *given]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    code, said = overtaken(tmp_path, start, "hang:2")
+    assert code == FencedError.exit_code, said
+    assert sorted(broker.numbers(topic)) == rows
+    assert not [*(tmp_path / "staging").rglob("*.parquet")]
 
 
 def console_consumer(broker: Broker, topic: str, rows: int) -> list[int]:

@@ -8,13 +8,18 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from seamark.errors import FencedError
 from seamark.sinks.iceberg.marks import Output
+from tests.pipeline.support.drivers import overtaken, write_input
+from tests.sinks.support import iceberg
 
 pytestmark = pytest.mark.spark
 
@@ -98,3 +103,24 @@ def test_the_program_of_the_page_survives_a_kill_at_any_step_of_an_epoch(
     assert [*tmp_path.rglob("staging/*/*")] == []
     kept = {task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()}
     assert {str(path) for path in tmp_path.rglob("warehouse/**/*.parquet")} == kept
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_driver_that_hangs_inside_its_commit_is_told_and_adds_nothing(
+    tmp_path: Path, when: str
+) -> None:
+    """It stops before or after its request to the catalog, and another one does all the work."""
+    rows = write_input(tmp_path / "in")
+    iceberg.make_table(tmp_path, pa.schema([("k", pa.int64()), ("v", pa.int64())]))
+
+    def start(*point: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.sinks.support.iceberg_driver", str(tmp_path)]
+        return subprocess.Popen([*command, *point], stdout=subprocess.PIPE, text=True)
+
+    code, said = overtaken(tmp_path, start, when, "3")
+    assert code == FencedError.exit_code, said
+    found = iceberg.table_at(tmp_path).scan().to_arrow().to_pylist()
+    assert Counter((row["k"], row["v"]) for row in found) == rows
+    assert iceberg.data_files(tmp_path) == iceberg.referenced_files(tmp_path), "no litter"

@@ -2,50 +2,63 @@
 
 ``python -m tests.integration.support.kafka_driver FOLDER BOOTSTRAP TOPIC SHARDS POINT MARKER``
 dies at the point of the epoch, which may also be ``sent:N``: with the rows of epoch N sent, and the
-commit not asked for. Without a point it runs to the end.
+commit not asked for. With ``hang:N`` it stops there, with its JVM, until it is continued and
+``FOLDER/resumed`` exists. Without a point it runs to the end.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import seamark
+from seamark.errors import SeamarkError
 from seamark.sinks import KafkaSink
 from seamark.sinks.kafka.ledger import Entry
 from seamark.testing.crashes import FailPoint, KillHere, die
-from tests.pipeline.support.driver import session
+from tests.pipeline.support.driver import hang, session
 
 
-class DiesWhenSent(KafkaSink):
-    """Kills the process when the rows of an epoch have arrived."""
+class InterruptedWhenSent(KafkaSink):
+    """Does something else when the rows of an epoch have arrived."""
 
-    def die_at(self, epoch: int, marker: str) -> None:
+    def interrupt_at(self, epoch: int, interrupt: Callable[[], None]) -> None:
         whole_epoch = self._epochs._whole_epoch
 
-        def dying(prepared: Any, *given: Any) -> Entry:
+        def interrupted(prepared: Any, *given: Any) -> Entry:
             entry = whole_epoch(prepared, *given)
             if prepared.epoch == epoch:
-                die(f"reached sent:{epoch}", marker)
+                interrupt()
             return entry
 
-        vars(self._epochs)["_whole_epoch"] = dying
+        vars(self._epochs)["_whole_epoch"] = interrupted
 
 
-def main(folder: str, bootstrap: str, topic: str, shards: str, point: str, marker: str) -> None:
+def main(folder: str, bootstrap: str, topic: str, shards: str, point: str, marker: str) -> int:
     spark = session("local[2]", {})
-    sink = DiesWhenSent(bootstrap, topic, key="k", staging=f"{folder}/staging", shards=int(shards))
+    sink = InterruptedWhenSent(
+        bootstrap, topic, key="k", staging=f"{folder}/staging", shards=int(shards)
+    )
     hook = None
     if point.startswith("sent:"):
-        sink.die_at(int(point.removeprefix("sent:")), marker)
+        sink.interrupt_at(int(point[5:]), lambda: die(f"reached {point}", marker))
+    elif point.startswith("hang:"):
+        sink.interrupt_at(int(point[5:]), lambda: hang(spark, Path(folder)))
     elif point:
         hook = KillHere(FailPoint.parse(point), marker)
     pipeline = seamark.Pipeline("trades", f"{folder}/store", on_step=hook)
     reader = spark.readStream.schema("n long, k string").option("maxFilesPerTrigger", 1)
     pipeline.sink("rows", pipeline.source("rows", reader.json(f"{folder}/in")), sink)
-    pipeline.run()
+    try:
+        pipeline.run()
+    except SeamarkError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)  # noqa: T201
+        return error.exit_code
     spark.stop()
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -59,19 +59,23 @@ def declare(made: seamark.Pipeline, spark: SparkSession, base: Path) -> seamark.
 
 
 def stop_at(spark: SparkSession, base: Path, point: tuple[str, str, int]) -> OnStep:
-    jvm: Any = spark.sparkContext._jvm
-    jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
-
     def hook(step: Any, when: str, epoch: int) -> None:
         if (step.value, when, epoch) == point and not (base / "stopped").exists():
-            (base / "stopping").write_text(f"{os.getpid()} {jvm_pid}")
-            (base / "stopping").rename(base / "stopped")  # whole, when it can be seen
-            os.kill(jvm_pid, signal.SIGSTOP)
-            os.kill(os.getpid(), signal.SIGSTOP)
-            while not (base / "resumed").exists():  # the signal may take another thread first
-                time.sleep(0.05)
+            hang(spark, base)
 
     return hook
+
+
+def hang(spark: SparkSession, base: Path) -> None:
+    """Stop this process and its JVM, until it is continued and ``BASE/resumed`` exists."""
+    jvm: Any = spark.sparkContext._jvm
+    jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    (base / "stopping").write_text(f"{os.getpid()} {jvm_pid}")
+    (base / "stopping").rename(base / "stopped")  # whole, when it can be seen
+    os.kill(jvm_pid, signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    while not (base / "resumed").exists():  # the signal may take another thread first
+        time.sleep(0.05)
 
 
 def dawdle_in(base: Path, slow: int, *, until_killed: bool) -> OnStep:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -58,6 +61,35 @@ def wait_until_stopped(pid: int, seconds: float = 120) -> None:
     while any(_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def overtaken(
+    base: Path, start: Callable[..., subprocess.Popen[str]], *point: str
+) -> tuple[int, str]:
+    """Have a driver hang at a point, another one do all the work, and the first one wake up.
+
+    Returns how the first one ended, and what it said.
+    """
+    loser = start(*point)
+    pids: list[int] = []
+    try:
+        wait_for(base / "stopped", loser, 280)
+        pids = [int(pid) for pid in (base / "stopped").read_text().split()]
+        for pid in pids:
+            wait_until_stopped(pid)
+        winner = start()
+        said, _ = winner.communicate(timeout=280)
+        assert winner.returncode == 0, said
+        (base / "resumed").touch()
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+        said, _ = loser.communicate(timeout=280)
+    finally:
+        for pid in pids:
+            if loser.poll() is None:
+                os.kill(pid, signal.SIGKILL)
+        loser.communicate(timeout=280)
+    return loser.returncode, said
 
 
 def _state(task: Path) -> str:
