@@ -16,7 +16,8 @@ from pyarrow import parquet
 from seamark import limits
 from seamark.cli.spark.arguments import opened_directory
 from seamark.errors import DamageError, RefusedError
-from seamark.native.sink_tables import TableAt, table_at
+from seamark.native.sink_tables import table_at
+from seamark.native.table_log import TableAt
 from tests.native.support.tables import QUERY, delta_table, iceberg_table
 
 OTHER = "11111111-2222-3333-4444-555555555555"

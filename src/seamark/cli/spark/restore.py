@@ -24,7 +24,8 @@ from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import RestoreOptions, require_empty, restore_directory
 from seamark.native.rewind.rewind import SinkPlan, rewind_sink
-from seamark.native.sink_tables import TableAt, table_at, way_back
+from seamark.native.sink_tables import table_at, way_back
+from seamark.native.table_log import TableAt
 
 _LOOK: Final = (
     " --table PATH looks into a Delta or Iceberg table for what it has seen, and says which of its "
