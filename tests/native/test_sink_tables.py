@@ -5,13 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import tracemalloc
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from seamark import limits
 from seamark.cli.spark.arguments import opened_directory
@@ -68,25 +65,6 @@ def test_a_log_that_was_cleaned_up_does_not_make_a_version_up(tmp_path: Path) ->
     at = look(tmp_path, 0)
     assert (at.newest_batch, at.version) == (3, None)
     assert look(tmp_path, 1).version == 2  # the commit of batch 2 is there
-
-
-def test_a_checkpoint_of_the_delta_log_tells_of_commits_that_are_gone(tmp_path: Path) -> None:
-    delta_table(tmp_path, [None, (QUERY, 4), (OTHER, 9)])
-    log = tmp_path / "_delta_log"
-    checkpoint(log / f"{1:020}.checkpoint.parquet", [(QUERY, 4)])
-    for number in (0, 1):
-        (log / f"{number:020}.json").unlink()
-    assert look(tmp_path, 2) == TableAt("delta", str(tmp_path), 4, None)
-    checkpoint(log / f"{2:020}.checkpoint.0000000001.0000000002.parquet", [(OTHER, 9)])
-    checkpoint(log / f"{2:020}.checkpoint.0000000002.0000000002.parquet", [(QUERY, 6)])
-    assert look(tmp_path, 2).newest_batch == 6
-
-
-def checkpoint(path: Path, seen: Sequence[tuple[str, int]]) -> None:
-    rows = [{"txn": {"appId": app, "version": version}} for app, version in seen]
-    kind = pa.struct([("appId", pa.string()), ("version", pa.int64())])
-    table = pa.table({"txn": pa.array([None, *(row["txn"] for row in rows)], kind)})
-    parquet.write_table(table, path)
 
 
 def test_expired_snapshots_do_not_make_a_version_up(tmp_path: Path) -> None:
@@ -157,13 +135,6 @@ def test_a_file_that_is_too_large_is_not_read(
         look(tmp_path / "zipped", 1)
 
 
-def test_only_so_many_commits_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    delta_table(tmp_path, [(QUERY, 0), *[(OTHER, number) for number in range(5)]])
-    assert look(tmp_path, 0).newest_batch == 0
-    monkeypatch.setattr(limits, "MOST_TABLE_COMMITS", 3)
-    assert look(tmp_path, 0).newest_batch is None
-
-
 def test_a_folder_that_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no Delta or Iceberg table"):
         look(tmp_path, 1)
@@ -176,40 +147,6 @@ def test_a_table_that_was_made_to_be_unpacked_is_not(tmp_path: Path) -> None:
     zipped.write_bytes(gzip.compress(bomb))
     with pytest.raises(DamageError, match="unpacks to more than"):
         look(tmp_path / "ice", 1)
-
-
-def long_value_in_every_row(path: Path) -> None:
-    """A kilobyte that is 12 GiB as a column."""
-    ids = pa.DictionaryArray.from_arrays(
-        pa.array([0] * 65536, pa.int32()), pa.array(["x" * 200_000])
-    )
-    txn = pa.StructArray.from_arrays([ids, pa.array([1] * 65536)], ["appId", "version"])
-    parquet.write_table(pa.table({"txn": txn}), path, compression="zstd")
-
-
-def no_version(path: Path) -> None:
-    values = [pa.array([QUERY]), pa.array([None], pa.int64())]
-    txn = pa.StructArray.from_arrays(values, ["appId", "version"])
-    parquet.write_table(pa.table({"txn": txn}), path)
-
-
-def no_struct(path: Path) -> None:
-    parquet.write_table(pa.table({"txn": [1, 2]}), path)
-
-
-def torn(path: Path) -> None:
-    path.write_bytes(b"PAR1 and no more")
-
-
-@pytest.mark.parametrize("write", [long_value_in_every_row, no_version, no_struct, torn])
-def test_a_checkpoint_of_the_delta_log_that_cannot_be_read_or_only_at_great_cost_is_damage(
-    write: Callable[[Path], None], tmp_path: Path
-) -> None:
-    log = tmp_path / "_delta_log"
-    log.mkdir()
-    write(log / f"{5:020}.checkpoint.parquet")
-    with pytest.raises(DamageError, match="cannot be read"):
-        look(tmp_path, 1)
 
 
 def test_a_log_of_empty_lines_costs_little(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 Every commit of a streaming write has an action ``{"txn": {"appId": the query's id, "version": the
 batch}}``. Commits are removed after a while; a checkpoint of the log holds the last one of each id.
+A log that tells neither way is refused: a batch that the table knows would be dropped.
 
-Tests: ``tests/native/test_sink_tables.py``.
+Tests: ``tests/native/test_delta_log.py``.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import msgspec
 from seamark import limits
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import RefusedError
-from seamark.native.delta_checkpoints import batches_of
-from seamark.native.table_log import TableAt, damaged, read_file
+from seamark.native.delta_checkpoints import batches_of, versions_of, whole_checkpoints
+from seamark.native.table_log import SAY_IT_YOURSELF, TableAt, damaged, read_file
 
 DELTA_LOG: Final = "_delta_log"
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
-_CHECKPOINT: Final = re.compile(r"([0-9]{20})\.checkpoint(\..+)?\.parquet")
-_TXN_LINE: Final = re.compile(rb'^\{"txn".*', re.MULTILINE)
+_UNPUBLISHED: Final = ("_commits", "_staged_commits")
+"""Where commits lie that a coordinator or a catalog decides about."""
+_TXN: Final = b'"txn"'
 
 
 class _Txn(msgspec.Struct):
@@ -37,55 +39,94 @@ class _Action(msgspec.Struct):
 
 
 def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
-    """Walk from the newest commit down to the first one with the batch or an earlier one."""
+    """Walk from the newest commit down to the first one with the batch or an earlier one.
+
+    :class:`RefusedError` when the log does not tell whether the table has seen the query.
+    """
+    _refuse_unpublished(tree)
     url = tree.directory.url.removesuffix(f"/{DELTA_LOG}")
     commits = {int(m[1]): name for name in tree.names("") if (m := _COMMIT.fullmatch(name))}
+    last = max([*commits, *versions_of(tree.names(""))], default=-1)
+    if last < 0:
+        raise RefusedError(
+            "there is no commit in the log of the Delta table",
+            where=tree.directory.url,
+            hint=SAY_IT_YOURSELF,
+        )
+    oldest_read = last + 1
     newest: int | None = None
     first_later: int | None = None
     reached = False
-    for number in sorted(commits, reverse=True)[: limits.MOST_TABLE_COMMITS]:
-        last_batch = max(_batches_in(tree, commits[number], query_id), default=None)
+    while oldest_read - 1 in commits and last - oldest_read + 1 < limits.MOST_TABLE_COMMITS:
+        oldest_read -= 1
+        last_batch = max(_batches_in(tree, commits[oldest_read], query_id), default=None)
         if last_batch is None:
             continue
         newest = last_batch if newest is None else newest
-        if last_batch <= batch:
+        if last_batch > batch:
+            first_later = oldest_read
+        if last_batch <= batch + 1:
             reached = True
             break
-        first_later = number
-        if last_batch == batch + 1:
-            reached = True
-            break
-    reached = reached or 0 in commits
+    reached = reached or oldest_read == 0
     if newest is None and not reached:
-        newest = _in_checkpoint(tree, query_id)
+        newest = _in_checkpoint(tree, query_id, oldest_read - 1)
     version = first_later - 1 if first_later is not None and reached and first_later else None
     return TableAt("delta", url, newest, version)
 
 
+def _refuse_unpublished(tree: Tree) -> None:
+    for folder in _UNPUBLISHED:
+        if tree.names(folder):
+            raise RefusedError(
+                "the table's catalog or coordinator decides which commits count, and it is not "
+                "asked",
+                where=f"{tree.directory.url}/{folder}",
+                hint=SAY_IT_YOURSELF,
+            )
+
+
 def _batches_in(tree: Tree, name: str, query_id: str) -> Iterator[int]:
-    for line in _TXN_LINE.finditer(read_file(tree, name)):
+    """The batches of the query in a file that has one action a line."""
+    data = read_file(tree, name)
+    at = data.find(_TXN)
+    while at >= 0:
+        start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+        end = len(data) if end < 0 else end
         try:
-            action = msgspec.json.decode(line[0], type=_Action)
+            action = msgspec.json.decode(memoryview(data)[start:end], type=_Action)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise damaged(tree, name, error) from None
         if action.txn is not None and action.txn.appId == query_id:
             yield action.txn.version
+        at = data.find(_TXN, end)
 
 
-def _in_checkpoint(tree: Tree, query_id: str) -> int | None:
-    """The last batch that the newest checkpoint of the log knows; its commits have been removed."""
-    checkpoints = [(int(m[1]), n) for n in tree.names("") if (m := _CHECKPOINT.fullmatch(n))]
-    if not checkpoints:
-        return None
+def _in_checkpoint(tree: Tree, query_id: str, needed: int) -> int | None:
+    """The last batch that a checkpoint of the log knows; its commits have been removed.
+
+    It must be one of the version ``needed`` or a later one, or commits lie between.
+    """
+    checkpoints = whole_checkpoints(tree.names(""))
+    version = max(checkpoints, default=-1)
+    if version < needed:
+        raise RefusedError(
+            "the table's log does not tell whether it has seen the query: commits up to version "
+            f"{needed} were not searched, and no whole checkpoint of the log stands for them",
+            where=tree.directory.url,
+            hint=SAY_IT_YOURSELF,
+        )
+    names = checkpoints[version]
+    if names[0].endswith(".json"):
+        return max(_batches_in(tree, names[0], query_id), default=None)
     if find_spec("pyarrow") is None:
         raise RefusedError(
             "a part of the table's log is a Parquet file, which takes pyarrow to read",
             where=tree.directory.url,
             hint="pip install pyarrow, or leave --table out and say --query-id yourself.",
         )
-    last = max(number for number, _ in checkpoints)
     batches: list[int] = []
-    for name in sorted(n for number, n in checkpoints if number == last):
+    for name in names:
         try:
             batches += batches_of(read_file(tree, name), query_id)
         except ValueError as error:
