@@ -143,6 +143,9 @@ MOST_TABLE_METADATA: Final = 1_000
 """Metadata files of an Iceberg table that are searched for a snapshot. A table keeps 100 of them
 unless it is told otherwise."""
 
+MOST_TABLE_CANDIDATES: Final = 10
+"""Metadata files of an Iceberg table that may be the current one, and are all read."""
+
 TABLE_MEMORY: Final = 512 * MIB
 TABLE_SECONDS: Final = 20
 """What reading a Parquet file of a table's log may take, the libraries included."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -67,29 +66,6 @@ def test_a_log_that_was_cleaned_up_does_not_make_a_version_up(tmp_path: Path) ->
     assert look(tmp_path, 1).version == 2  # the commit of batch 2 is there
 
 
-def test_expired_snapshots_do_not_make_a_version_up(tmp_path: Path) -> None:
-    ids = iceberg_table(tmp_path, [(QUERY, 0), (QUERY, 1), (QUERY, 2), (QUERY, 3)], expired=2)
-    at = look(tmp_path, 0)
-    assert (at.newest_batch, at.version) == (3, None)
-    assert look(tmp_path, 2).version == ids[2]
-
-
-def test_a_snapshot_that_was_rolled_back_no_longer_counts(tmp_path: Path) -> None:
-    iceberg_table(tmp_path, [(QUERY, 0), (QUERY, 1), (QUERY, 2)], current=1)
-    at = look(tmp_path, 1)
-    assert (at.newest_batch, at.version) == (1, None)
-
-
-def test_the_newest_metadata_file_counts_zipped_or_not(tmp_path: Path) -> None:
-    iceberg_table(tmp_path, [(QUERY, 0)])
-    (plain,) = (tmp_path / "metadata").iterdir()
-    newer = json.loads(plain.read_text())
-    newer["snapshots"][0]["summary"]["spark.sql.streaming.epochId"] = "8"
-    zipped = tmp_path / "metadata" / "00010-abc.gz.metadata.json"
-    zipped.write_bytes(gzip.compress(json.dumps(newer).encode()))
-    assert look(tmp_path, 8).newest_batch == 8
-
-
 @pytest.mark.parametrize(
     "line",
     ['{"txn"', '{"txn":5}', '{"txn":{"appId":"a"}}', '{"txn":' + "[" * 100_000],
@@ -99,25 +75,6 @@ def test_a_commit_that_cannot_be_read_is_no_answer(tmp_path: Path, line: str) ->
     (tmp_path / "_delta_log" / f"{1:020}.json").write_text(line)
     with pytest.raises(DamageError, match=r"00001\.json cannot be read"):
         look(tmp_path, 1)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"snapshots":5}', '{"snapshots":' + "[" * 100_000 + "}"]
-)
-def test_metadata_that_cannot_be_read_is_no_answer(tmp_path: Path, text: str) -> None:
-    (tmp_path / "metadata").mkdir()
-    (tmp_path / "metadata" / "v1.metadata.json").write_text(text)
-    with pytest.raises(DamageError, match=r"v1\.metadata\.json cannot be read"):
-        look(tmp_path, 1)
-
-
-def test_snapshots_that_lead_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
-    ids = iceberg_table(tmp_path, [(OTHER, 0), (OTHER, 1)])
-    (file,) = (tmp_path / "metadata").iterdir()
-    metadata = json.loads(file.read_text())
-    metadata["snapshots"][0]["parent-snapshot-id"] = ids[1]
-    file.write_text(json.dumps(metadata))
-    assert look(tmp_path, 0).newest_batch is None
 
 
 def test_a_file_that_is_too_large_is_not_read(
@@ -138,15 +95,6 @@ def test_a_file_that_is_too_large_is_not_read(
 def test_a_folder_that_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no Delta or Iceberg table"):
         look(tmp_path, 1)
-
-
-def test_a_table_that_was_made_to_be_unpacked_is_not(tmp_path: Path) -> None:
-    iceberg_table(tmp_path / "ice", [(QUERY, 0)])
-    bomb = b'{"current-snapshot-id":1,"snapshots":[' + b'{"snapshot-id":1},' * 1_000_000
-    zipped = tmp_path / "ice" / "metadata" / "00010-abc.gz.metadata.json"
-    zipped.write_bytes(gzip.compress(bomb))
-    with pytest.raises(DamageError, match="unpacks to more than"):
-        look(tmp_path / "ice", 1)
 
 
 def test_a_log_of_empty_lines_costs_little(tmp_path: Path) -> None:

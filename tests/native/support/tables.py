@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 QUERY: Final = "00000000-0000-0000-0000-000000000001"
 
@@ -32,6 +32,18 @@ def iceberg_table(
     root: Path, commits: Commits, *, expired: int = 0, current: int | None = None
 ) -> list[int]:
     """Its snapshots; the first ones may have expired."""
+    metadata = iceberg_metadata(commits)
+    ids = [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]]
+    metadata["current-snapshot-id"] = ids[-1 if current is None else current]
+    metadata["snapshots"] = metadata["snapshots"][expired:]
+    folder = root / "metadata"
+    folder.mkdir(parents=True)
+    (folder / "v3.metadata.json").write_text(json.dumps(metadata))
+    return ids
+
+
+def iceberg_metadata(commits: Commits) -> dict[str, Any]:
+    """What a metadata file says, as far as it matters here."""
     ids = [8_000_000_000_000_000_000 + number for number in range(len(commits))]
     snapshots = []
     for number, commit in enumerate(commits):
@@ -43,12 +55,4 @@ def iceberg_table(
         if number:
             snapshot["parent-snapshot-id"] = ids[number - 1]
         snapshots.append(snapshot)
-    metadata = {
-        "format-version": 2,
-        "current-snapshot-id": ids[-1 if current is None else current],
-        "snapshots": snapshots[expired:],
-    }
-    folder = root / "metadata"
-    folder.mkdir(parents=True)
-    (folder / "v3.metadata.json").write_text(json.dumps(metadata))
-    return ids
+    return {"format-version": 2, "current-snapshot-id": ids[-1], "snapshots": snapshots}
