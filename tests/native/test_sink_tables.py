@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seamark import limits
+from seamark.checkpoint_dir.places.directory import Directory, FileEntry
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.spark.arguments import opened_directory
-from seamark.errors import DamageError, RefusedError
+from seamark.errors import DamageError, RefusedError, StoreUnavailableError
 from seamark.native.sink_tables import table_at
 from seamark.native.table_log import TableAt
 from tests.native.support.tables import QUERY, delta_table, iceberg_table
@@ -107,3 +112,51 @@ def test_a_log_of_empty_lines_costs_little(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()
+
+
+class CleanedUp(LocalDirectory):
+    """A directory in which something is done right before and after each listing."""
+
+    before: Callable[[], object]
+    after: Callable[[], object]
+
+    def listing(self) -> dict[str, FileEntry]:
+        self.before()
+        found = super().listing()
+        self.after()
+        return found
+
+
+def look_during(table: Path, before: Callable[[], object], after: Callable[[], object]) -> TableAt:
+    @contextmanager
+    def opened(url: str) -> Iterator[Directory]:
+        directory = CleanedUp(url)
+        directory.before, directory.after = before, after
+        yield directory
+        directory.close()
+
+    return table_at(opened, str(table), QUERY, 1)
+
+
+def test_a_log_that_is_cleaned_up_meanwhile_is_listed_again(make: Any, tmp_path: Path) -> None:
+    make(tmp_path, [None, (QUERY, 0), (QUERY, 1), (QUERY, 2), (QUERY, 3)])
+    gone = next(tmp_path.glob("*/*3.*json"))  # the commit of batch 2, or the metadata file
+
+    def clean_up() -> None:
+        if gone.exists():
+            shutil.copy(gone, gone.with_name("v4.metadata.json"))
+            gone.unlink()
+
+    at = look_during(tmp_path, lambda: None, clean_up)
+    assert not gone.exists()
+    assert at.newest_batch == 3
+
+
+def test_a_log_that_is_cleaned_up_without_an_end_is_an_outage(make: Any, tmp_path: Path) -> None:
+    make(tmp_path, [None, (QUERY, 0), (QUERY, 1), (QUERY, 2), (QUERY, 3)])
+    gone = next(tmp_path.glob("*/*3.*json"))
+    kept = gone.read_bytes()
+    with pytest.raises(StoreUnavailableError, match="is being cleaned up") as outage:
+        look_during(tmp_path, lambda: gone.write_bytes(kept), gone.unlink)
+    assert gone.name in str(outage.value)
+    assert "Try again" in str(outage.value)
