@@ -11,6 +11,7 @@ from seamark.capture.restore import difference
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import StoreUnavailableError
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, working_root
+from seamark.pipeline.telemetry.progress_record import progress_url
 from tests.checkpoint_dir.support.directories import make_copy
 
 
@@ -121,3 +122,18 @@ def test_the_folder_that_the_user_names_may_be_a_link(tmp_path: Path, victim: Lo
     assert named.batches("offsets") == [0, 1, 2]
     named.below("g1").write("metadata", b"x")
     assert victim.read("g1/metadata") == b"x"
+
+
+@pytest.mark.parametrize("link", ["progress", "progress/000007.sst"])
+def test_a_link_in_the_place_of_the_progress_record_is_not_followed(
+    tmp_path: Path, link: str
+) -> None:
+    (tmp_path / "victim").mkdir()
+    with open_store(tmp_path / "store") as store:
+        store.claim(pipeline="p")
+        planted = tmp_path / "store" / link
+        planted.parent.mkdir(parents=True, exist_ok=True)
+        planted.symlink_to(tmp_path / "victim")
+        with pytest.raises(StoreUnavailableError, match="links are not followed here"):
+            progress_url("auto", store)
+    assert list((tmp_path / "victim").iterdir()) == []

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
+from seamark._common.files import require_no_links_in
 from seamark._common.logs import logger_named
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, FencedError, InvalidInputError
@@ -35,7 +36,9 @@ def progress_url(option: str | None, store: CheckpointStore) -> str | None:
         return option
     if not isinstance(store.backend, FilesystemBlobs) or find_spec("rocksdict") is None:
         return None
-    return rocksdb_url(f"{os.path.realpath(store.url)}/{_FOLDER}")
+    folder = f"{os.path.realpath(store.url)}/{_FOLDER}"
+    require_no_links_in(folder)  # whoever made the store may have put them there
+    return rocksdb_url(folder)
 
 
 class ProgressRecord:

@@ -22,6 +22,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from seamark._common.files import require_no_link
 from seamark._redaction import Redactor
 from seamark.blobs.addresses import open_blobs
 from seamark.blobs.contract import Blobs
@@ -77,6 +78,8 @@ class TablePlace:
         self.data = self._blobs(DATA)
 
     def _blobs(self, folder: str) -> Blobs:
+        if self.is_local:
+            require_no_link(f"{self._address}/{folder}")  # as a root it would be followed
         return open_blobs(f"{self._address}/{folder}", self._options or None)
 
     @property
