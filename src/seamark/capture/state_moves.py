@@ -71,7 +71,8 @@ class StateMoves:
         """What was stored whole since the last checkpoint; one move for each store.
 
         A checkpoint that is about to be saved may refer to it, until :meth:`decided` or
-        :meth:`undecided` says what became of that.
+        :meth:`undecided` says what became of that. Until then the background leaves core and disk
+        to the epoch.
         """
         return []
 
@@ -133,6 +134,7 @@ class BackgroundMoves(StateMoves):
 
     def arrived(self) -> list[Move]:
         """See :class:`StateMoves`."""
+        self._budget.pause()
         with self._lock:
             self._offered = list(self._arrived.values())
             return self._offered
@@ -148,6 +150,7 @@ class BackgroundMoves(StateMoves):
                 self._vain += (file for file in move.stored.values() if file.shared not in used)
             self._offered = []
             self._index, self._version = index, version
+        self._budget.resume()
         if self._thread is None and self._folders and not self._ending.is_set():
             self._thread = threading.Thread(target=self._run, name="seamark-moves", daemon=True)
             self._thread.start()
@@ -156,6 +159,7 @@ class BackgroundMoves(StateMoves):
         """See :class:`StateMoves`."""
         with self._lock:
             self._offered = []
+        self._budget.resume()
 
     def finish(self, patience: float) -> None:
         """See :class:`StateMoves`."""
