@@ -9,8 +9,10 @@ import pytest
 
 from seamark import ConnectorCheckpoint, open_store
 from seamark.cli.sources import readable
+from seamark.manifest import CheckpointManifest
 from seamark.progress import open_progress, rocksdb_url
 from seamark.progress.store import SourceCheckpointStore
+from seamark.spark.kafka.recorded_positions import recorded_lines
 from tests.cli.support.running import (
     Cli,
     closed_folder,
@@ -157,3 +159,34 @@ def test_a_store_without_progress_tells_where_its_newest_checkpoint_stands(
         assert found["sources"][0]["position"] == {"trades-0": "600", "trades-1": "601"}
         assert cli("sources", place, *words) == 0
         assert "trades-1   601" in cli.out
+
+
+@pytest.mark.parametrize("has_progress", [False, True])
+def test_what_a_checkpoint_says_of_all_sources_is_worked_out_once_however_many_there_are(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_progress: bool
+) -> None:
+    worked_out: list[int] = []
+
+    def counted(manifest: CheckpointManifest) -> dict[str, list[str]]:
+        worked_out.append(len(manifest.source_offsets))
+        return recorded_lines(manifest)
+
+    monkeypatch.setattr("seamark.spark.kafka.lag.recorded_lines", counted)
+    for number in (1, 30):
+        store = tmp_path / str(number)
+        line = '{"t":{"0":1}}'
+        at = {f"s{n}": ConnectorCheckpoint({"t-0": "1"}, 1, {"line": line}) for n in range(number)}
+        latest = dict.fromkeys(at, '{"t":{"0":9}}')
+        with open_store(store) as opened:
+            opened.save(CheckpointManifest.new(1, epoch=1, source_offsets=at, source_latest=latest))
+        if has_progress:
+            with (
+                open_progress(rocksdb_url(store / "progress")) as progress,
+                progress.session() as session,
+            ):
+                for name in at:
+                    session.stage_checkpoint(name, 1, line.encode())
+        shown = cli.document("sources", store)["sources"]
+        assert [each["lag"] for each in shown] == [{"t-0": 8}] * number
+        assert [each["age_seconds"] for each in shown] == [{}] * number
+    assert worked_out.count(30) == worked_out.count(1)

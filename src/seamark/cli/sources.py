@@ -159,18 +159,20 @@ def _has_checkpoints(url: str) -> bool:
 def _of_checkpoint(store: CheckpointStore) -> Document:
     """Where the newest whole checkpoint stands."""
     manifest = load_named(store, "latest")
+    lags = _lags(manifest)
     sources = [
-        _source(name, manifest.epoch, "json", offsets, None) | _lag_of(manifest, name)
+        _source(name, manifest.epoch, "json", offsets, None) | lags.get(name, {})
         for name, offsets in sorted(positions(manifest.source_offsets).items())
     ]
     return _document(store.url, manifest.checkpoint_id, manifest.pipeline_hash, sources)
 
 
-def _lag_of(manifest: CheckpointManifest, name: str) -> Document:
-    """What a checkpoint says about the rows that come after its epoch."""
+def _lags(manifest: CheckpointManifest) -> dict[str, Document]:
+    """What a checkpoint says about the rows that come after its epoch, by source."""
+    ages = recorded_ages(manifest)
     return {
-        "lag": recorded_lag(manifest).get(name),
-        "age_seconds": recorded_ages(manifest).get(name),
+        name: {"lag": lag, "age_seconds": ages.get(name)}
+        for name, lag in recorded_lag(manifest).items()
     }
 
 
@@ -181,9 +183,10 @@ def _add_lag(document: Document, url: str) -> None:
             manifest = load_named(store, "latest")
     except SeamarkError:
         return  # the record is shown as it is; 'seamark verify' tells what is wrong with the store
+    lags = _lags(manifest)
     for source in document["sources"]:
         if source["sequence"] == manifest.epoch:
-            source.update(_lag_of(manifest, source["name"]))
+            source.update(lags.get(source["name"], {}))
 
 
 def _is_rocksdb(folder: str) -> bool:
