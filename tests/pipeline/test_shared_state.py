@@ -200,7 +200,7 @@ def compiled(spark: SparkSession, folder: Path, outputs: Outputs) -> Compiled:
     source = orders(spark, folder)
     sources.add("orders", source)
     made = [Output(name, df, MemorySink()) for name, df in outputs(source).items()]
-    return compile_outputs(made, sources)
+    return compile_outputs(made, sources, output_mode="append")
 
 
 def shared_by(spark: SparkSession, folder: Path, outputs: Outputs) -> list[tuple[int, ...]]:

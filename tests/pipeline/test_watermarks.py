@@ -92,7 +92,7 @@ def accepts(source: DataFrame, outputs: Outputs) -> bool:
     sources.add("in", source)
     made = [Output(name, df, MemorySink()) for name, df in outputs(source).items()]
     try:
-        compile_outputs(made, sources)
+        compile_outputs(made, sources, output_mode="append")
     except RefusedError as error:
         assert "different watermarks" in str(error)
         return False

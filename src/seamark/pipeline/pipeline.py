@@ -213,7 +213,10 @@ class Pipeline:
 
     def _declared(self) -> DeclaredPipeline:
         compiled = compile_outputs(
-            list(self._outputs.values()), self._sources, share_state=self.settings.share_state
+            list(self._outputs.values()),
+            self._sources,
+            output_mode=self._output_mode,
+            share_state=self.settings.share_state,
         )
         conf = self._session().conf
         partitions = int(conf.get(SHUFFLE_PARTITIONS) or 0)

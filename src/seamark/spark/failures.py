@@ -245,14 +245,23 @@ def is_of_spark(error: BaseException) -> TypeGuard[Exception]:
 
 def refused(error: Exception) -> SeamarkError:
     """What Spark refuses to plan, in words."""
+    return _not_planned(error, "Spark cannot run these outputs as one query")
+
+
+def output_refused(error: Exception, name: str, output_mode: str) -> SeamarkError:
+    """What Spark refuses to plan of one output, in words."""
+    return _not_planned(error, f"Spark cannot run output {name!r} in {output_mode} mode")
+
+
+def _not_planned(error: Exception, what: str) -> SeamarkError:
     text = redacted(str(error))
     explanation = missing_connector(text) or RefusedError(
-        "Spark cannot run these outputs as one query",
+        what,
         where=_short(text),
         hint="A pipeline has one output mode for all its outputs. append takes joins, "
         "deduplication, and aggregations with a watermark; update takes inner joins and "
-        "aggregations; complete takes aggregations. Outputs that need another mode belong into a "
-        "pipeline of their own.",
+        "aggregations; complete takes aggregations, and nothing without one. Outputs that need "
+        "another mode belong into a pipeline of their own.",
     )
     explanation.__cause__ = error
     return explanation

@@ -25,6 +25,7 @@ from seamark.pipeline.declaration.watermarks import (
     require_shared_sources,
 )
 from seamark.sinks.contract import Sink
+from seamark.spark.output_modes import require_supported_output, require_supported_query
 from seamark.spark.plans.computation import Operator, operators_of, python_functions
 from seamark.spark.plans.executed_plan import (
     EXCLUDED_RULES,
@@ -149,9 +150,14 @@ def _operators_of(plans: Iterable[Any], output_mode: str) -> list[PlanOperator]:
 
 
 def compile_outputs(
-    outputs: Sequence[Output], sources: PlanSources, *, share_state: bool = True
+    outputs: Sequence[Output],
+    sources: PlanSources,
+    *,
+    output_mode: str,
+    share_state: bool = True,
 ) -> Compiled:
-    """Unite the outputs; :class:`RefusedError` for what one query cannot carry.
+    """Unite the outputs; :class:`RefusedError` for what one query cannot carry, and for an output
+    that Spark would not run alone in this mode.
 
     With ``share_state`` outputs that are built on one stateful DataFrame share its state.
     """
@@ -161,12 +167,14 @@ def compile_outputs(
         )
     for output in outputs:
         _check_output(output)
+        require_supported_output(output.name, output.df, output_mode)
     plans = {output.name: analyzed(output.df) for output in outputs}
     leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
     branches = _branches([output.df for output in outputs], share_state=share_state)
     # named after the first output, so that another one may join it later
     computed = {outputs[branch.outputs[0]].name: analyzed(branch.df) for branch in branches}
     united = _united([branch.df for branch in branches])
+    require_supported_query(united, output_mode)
     plan = analyzed(united)
     rows = watermark_rows([branch.df for branch in branches])
     marks = {
