@@ -146,9 +146,22 @@ unless it is told otherwise."""
 MOST_TABLE_CANDIDATES: Final = 10
 """Metadata files of an Iceberg table that may be the current one, and are all read."""
 
+LARGEST_TABLE_CHECKPOINT: Final = 1 << 30
+MOST_CHECKPOINT_PARTS: Final = 100
+"""A checkpoint of a Delta table's log: bytes and number of its Parquet files."""
+
+CHECKPOINT_MEMORY: Final = 256 * MIB
+CHECKPOINT_SECONDS: Final = 2
+CHECKPOINT_BYTES_PER_SECOND: Final = 256 * MIB
+"""What reading all Parquet files of a checkpoint may take: memory, of which the libraries use about
+110 MiB, and processor time after these were loaded, and one more second for so many bytes."""
+
 TABLE_MEMORY: Final = 512 * MIB
 TABLE_SECONDS: Final = 20
-"""What reading a Parquet file of a table's log may take, the libraries included."""
+"""What reading the log of a Delta table that a store names may take, the libraries included."""
+
+TABLE_PATIENCE: Final = 120
+"""Seconds by the clock that a process that reads a table may take."""
 
 # pipelines
 
@@ -174,6 +187,11 @@ def most_compared(stored: int) -> int:
 def largest_table_text(stored: int) -> int:
     """How many bytes a zipped file of a table's log may unpack to."""
     return min(LARGEST_TABLE_FILE, max(TABLE_TEXT_FLOOR, UNPACKED_RATIO * stored))
+
+
+def checkpoint_seconds(stored: int) -> int:
+    """How much processor time reading the Parquet files of a checkpoint may take."""
+    return CHECKPOINT_SECONDS + stored // CHECKPOINT_BYTES_PER_SECOND
 
 
 def shrinks_too_much(plain: int, stored: int) -> bool:

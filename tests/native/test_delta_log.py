@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from seamark import limits
+from seamark._common.limited_process import Answer, ask_process
 from seamark.cli.spark.arguments import opened_directory
 from seamark.errors import DamageError, RefusedError
 from seamark.native.sink_tables import table_at
@@ -187,3 +188,62 @@ def test_a_checkpoint_of_the_delta_log_that_cannot_be_read_or_only_at_great_cost
     write(log / f"{5:020}.checkpoint.parquet")
     with pytest.raises(DamageError, match="cannot be read"):
         look(tmp_path, 1)
+
+
+def empty_rows(path: Path, rows: int) -> None:
+    kind = pa.struct([("appId", pa.string()), ("version", pa.int64())])
+    parquet.write_table(pa.table({"txn": pa.nulls(rows, kind)}), path, compression="gzip")
+
+
+def test_all_parts_of_a_checkpoint_are_read_by_one_process_and_have_one_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(module: str, question: bytes, *, patience: float, files: Sequence[int]) -> Answer:
+        asked.append(len(files))
+        return ask_process(module, question, patience=patience, files=files)
+
+    monkeypatch.setattr("seamark.native.delta_checkpoints.ask_process", counted)
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    names = [f"{5:020}.checkpoint.{number:010}.{4:010}.parquet" for number in range(1, 5)]
+    for name in names:
+        empty_rows(log / name, 100_000)
+    checkpoint(log / names[2], [(QUERY, 7)])
+    assert look(tmp_path, 1).newest_batch == 7
+    assert asked == [4]
+    # each of them alone would be within the limit
+    for name in names[:2]:
+        empty_rows(log / name, limits.RECORDS_FLOOR * 3 // 5)
+    with pytest.raises(DamageError, match=f"{names[1]} cannot be read.*more rows"):
+        look(tmp_path, 1)
+    assert asked == [4, 4]
+
+
+def test_a_checkpoint_of_very_many_parts_or_bytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for number in (1, 2):
+        checkpoint(log / f"{5:020}.checkpoint.{number:010}.{2:010}.parquet", [(QUERY, number)])
+    assert look(tmp_path, 1).newest_batch == 2
+    with monkeypatch.context() as lowered:
+        lowered.setattr(limits, "MOST_CHECKPOINT_PARTS", 1)
+        with pytest.raises(RefusedError, match="in 2 parts"):
+            look(tmp_path, 1)
+    monkeypatch.setattr(limits, "LARGEST_TABLE_CHECKPOINT", 1000)
+    with pytest.raises(RefusedError, match="1000 in 100 are read"):
+        look(tmp_path, 1)
+
+
+def test_nothing_is_imported_from_the_folder_that_a_command_is_run_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    checkpoint(log / f"{5:020}.checkpoint.parquet", [(QUERY, 7)])
+    (tmp_path / "pyarrow.py").write_text("raise SystemExit('a file of unknown origin was run')")
+    monkeypatch.chdir(tmp_path)
+    assert look(tmp_path, 1).newest_batch == 7

@@ -1,4 +1,4 @@
-"""The checkpoints of Delta's log, and the batches of a query in a Parquet file of one.
+"""The checkpoints of Delta's log, and the batches of a query in the Parquet files of one.
 
 A kilobyte of Parquet can unpack to gigabytes in more ways than can be told from its footer:
 compressed pages, one long value for all rows, prefixes that every value repeats. So it is read by
@@ -12,16 +12,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
-import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from seamark import limits
+from seamark._common.files import Buffer
+from seamark._common.limited_process import ask_process, limit_this_process
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 _ROWS_AT_A_TIME: Final = 16 << 10
 
@@ -57,38 +61,74 @@ def whole_checkpoints(names: Collection[str]) -> dict[int, list[str]]:
     return whole
 
 
-def batches_of(data: bytes, query_id: str) -> list[int]:
-    """Every batch of the query in a file; :class:`ValueError` when it cannot be read."""
-    # Arrow's own allocators and threads reserve far more than they use
-    env = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.seek(0)
-        reader = subprocess.run(
-            [sys.executable, "-m", __name__, query_id],
-            stdin=file, capture_output=True, env=env, check=False,
-        )  # fmt: skip
-    try:
-        return msgspec.json.decode(reader.stdout, type=list[int])
-    except ValueError:
-        said = reader.stderr.decode(errors="replace").strip().splitlines()
-        why = said[-1][:200] if said else f"reading it takes more than {limits.TABLE_SECONDS} s"
-        raise ValueError(why) from None
+class _Question(msgspec.Struct):
+    query_id: str
+    files: list[int]
+    """Descriptors of the Parquet files."""
+    stored: int
+    """Bytes of all of them."""
+
+
+def newest_batch_in(parts: Mapping[str, Iterable[Buffer]], query_id: str) -> int | None:
+    """The last batch of the query in the files of a checkpoint, which come by name and in pieces.
+
+    :class:`UnreadablePart` when one cannot be read, or not within the limits for all of them.
+    """
+    with ExitStack() as stack:
+        stored = 0
+        files: list[int] = []
+        for name, pieces in parts.items():
+            file = stack.enter_context(tempfile.TemporaryFile())
+            for piece in pieces:
+                stored += file.write(piece)
+                if stored > limits.LARGEST_TABLE_CHECKPOINT:
+                    raise UnreadablePart(name, "it is larger than it was when it was listed")
+            file.flush()
+            files.append(file.fileno())
+        question = msgspec.json.encode(_Question(query_id, files, stored))
+        answer = ask_process(__name__, question, patience=limits.TABLE_PATIENCE, files=files)
+    told = answer.output.splitlines()
+    if len(told) < len(parts):
+        why = answer.last_words
+        if not why:
+            seconds = limits.checkpoint_seconds(stored)
+            why = f"reading the checkpoint takes more than {seconds} s of processor time"
+        if answer.is_late:
+            why = f"reading the checkpoint takes more than {limits.TABLE_PATIENCE} s"
+        raise UnreadablePart(list(parts)[len(told)], why)
+    batches = (msgspec.json.decode(line, type=int | None) for line in told)
+    return max((batch for batch in batches if batch is not None), default=None)
+
+
+class UnreadablePart(Exception):
+    """A file of a checkpoint, and why it cannot be read."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        super().__init__(why)
 
 
 def main() -> None:
-    """Print the batches of a query in the file at standard input."""
-    resource.setrlimit(resource.RLIMIT_DATA, (limits.TABLE_MEMORY, limits.TABLE_MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (limits.TABLE_SECONDS, limits.TABLE_SECONDS))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    sys.stdout.write(json.dumps([*_versions(sys.argv[1])]))
-
-
-def _versions(query_id: str) -> Iterator[int]:
-    import pyarrow.compute as pc
+    """Print the last batch of a query in each of the files that standard input names."""
+    import pyarrow.compute  # noqa: F401 - before the time is limited
     from pyarrow import parquet
 
-    file = parquet.ParquetFile(sys.stdin.buffer)
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=_Question)
+    limit_this_process(limits.CHECKPOINT_MEMORY, limits.checkpoint_seconds(question.stored))
+    left = limits.most_records(question.stored)
+    for descriptor in question.files:
+        with os.fdopen(descriptor, "rb") as stored, parquet.ParquetFile(stored) as file:
+            left -= file.metadata.num_rows
+            if left < 0:
+                raise ValueError("it has far more rows than files of its size")
+            newest = max(_versions(file, question.query_id), default=None)
+            sys.stdout.write(f"{json.dumps(newest)}\n")
+            sys.stdout.flush()
+
+
+def _versions(file: ParquetFile, query_id: str) -> Iterator[int]:
+    import pyarrow.compute as pc
+
     if "txn" not in file.schema_arrow.names:
         return
     for rows in file.iter_batches(_ROWS_AT_A_TIME, columns=["txn"], use_threads=False):

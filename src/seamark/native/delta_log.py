@@ -19,7 +19,12 @@ import msgspec
 from seamark import limits
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import RefusedError
-from seamark.native.delta_checkpoints import batches_of, versions_of, whole_checkpoints
+from seamark.native.delta_checkpoints import (
+    UnreadablePart,
+    newest_batch_in,
+    versions_of,
+    whole_checkpoints,
+)
 from seamark.native.table_log import SAY_IT_YOURSELF, TableAt, damaged, read_file
 
 DELTA_LOG: Final = "_delta_log"
@@ -125,10 +130,15 @@ def _in_checkpoint(tree: Tree, query_id: str, needed: int) -> int | None:
             where=tree.directory.url,
             hint="pip install pyarrow, or leave --table out and say --query-id yourself.",
         )
-    batches: list[int] = []
-    for name in names:
-        try:
-            batches += batches_of(read_file(tree, name), query_id)
-        except ValueError as error:
-            raise damaged(tree, name, error) from None
-    return max(batches, default=None)
+    size = tree.size_of(names)
+    if len(names) > limits.MOST_CHECKPOINT_PARTS or size > limits.LARGEST_TABLE_CHECKPOINT:
+        raise RefusedError(
+            f"the checkpoint of the table's log has {size} bytes in {len(names)} parts, and "
+            f"{limits.LARGEST_TABLE_CHECKPOINT} in {limits.MOST_CHECKPOINT_PARTS} are read",
+            where=f"{tree.directory.url}/{names[0]}",
+            hint=SAY_IT_YOURSELF,
+        )
+    try:
+        return newest_batch_in({name: tree.stream(name) for name in names}, query_id)
+    except UnreadablePart as error:
+        raise damaged(tree, error.name, error) from None

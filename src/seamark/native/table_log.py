@@ -46,4 +46,6 @@ def read_file(tree: Tree, name: str) -> bytes:
 
 
 def damaged(tree: Tree, name: str, error: object) -> DamageError:
-    return DamageError(f"{name} cannot be read: {error}", where=tree.directory.url)
+    return DamageError(
+        f"{name} cannot be read: {error}", where=tree.directory.url, hint=SAY_IT_YOURSELF
+    )

@@ -1,0 +1,78 @@
+"""A process of its own for files of unknown origin, with little memory, time and patience.
+
+A kilobyte can unpack to gigabytes in more ways than can be told beforehand. So what reads such a
+file is run where the operating system sets the limits.
+
+Tests: ``tests/common/test_limited_process.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+_FRUGAL: Final = {
+    # allocators and threads reserve far more than they use
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKIO_WORKER_THREADS": "2",
+    "RAYON_NUM_THREADS": "1",
+}
+_LONGEST_WORDS: Final = 200
+
+
+class Answer(NamedTuple):
+    """What a process has written."""
+
+    output: bytes
+    last_words: str
+    """The last line that it wrote about its end; nothing when it was killed."""
+    is_late: bool
+    """Whether it was killed because it took too long by the clock."""
+
+
+def ask_process(
+    module: str, question: bytes, *, patience: float, files: Sequence[int] = ()
+) -> Answer:
+    """Run a module that reads a question at standard input, and may read some open files.
+
+    It calls :func:`limit_this_process` as soon as it has imported what it needs. What it had
+    written when it was killed, or failed, is in the answer.
+    """
+    with subprocess.Popen(
+        # -P: the current folder may be the one of unknown origin, and is no place to import from
+        [sys.executable, "-P", "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **_FRUGAL},
+        pass_fds=files,
+    ) as process:
+        is_late = False
+        try:
+            output, said = process.communicate(question, timeout=patience)
+        except subprocess.TimeoutExpired:
+            is_late = True
+            process.kill()
+            output, said = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    lines = said.decode(errors="replace").strip().splitlines()
+    return Answer(output, lines[-1][:_LONGEST_WORDS] if lines else "", is_late)
+
+
+def limit_this_process(memory: int, seconds: int) -> None:
+    """Allow this process that much memory in all, and that much more processor time."""
+    until = math.ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (until, until))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
