@@ -181,6 +181,9 @@ class SeamarkFacts:
         _of_type(tuple[dict[str, Any], ...]), "a list of objects", absent=()
     )
     """Where sources went on elsewhere because the rows that came next were gone; empty for none."""
+    upgrade = Fact[dict[str, Any] | None](_object, "an object", is_only_shown=True)
+    """For the first checkpoint of a changed pipeline: from which one it was made, and what became
+    of each part."""
     spark_version = Fact[str | None](_text, makes_it_ours=False)
     """The Spark that ran the epoch."""
     source_ids = Fact[dict[str, Any] | None](_object, makes_it_ours=False)

@@ -27,6 +27,7 @@ from seamark.pipeline.declaration.structure import (
     explanation,
     structure_of,
 )
+from seamark.pipeline.declaration.upgrade_plan import upgrade_table
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
@@ -198,12 +199,23 @@ class Pipeline:
     # asking
 
     def check(self) -> CompatibilityCheck:
-        """Compare plan, topology, configuration and positions with the store; start nothing."""
+        """Compare plan, topology, configuration and positions with the store; start nothing.
+
+        With ``policy="evolve"`` it also prints what would become of every source, operator and sink
+        of a pipeline that has changed.
+        """
         declared = self._looked_at(self._declared())
         with self._open_store() as store:
-            return check_store(
-                store, declared.identity, self.settings.policy, self.settings.reanchor
+            found = check_store(
+                store,
+                declared.identity,
+                self.settings.policy,
+                self.settings.reanchor,
+                self.settings.upgrade,
             )
+        if found.upgrade is not None:
+            print(upgrade_table(found.upgrade))  # noqa: T201 - as explain() does
+        return found
 
     def explain(self) -> str:
         """Print, and return, what the pipeline reads, keeps, writes and guarantees."""

@@ -15,6 +15,7 @@ from seamark.pipeline.declaration.computed_changes import (
     computed_changes,
     shape_change,
 )
+from seamark.pipeline.declaration.operator_matching import Fate, UpgradeRow
 from seamark.pipeline.declaration.settings import Policy
 from seamark.pipeline.declaration.source_positions import (
     check_positions,
@@ -22,6 +23,7 @@ from seamark.pipeline.declaration.source_positions import (
     require_topics,
 )
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
+from seamark.pipeline.declaration.upgrade_plan import UpgradeOptions, UpgradePlan, plan_upgrade
 from seamark.progress.configuration import explain_change
 from seamark.progress.policy import Action, as_policy, outcome_of_change
 from seamark.spark.plans.lossy_options import loss_text, may_lose_of
@@ -36,6 +38,7 @@ class Compatibility(Enum):
 
     SAME = "same"
     GOES_ON = "goes on"
+    EVOLVES = "evolves"
     REFUSED = "refused"
     RESET = "reset"
 
@@ -51,6 +54,8 @@ class CompatibilityCheck:
     """The error when a source no longer has what comes next."""
     gaps: tuple[Gap, ...] = ()
     """Positions that the start moves because their rows are gone, and records."""
+    upgrade: UpgradePlan | None = None
+    """What becomes of every part, when the pipeline has changed and the policy is ``evolve``."""
 
 
 def check_store(
@@ -58,6 +63,7 @@ def check_store(
     identity: PipelineIdentity,
     policy: Policy,
     reanchor: Mapping[str, Anchor] | None = None,
+    upgrade: UpgradeOptions | None = None,
 ) -> CompatibilityCheck:
     """Compare a pipeline with the newest checkpoint that can be read."""
     owner = store.owner()
@@ -67,7 +73,8 @@ def check_store(
             where=store.url,
             hint="Give each pipeline a store of its own.",
         )
-    check = check_checkpoint(newest_checkpoint(store), identity, policy, reanchor)
+    newest = newest_checkpoint(store)
+    check = check_checkpoint(newest, identity, policy, reanchor, upgrade)
     if check.fit is not Compatibility.REFUSED:
         require_topics(identity)
     return check
@@ -87,14 +94,20 @@ def check_checkpoint(
     identity: PipelineIdentity,
     policy: Policy,
     reanchor: Mapping[str, Anchor] | None = None,
+    upgrade: UpgradeOptions | None = None,
 ) -> CompatibilityCheck:
     """Compare a pipeline with the checkpoint that it would go on from."""
     if checkpoint is None:
         return compare_structures(None, identity.structure, policy)
+    evolves = policy == "evolve"
+    policy = "strict" if evolves else policy  # whatever it does not make fit is refused
     made_by = checkpoint.spark_version or ""
     same_spark = made_by.split(".")[:2] == identity.spark_version.split(".")[:2]
     old = checkpoint.structure
     check = compare_structures(old, identity.structure, policy, same_spark=same_spark)
+    if check.fit is Compatibility.REFUSED and old is not None and policy == "strict":
+        plan = upgrade_of(checkpoint, identity, upgrade, same_spark=same_spark)
+        check = _evolved(plan) if evolves else _with_the_way_on(check, plan)
     if check.fit in (Compatibility.REFUSED, Compatibility.RESET):
         return check
     positions = check_positions(checkpoint, identity, policy, reanchor or {})
@@ -111,7 +124,68 @@ def check_checkpoint(
     ]
     if not told:
         return check
-    return CompatibilityCheck(Compatibility.GOES_ON, [*check.changes, *told], gaps=positions.gaps)
+    fit = Compatibility.EVOLVES if check.upgrade is not None else Compatibility.GOES_ON
+    return replace(check, fit=fit, changes=[*check.changes, *told], gaps=positions.gaps)
+
+
+def upgrade_of(
+    checkpoint: CheckpointManifest,
+    identity: PipelineIdentity,
+    options: UpgradeOptions | None = None,
+    *,
+    same_spark: bool = True,
+) -> UpgradePlan:
+    """What becomes of every part when a changed pipeline goes on from a checkpoint."""
+    structure = identity.structure
+    plan = plan_upgrade(checkpoint.structure or {}, structure, options, same_spark=same_spark)
+    rows = list(plan.rows)
+    pinned = checkpoint.state_partitions
+    had = (checkpoint.structure or {}).get("state_partitions")
+    if not had and structure["state_partitions"] not in (0, pinned):
+        rows.append(
+            UpgradeRow(
+                "pipeline",
+                "state partitions",
+                Fate.REFUSED,
+                f"Spark has pinned {pinned} for this checkpoint, and the session has "
+                f"{structure['state_partitions']}",
+                f"Set spark.sql.shuffle.partitions to {pinned}.",
+            )
+        )
+    shown = set(plan.sinks.values())
+    for name, status in checkpoint.sink_commit_statuses.items():
+        if name not in shown and not status.is_committed:
+            rows.append(
+                UpgradeRow(
+                    "sink",
+                    name,
+                    Fate.REFUSED,
+                    f"it does not show epoch {checkpoint.epoch} yet, which is decided",
+                    "Start once with the pipeline as it was.",
+                )
+            )
+    return replace(plan, rows=tuple(rows))
+
+
+def _evolved(plan: UpgradePlan) -> CompatibilityCheck:
+    if refused := plan.refused:
+        return CompatibilityCheck(
+            Compatibility.REFUSED,
+            [row.text for row in refused],
+            " ".join(dict.fromkeys(row.hint for row in refused if row.hint)) or _WAYS_OUT,
+            upgrade=plan,
+        )
+    return CompatibilityCheck(
+        Compatibility.EVOLVES, [row.text for row in plan.changes], upgrade=plan
+    )
+
+
+def _with_the_way_on(check: CompatibilityCheck, plan: UpgradePlan) -> CompatibilityCheck:
+    """A refusal that names the policy with which the pipeline could go on."""
+    if plan.refused:
+        return check
+    kept = "what stayed the same keeps its state" if plan.origins else "every source goes on"
+    return replace(check, hint=f"policy='evolve' makes the change: {kept}. {check.hint}")
 
 
 def _decided(

@@ -16,6 +16,8 @@ _EXACT: Final = frozenset(
     {"delay", "gap", "length", "mode", "offset", "rows", "slide", "time", "timeout", "type"}
 )
 """Parts that are read from the plan as values. All others are text, worded by Spark."""
+WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
+"""Parts of a window: each window in the state has its own start and end."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,13 @@ class ComputedChange:
     text: str
     is_certain: bool
     """Whether it stays a difference when the two were described by different Sparks."""
+    part: str = ""
+    """Which part of an operator it is of, where that has a name."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether state of the old computation can be gone on with by the new one."""
+        return self.part in WINDOW_PARTS or self.part == "rows"
 
 
 def computed_changes(old: Computes, new: Computes) -> list[ComputedChange]:
@@ -34,7 +43,7 @@ def computed_changes(old: Computes, new: Computes) -> list[ComputedChange]:
         before, after = old.get(output, ()), new.get(output, ())
         if _kinds(before) == _kinds(after):
             pairs = zip(before, after, strict=True)
-            parts = [change for one, other in pairs for change in _operator(one, other)]
+            parts = [change for one, other in pairs for change in operator_changes(one, other)]
         else:
             parts = list(_watermarks(before, after))
         changes += [
@@ -90,8 +99,9 @@ def _delays(operators: Sequence[Operator]) -> list[str]:
     return [f"of {o['of']}, {o['delay']}" for o in operators if o.get("operator") == "watermark"]
 
 
-def _operator(old: Operator, new: Operator) -> Iterator[ComputedChange]:
-    kind = str(old["operator"])
+def operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
+    """Each difference in what two operators of one kind compute."""
+    kind = str(old.get("operator"))
     for part in sorted((old.keys() | new.keys()) - {"operator", "state"}):
         before, after = old.get(part), new.get(part)
         if before == after:
@@ -101,7 +111,8 @@ def _operator(old: Operator, new: Operator) -> Iterator[ComputedChange]:
         elif part == "functions":
             yield from _functions(before or [], after or [])
         else:
-            yield ComputedChange(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
+            text = f"{kind} {_named(part)} {before} → {after}"
+            yield ComputedChange(text, part in _EXACT, part)
 
 
 def _named(part: str) -> str:
@@ -130,7 +141,8 @@ def _windows(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Compute
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part, "none"), new.get(part, "none")
         if before != after and not (part == "slide" and tumbles):
-            yield ComputedChange(f"{kind} {_named(part)} {before} → {after}", part in _EXACT)
+            text = f"{kind} {_named(part)} {before} → {after}"
+            yield ComputedChange(text, part in _EXACT, part)
 
 
 def _functions(old: Sequence[str], new: Sequence[str]) -> Iterator[ComputedChange]:

@@ -6,18 +6,19 @@ Tests: ``tests/pipeline/test_pipeline.py``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from seamark._common.checks import U64_MAX, check_duration, check_number
 from seamark.capture.checkpoint_contents import Sizes
 from seamark.errors import InvalidInputError
+from seamark.pipeline.declaration.upgrade_plan import UpgradeOptions
 from seamark.spark.kafka.gaps import check_anchors
 from seamark.spark.source_gaps import Anchor
 
-Policy = Literal["strict", "warn", "auto_reset"]
+Policy = Literal["strict", "warn", "auto_reset", "evolve"]
 
 
 class Step(StrEnum):
@@ -47,6 +48,13 @@ class PipelineSettings:
     """How a pipeline runs. None of this is part of what it computes."""
 
     policy: Policy = "strict"
+    """What a start does when the pipeline has changed: refuse, go on with a warning, start over, or
+    rearrange the state so that what stayed the same goes on."""
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """With ``evolve``: outputs that have a new name, old name → new name."""
+    begin_empty: Collection[str] = ()
+    """With ``evolve``: operators, or outputs with all of theirs, that begin without state although
+    there is some; named as ``Pipeline.check`` shows them."""
     keep: int = 20
     """How many valid checkpoints stay; what they build on stays with them."""
     full_every: int = 10
@@ -100,16 +108,28 @@ class PipelineSettings:
         check_anchors(self.reanchor)
         if self.consumer_group is not None and not self.consumer_group.strip():
             raise InvalidInputError("consumer_group is the name of a group, and not empty")
-        if self.policy not in ("strict", "warn", "auto_reset"):
+        if self.policy not in get_args(Policy):
             raise InvalidInputError(
-                f"policy must be 'strict', 'warn' or 'auto_reset', not {self.policy!r}"
+                f"policy must be one of {', '.join(get_args(Policy))}, not {self.policy!r}"
             )
+        if (self.renames or self.begin_empty) and self.policy != "evolve":
+            raise InvalidInputError(
+                "renames and begin_empty say how a changed pipeline goes on",
+                hint="They go with policy='evolve'.",
+            )
+        if isinstance(self.begin_empty, str):
+            raise InvalidInputError(f"begin_empty is a list of names: [{self.begin_empty!r}]")
         if self.coalesce is not None and self.coalesce != "auto":
             check_number("coalesce", self.coalesce, 1, 1 << 20)
         if self.capture not in ("auto", "driver", "executors"):
             raise InvalidInputError(
                 f"capture must be 'auto', 'driver' or 'executors', not {self.capture!r}"
             )
+
+    @property
+    def upgrade(self) -> UpgradeOptions:
+        """What is said about a change of the pipeline."""
+        return UpgradeOptions(self.renames, self.begin_empty)
 
 
 @dataclass(frozen=True, kw_only=True)

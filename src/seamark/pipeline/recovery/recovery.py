@@ -35,11 +35,13 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.compatibility import (
     Compatibility,
+    CompatibilityCheck,
     check_checkpoint,
     check_store,
     refuse_if_incompatible,
 )
 from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.epoch.epoch_manifest import with_sink_statuses
 from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, refuse_unknown_rows, stored_plans
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
@@ -55,6 +57,7 @@ from seamark.pipeline.recovery.sink_recovery import (
     sinks_ahead,
     take_back_abandoned,
 )
+from seamark.pipeline.recovery.upgrade import Upgrade
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
 from seamark.pipeline.telemetry.reports import StartReport
 from seamark.spark.batch_log import Plan
@@ -105,6 +108,8 @@ class Recovery:
         long_work: LongWork | None = None,
         fetch_all: FetchAll | None = None,
     ) -> None:
+        self._declared = declared
+        self._upgrade_options = declared.settings.upgrade
         self._identity = declared.identity
         self._policy = declared.settings.policy
         self._anchors = declared.settings.reanchor
@@ -120,9 +125,10 @@ class Recovery:
         """Claim the store, choose a checkpoint, finish its epoch, make a working copy of it."""
         started = time.perf_counter()
         # a pipeline that may not go on should not fence the one that is running
-        refuse_if_incompatible(
-            self._store, check_store(self._store, self._identity, self._policy, self._anchors)
+        check = check_store(
+            self._store, self._identity, self._policy, self._anchors, self._upgrade_options
         )
+        refuse_if_incompatible(self._store, check)
         claim = self._store.claim(pipeline=self._identity.name)
         walk = self._store.recover_latest_validated(read_data=False)
         try:
@@ -143,8 +149,11 @@ class Recovery:
     def _start_from(self, walk: Walk, claim: Claim) -> StartingPoint:
         chosen = self._chosen(walk)
         timeline = claim.timeline
-        check = check_checkpoint(chosen, self._identity, self._policy, self._anchors)
-        refuse_if_incompatible(self._store, check)
+        check = self._checked(chosen)
+        if check.fit is Compatibility.EVOLVES and chosen is not None and check.upgrade is not None:
+            self._notes += [row.text for row in check.upgrade.changes]
+            chosen, timeline = self._upgraded(chosen, check.upgrade)
+            check = self._checked(chosen)
         planned = planned_texts(check.gaps)  # they are told once they are recorded
         self._notes += [text for text in check.changes if text not in planned]
         self._notes += [
@@ -169,6 +178,22 @@ class Recovery:
         dirs.forget_plans()
         dirs.remove_others()
         return start
+
+    def _checked(self, chosen: CheckpointManifest | None) -> CompatibilityCheck:
+        check = check_checkpoint(
+            chosen, self._identity, self._policy, self._anchors, self._upgrade_options
+        )
+        refuse_if_incompatible(self._store, check)
+        return check
+
+    def _upgraded(
+        self, chosen: CheckpointManifest, plan: UpgradePlan
+    ) -> tuple[CheckpointManifest, str]:
+        """The first checkpoint of the changed pipeline, and its timeline."""
+        upgrade = Upgrade(self._store, chosen, plan)
+        upgrade.refuse_if_begun(sinks_ahead(self._sinks, chosen, shown_timeline(chosen)))
+        saved = upgrade.save(self._declared, upgrade.empty_state(self._declared, self._place))
+        return saved, saved.timeline or ""
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:

@@ -1,0 +1,251 @@
+"""Which operator of a checkpoint each operator of a changed pipeline goes on from. Pure.
+
+An operator is known by its output, its kind and its place among those of the same kind in that
+output. Its number in Spark's plan is only where its state lies. State goes on only with the
+computation that has made it; nothing is guessed, and nothing begins empty in silence.
+
+Tests: ``tests/pipeline/test_upgrade_plan.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+from seamark.pipeline.declaration.computed_changes import (
+    WINDOW_PARTS,
+    ComputedChange,
+    operator_changes,
+)
+
+Structure = Mapping[str, Any]
+What = Literal["pipeline", "source", "operator", "watermark", "sink"]
+
+
+class Fate(StrEnum):
+    """What becomes of one part of a pipeline."""
+
+    CARRIED = "carried over"
+    EMPTY = "begins empty"
+    NEW = "new"
+    DROPPED = "dropped"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class UpgradeRow:
+    """What becomes of one part, and why."""
+
+    what: What
+    name: str
+    fate: Fate
+    why: str = ""
+    hint: str = ""
+    """What to do instead, for a part that is refused."""
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        return f"{self.what} {self.name}: {self.fate}{f' ({self.why})' if self.why else ''}"
+
+
+@dataclass(frozen=True)
+class DescribedOperator:
+    number: int
+    branch: str
+    kind: str
+    place: int
+    """Among those of its kind in the branch."""
+    details: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """As ``begin_empty`` takes it."""
+        return f"{self.branch}/{self.kind}" + (f" {self.place + 1}" if self.place else "")
+
+
+class DescribedPipeline:
+    """A structure, with its operators by branch."""
+
+    def __init__(self, structure: Structure) -> None:
+        self.structure = structure
+        self.sinks: Mapping[str, Any] = structure.get("sinks", {})
+        self.sources: Mapping[str, Any] = structure.get("sources", {})
+        self.shares: Mapping[str, str] = structure.get("shares") or {}
+        self.computes: Mapping[str, Sequence[Mapping[str, Any]]] = structure.get("computes") or {}
+        self.operators = list(self._operators())
+        self.branches = list(dict.fromkeys(operator.branch for operator in self.operators))
+
+    def _operators(self) -> Iterator[DescribedOperator]:
+        places: dict[tuple[str, str], int] = {}
+        numbers: dict[str, int] = {}
+        for number, text in enumerate(self.structure.get("operators", [])):
+            branch, _, kind = str(text).partition(": ")
+            kind = kind.replace("transformWithStateInPandas", "transformWithState")
+            place = places.get((branch, kind), 0)
+            places[branch, kind] = place + 1
+            at = numbers.get(branch, 0)
+            numbers[branch] = at + 1
+            described = [o for o in self.computes.get(branch, ()) if o["operator"] != "watermark"]
+            details = described[at] if at < len(described) else {}
+            yield DescribedOperator(number, branch, kind, place, details)
+
+    def outputs_of(self, branch: str) -> set[str]:
+        """The outputs that take their rows from a branch."""
+        return {branch, *(name for name, first in self.shares.items() if first == branch)}
+
+    def of(self, branch: str) -> list[DescribedOperator]:
+        return [operator for operator in self.operators if operator.branch == branch]
+
+    def delays(self, branch: str) -> list[str]:
+        return [
+            f"{o.get('of')}, {o.get('delay')}"
+            for o in self.computes.get(branch, ())
+            if o["operator"] == "watermark"
+        ]
+
+
+class OperatorMatching:
+    """Which operator of the checkpoint each operator of the pipeline goes on from."""
+
+    def __init__(
+        self,
+        before: DescribedPipeline,
+        after: DescribedPipeline,
+        former: Mapping[str, str],
+        begin_empty: Collection[str],
+        *,
+        same_spark: bool,
+    ) -> None:
+        self._before = before
+        self._after = after
+        self._former = former
+        self._begin_empty = begin_empty
+        self._same_spark = same_spark
+        self.origins: dict[int, int] = {}
+        self.empty: list[int] = []
+
+    def rows(self) -> list[UpgradeRow]:
+        """What becomes of each operator; the numbers are noted on the way."""
+        rows: list[UpgradeRow] = []
+        used: set[int] = set()
+        for branch in self._after.branches:
+            origin = self._origin_of(branch)
+            pairs = _pairs(self._before.of(origin) if origin else [], self._after.of(branch))
+            for old, new in pairs:
+                row = self._judged(old, new, is_new_output=origin is None)
+                if row.fate is Fate.CARRIED and old is not None:
+                    self.origins[new.number] = old.number
+                    used.add(old.number)
+                elif row.fate is Fate.EMPTY:
+                    self.empty.append(new.number)
+                rows.append(row)
+            if origin is not None:
+                rows += self._watermarks(origin, branch)
+        rows += [
+            UpgradeRow("operator", old.name, Fate.DROPPED, "its state is not used any more")
+            for old in self._before.operators
+            if old.number not in used and not self._is_refused(rows, old)
+        ]
+        return rows
+
+    def _is_refused(self, rows: Sequence[UpgradeRow], old: DescribedOperator) -> bool:
+        return any(row.fate is Fate.REFUSED and row.name == old.name for row in rows)
+
+    def _origin_of(self, branch: str) -> str | None:
+        """The branch of the checkpoint whose outputs a branch has."""
+        outputs = {self._former.get(name, name) for name in self._after.outputs_of(branch)}
+        fitting = [b for b in self._before.branches if self._before.outputs_of(b) & outputs]
+        own = self._former.get(branch, branch)
+        return own if own in fitting else next(iter(fitting), None)
+
+    def _judged(
+        self, old: DescribedOperator | None, new: DescribedOperator, *, is_new_output: bool
+    ) -> UpgradeRow:
+        asked = new.name in self._begin_empty or new.branch in self._begin_empty
+        if asked:
+            return UpgradeRow("operator", new.name, Fate.EMPTY, "as begin_empty= says")
+        if old is None and is_new_output:
+            return UpgradeRow("operator", new.name, Fate.EMPTY, "its output is new")
+        if old is None:
+            return UpgradeRow(
+                "operator",
+                new.name,
+                Fate.REFUSED,
+                "the output had no such operator, so there is no state for it",
+                f"begin_empty=[{new.name!r}] begins it empty: rows that came before are not known "
+                "to it.",
+            )
+        differences = [*operator_changes(old.details, new.details)]
+        if shape := _shape(old.details, new.details):
+            return self._refused(new, shape)
+        serious = [
+            change
+            for change in differences
+            if not change.is_harmless and (self._same_spark or change.is_certain)
+        ]
+        if serious:
+            return self._refused(new, "; ".join(change.text for change in serious))
+        return UpgradeRow("operator", new.name, Fate.CARRIED, _effects(differences))
+
+    def _refused(self, new: DescribedOperator, why: str) -> UpgradeRow:
+        return UpgradeRow(
+            "operator",
+            new.name,
+            Fate.REFUSED,
+            f"{why}: its state was made by another computation",
+            f"begin_empty=[{new.name!r}] begins it empty; or give the changed output a new name, "
+            "next to the old one, until it has caught up.",
+        )
+
+    def _watermarks(self, old: str, new: str) -> Iterator[UpgradeRow]:
+        had, has = self._before.delays(old), self._after.delays(new)
+        if had != has:
+            yield UpgradeRow(
+                "watermark",
+                new,
+                Fate.CARRIED,
+                f"{'; '.join(had) or 'none'} → {'; '.join(has) or 'none'}: it never moves back, "
+                "and rows later than it are dropped as before until it has caught up",
+            )
+
+
+def _pairs(
+    old: Sequence[DescribedOperator], new: Sequence[DescribedOperator]
+) -> list[tuple[DescribedOperator | None, DescribedOperator]]:
+    """The operator that each new one goes on from, or None. Equal ones first, then by their order.
+
+    By order only when none was added or removed: else it would be a guess.
+    """
+    found: dict[int, DescribedOperator] = {}
+    for kind in dict.fromkeys(operator.kind for operator in new):
+        had = [operator for operator in old if operator.kind == kind]
+        has = [operator for operator in new if operator.kind == kind]
+        if len(had) == len(has):
+            found |= {after.number: before for before, after in zip(had, has, strict=True)}
+            continue
+        for after in has:
+            equal = [before for before in had if before.details == after.details]
+            if len(equal) == 1 and [o.details for o in has].count(after.details) == 1:
+                found[after.number] = equal[0]
+    return [(found.get(operator.number), operator) for operator in new]
+
+
+def _shape(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    before, after = old.get("state", {}), new.get("state", {})
+    return "; ".join(
+        f"the {part} in its state are ({before.get(part, '')}) and would be ({after.get(part, '')})"
+        for part in ("keys", "values")
+        if before.get(part) != after.get(part)
+    )
+
+
+def _effects(changes: Sequence[ComputedChange]) -> str:
+    texts = [change.text for change in changes]
+    if any(change.part in WINDOW_PARTS for change in changes):
+        texts.append(
+            "windows that are open close as they are; the first new ones lack the rows of before"
+        )
+    return "; ".join(texts)

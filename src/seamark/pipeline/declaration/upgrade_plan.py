@@ -1,0 +1,206 @@
+"""What becomes of every source, operator and sink when a changed pipeline goes on. Pure.
+
+Tests: ``tests/pipeline/test_upgrade_plan.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seamark.pipeline.declaration.operator_matching import (
+    DescribedPipeline,
+    Fate,
+    OperatorMatching,
+    Structure,
+    UpgradeRow,
+)
+from seamark.spark.plans.lossy_options import may_lose_of
+
+
+@dataclass(frozen=True)
+class UpgradeOptions:
+    """What the user says about a change."""
+
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """From old names of outputs to new ones."""
+    begin_empty: Collection[str] = ()
+    """Operators, or outputs with all of theirs, that begin without state although there is some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpgradePlan:
+    """What becomes of every part of a pipeline."""
+
+    rows: tuple[UpgradeRow, ...] = ()
+    origins: Mapping[int, int] = field(default_factory=dict)
+    """By the number of an operator in the new plan: its number in the checkpoint."""
+    empty: tuple[int, ...] = ()
+    """The numbers of operators that begin without state."""
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a sink: its name in the checkpoint, for those that are there."""
+
+    @property
+    def refused(self) -> list[UpgradeRow]:
+        """What stands in the way."""
+        return [row for row in self.rows if row.fate is Fate.REFUSED]
+
+    @property
+    def changes(self) -> list[UpgradeRow]:
+        """What does not simply go on."""
+        return [row for row in self.rows if row.fate is not Fate.CARRIED or row.why]
+
+
+def plan_upgrade(
+    old: Structure,
+    new: Structure,
+    options: UpgradeOptions | None = None,
+    *,
+    same_spark: bool = True,
+) -> UpgradePlan:
+    """What becomes of a pipeline of structure ``old`` when it goes on as ``new``.
+
+    When another Spark has described the old computations, the wording of an expression does not
+    count.
+    """
+    options = options or UpgradeOptions()
+    before, after = DescribedPipeline(old), DescribedPipeline(new)
+    former = {new_name: old_name for old_name, new_name in options.renames.items()}
+    matching = OperatorMatching(before, after, former, options.begin_empty, same_spark=same_spark)
+    rows = [
+        *_whole(before, after, options),
+        *_sources(before, after),
+        *matching.rows(),
+        *_sinks(before, after, former),
+    ]
+    return UpgradePlan(
+        rows=tuple(rows),
+        origins=matching.origins,
+        empty=tuple(matching.empty),
+        sinks={
+            name: former.get(name, name)
+            for name in after.sinks
+            if former.get(name, name) in before.sinks
+        },
+    )
+
+
+def _whole(
+    before: DescribedPipeline, after: DescribedPipeline, options: UpgradeOptions
+) -> Iterator[UpgradeRow]:
+    """What concerns the pipeline as a whole."""
+    old, new = before.structure, after.structure
+    if old.get("output_mode") != new.get("output_mode"):
+        yield UpgradeRow(
+            "pipeline",
+            "output mode",
+            Fate.REFUSED,
+            f"{old.get('output_mode')} → {new.get('output_mode')}: the mode decides what the state "
+            "holds and which rows were emitted",
+            "Keep the mode, or give the changed pipeline a store of its own.",
+        )
+    partitions = old.get("state_partitions"), new.get("state_partitions")
+    if all(partitions) and partitions[0] != partitions[1]:
+        yield UpgradeRow(
+            "pipeline",
+            "state partitions",
+            Fate.REFUSED,
+            f"{partitions[0]} → {partitions[1]}",
+            f"Set spark.sql.shuffle.partitions to {partitions[0]}.",
+        )
+    if after.operators and old.get("form") != new.get("form") and before.operators:
+        yield UpgradeRow(
+            "pipeline",
+            "computations",
+            Fate.REFUSED,
+            "the checkpoint does not say what its operators compute: another Seamark made it",
+            "Run one epoch of the unchanged pipeline with this Seamark first.",
+        )
+    for wrong in sorted(name for name in options.renames if name not in before.sinks):
+        yield UpgradeRow(
+            "sink", wrong, Fate.REFUSED, "renames= names it, and the checkpoint has no such output"
+        )
+    names = {operator.name for operator in after.operators} | set(after.sinks)
+    for wrong in sorted(name for name in options.begin_empty if name not in names):
+        there = ", ".join(sorted(operator.name for operator in after.operators)) or "none"
+        yield UpgradeRow(
+            "operator",
+            wrong,
+            Fate.REFUSED,
+            "begin_empty= names it, and there is no such operator",
+            f"There are: {there}.",
+        )
+
+
+# sources and sinks
+
+
+def _sources(before: DescribedPipeline, after: DescribedPipeline) -> Iterator[UpgradeRow]:
+    for name, source in after.sources.items():
+        old = before.sources.get(name)
+        if old is None:
+            yield UpgradeRow("source", name, Fate.NEW, "it begins where its options say")
+        elif old.get("format") != source.get("format"):
+            yield UpgradeRow(
+                "source",
+                name,
+                Fate.REFUSED,
+                f"{old.get('format')} → {source.get('format')}: a position of one means nothing to "
+                "the other",
+                "Give the new source another name; then it begins where its options say.",
+            )
+        else:
+            changed = _changed_options(old.get("options", {}), source.get("options", {}))
+            lossy = _changed_options(may_lose_of(old), may_lose_of(source))
+            why = "; ".join([*changed, *(f"{text}, which may lose rows" for text in lossy)])
+            yield UpgradeRow("source", name, Fate.CARRIED, why)
+    for name in before.sources.keys() - after.sources.keys():
+        yield UpgradeRow("source", name, Fate.DROPPED, "its position is forgotten")
+
+
+def _changed_options(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{key} {old.get(key, 'none')} → {new.get(key, 'none')}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _sinks(
+    before: DescribedPipeline, after: DescribedPipeline, former: Mapping[str, str]
+) -> Iterator[UpgradeRow]:
+    kept = set()
+    for name, sink in after.sinks.items():
+        old_name = former.get(name, name)
+        old = before.sinks.get(old_name)
+        if old is None:
+            yield UpgradeRow("sink", name, Fate.NEW, "it begins with the next epoch")
+            continue
+        kept.add(old_name)
+        texts = [f"it was {old_name}"] if old_name != name else []
+        texts += _changed_options(
+            {key: old.get(key) for key in ("kind", "target")},
+            {key: sink.get(key) for key in ("kind", "target")},
+        )
+        texts += _changed_options(old.get("options", {}), sink.get("options", {}))
+        texts += _changed_columns(old.get("columns", []), sink.get("columns", []))
+        yield UpgradeRow("sink", name, Fate.CARRIED, "; ".join(texts))
+    for name in before.sinks:
+        if name not in kept:
+            yield UpgradeRow("sink", name, Fate.DROPPED, "what it shows stays")
+
+
+def _changed_columns(old: Sequence[Any], new: Sequence[Any]) -> list[str]:
+    had, has = {str(n): str(t) for n, t in old}, {str(n): str(t) for n, t in new}
+    return [f"column {text}" for text in _changed_options(had, has)]
+
+
+def upgrade_table(plan: UpgradePlan) -> str:
+    """What becomes of each part, one line each, for people."""
+    rows = [("", "NAME", "BECOMES", "WHY")]
+    rows += [(row.what, row.name, row.fate.value, row.why) for row in plan.rows]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
+    hints = dict.fromkeys(row.hint for row in plan.refused if row.hint)
+    return "\n".join([*lines, *hints])
