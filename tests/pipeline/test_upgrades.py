@@ -12,21 +12,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import Pipeline, open_store
+from seamark.capture.checkpoint_contents import Sizes
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.compatibility import Compatibility
+from seamark.pipeline.declaration.settings import Step
+from seamark.pipeline.recovery import upgrade as upgrade_module
 from seamark.sinks import FileSink
+from seamark.store import CheckpointStore
+from seamark.testing.crashes import SimulatedCrash, crash_at
+from tests.cli.support.running import Cli
 from tests.pipeline.support.workloads import (
     EPOCHS,
     KINDS,
-    PROVIDERS,
     Shown,
+    clock,
     orders,
     payments,
     provider_of,
     providers_for,
+    put_file,
     rows_in,
+    settings_of,
     shown,
-    windowed,
+    values_in,
 )
 
 if TYPE_CHECKING:
@@ -129,6 +137,7 @@ def unchanged(
     return shows
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "provider"),
     [(kind, provider) for kind in STATEFUL for provider in providers_for(kind)],
@@ -152,3 +161,333 @@ def test_I15_an_operator_that_moves_goes_on_and_a_new_one_begins_empty(
         world.after(policy="evolve").run()
     assert shown(tmp_path) == unchanged(kind, provider)
     assert rows_in(tmp_path / "pairs") == new_pairs(world.folder, BEFORE)
+
+
+# changes of other kinds, all with state on HDFS's provider
+
+
+class Counting:
+    """Pipelines that count orders by key in update mode, declared differently at each start."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.root = world.root
+
+    def pipeline(self, **options: Any) -> tuple[Pipeline, DataFrame]:
+        p = self.world.pipeline(output_mode="update", **options)
+        return p, p.source("orders", orders(self.world.spark, self.world.folder))
+
+    def declare(self, *outputs: str, **options: Any) -> Pipeline:
+        """Outputs by their names, in their order."""
+        p, source = self.pipeline(**options)
+        shared = source.groupBy("k").count()
+        frames = {
+            "counts": lambda: source.groupBy("k").count(),
+            "sums": lambda: source.groupBy("k").sum("v").withColumnRenamed("sum(v)", "count"),
+            "renamed": lambda: source.groupBy("k").count(),
+            "by_id": lambda: source.groupBy("id").count(),
+            "of_new": lambda: source.dropDuplicates(["id"]).groupBy("k").count(),
+            "shared": lambda: shared,
+            "also_shared": lambda: shared.where("k > 0"),
+            "rows": lambda: source.select("id", "v"),
+        }
+        for name in outputs:
+            # 'counts=of_new' is the output 'counts', computed as 'of_new' is
+            output, _, computed = name.partition("=")
+            p.sink(output, frames[computed or output](), FileSink(self.root / output))
+        return p
+
+    def newest(self, output: str, column: str = "count") -> dict[int, int]:
+        """The newest value of each key that an output shows."""
+        rows = sorted(values_in(self.root / output), key=lambda row: row["epoch"])
+        key = "id" if rows and "id" in rows[0] else "k"
+        return {row[key]: row[column] for row in rows}
+
+
+@pytest.fixture
+def counting(spark: SparkSession, input_folder: Path, tmp_path: Path) -> Counting:
+    return Counting(World(spark, input_folder, tmp_path, "windowed"))
+
+
+def rows_of(folder: Path, first: int = 0, last: int = EPOCHS + 1) -> list[dict[str, Any]]:
+    """The orders in these files."""
+    paths = sorted((folder / "orders").iterdir())[first:last]
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def counts(rows: list[dict[str, Any]]) -> dict[int, int]:
+    return dict(Counter(row["k"] for row in rows))
+
+
+def sums(rows: list[dict[str, Any]]) -> dict[int, int]:
+    total: Counter[int] = Counter()
+    for row in rows:
+        total[row["k"]] += row["v"]
+    return dict(total)
+
+
+def test_outputs_are_removed_reordered_and_added_and_each_keeps_its_own_state(
+    counting: Counting,
+) -> None:
+    counting.declare("counts", "by_id", "sums").run()
+    counting.world.deliver()
+    counting.declare("rows", "sums", "counts", policy="evolve").run()
+    rows = rows_of(counting.world.folder)
+    assert counting.newest("counts") == counts(rows)
+    assert counting.newest("sums") == sums(rows)
+    later = rows_of(counting.world.folder, BEFORE)
+    assert len(values_in(counting.root / "rows")) == len(later)
+
+
+def test_an_upgrade_is_one_checkpoint_and_show_tells_what_it_did(
+    counting: Counting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counting.declare("counts").run()
+    with open_store(counting.root / "store") as store:
+        before = store.list_ids()[-1]
+    run = counting.declare("sums", "counts", policy="evolve").run()
+    assert "operator sums/aggregation: begins empty" in " ".join(run.report.notes)
+    with open_store(counting.root / "store") as store:
+        upgraded = store.load_by_id(before + 2)  # the claim's tombstone is between them
+        assert upgraded is not None
+        assert upgraded.upgrade is not None
+        assert upgraded.upgrade["from"] == before
+        assert upgraded.parent_id == before
+        assert not upgraded.is_incremental
+        assert all(store.validate_checkpoint(i).valid for i in store.list_ids())
+    cli, path = Cli(capsys), counting.root / "store"
+    cli("show", path, before + 2)
+    assert f"Upgraded from checkpoint {before}" in cli.out
+    assert "operator counts/aggregation  carried over" in cli.out
+    rows = cli.document("list", path)["checkpoints"]
+    assert {row["id"]: row["note"] for row in rows}[before + 2] == f"upgraded from {before}"
+
+
+def test_state_is_stored_once_when_an_operator_moves(counting: Counting) -> None:
+    options: dict[str, Any] = {"sizes": Sizes(inline_operator=0)}
+    counting.declare("by_id", **options).run()
+    with open_store(counting.root / "store") as store:
+        before = set(store.shared_objects.entries())
+    counting.declare("sums", "by_id", policy="evolve", **options).check()
+    counting.declare("sums", "by_id", policy="evolve", **options).run()
+    with open_store(counting.root / "store") as store:
+        newest = store.load_latest()
+        assert newest is not None
+        named = {each.name for each in newest.shared_objects}
+    assert named & before
+
+
+def test_a_renamed_output_goes_on_at_a_new_target(counting: Counting) -> None:
+    counting.declare("counts").run()
+    counting.world.deliver()
+    counting.declare("renamed", policy="evolve", renames={"counts": "renamed"}).run()
+    assert counting.newest("renamed") == counts(rows_of(counting.world.folder))
+
+
+def test_an_operator_in_front_begins_empty_when_asked_for_and_the_one_behind_goes_on(
+    counting: Counting,
+) -> None:
+    counting.declare("counts").run()
+    counting.world.deliver()
+    with pytest.raises(RefusedError, match="counts/deduplication: refused") as refused:
+        counting.declare("counts=of_new", policy="evolve").run()
+    assert "begin_empty=['counts/deduplication']" in str(refused.value)
+    options: dict[str, Any] = {"policy": "evolve", "begin_empty": ["counts/deduplication"]}
+    counting.declare("counts=of_new", **options).run()
+    folder = counting.world.folder
+    new = {row["id"]: row for row in rows_of(folder, BEFORE)}.values()
+    expected = Counter(counts(rows_of(folder, 0, BEFORE))) + Counter(counts(list(new)))
+    assert counting.newest("counts") == dict(expected)
+
+
+def test_another_key_or_function_is_refused_before_the_store_is_claimed(
+    counting: Counting,
+) -> None:
+    counting.declare("counts").run()
+    with open_store(counting.root / "store") as store:
+        owner = store.owner()
+    for other in ("counts=by_id", "counts=sums"):
+        with pytest.raises(RefusedError, match="counts/aggregation: refused"):
+            counting.declare(other, policy="evolve").run()
+    with open_store(counting.root / "store") as store:
+        assert store.owner() == owner
+    counting.world.deliver()
+    counting.declare("counts=by_id", policy="evolve", begin_empty=["counts"]).check()
+
+
+def test_outputs_that_shared_state_and_part_each_go_on(counting: Counting) -> None:
+    counting.declare("shared", "also_shared").run()
+    counting.world.deliver()
+    counting.declare("shared", "also_shared", policy="evolve", share_state=False).run()
+    expected = counts(rows_of(counting.world.folder))
+    assert counting.newest("shared") == expected
+    assert counting.newest("also_shared") == {k: n for k, n in expected.items() if k > 0}
+
+
+def test_an_output_keeps_shared_state_when_the_other_one_leaves(counting: Counting) -> None:
+    counting.declare("shared", "also_shared").run()
+    counting.world.deliver()
+    counting.declare("also_shared", policy="evolve").run()
+    expected = counts(rows_of(counting.world.folder))
+    assert counting.newest("also_shared") == {k: n for k, n in expected.items() if k > 0}
+
+
+def test_a_pipeline_without_state_gets_its_first_stateful_output(counting: Counting) -> None:
+    counting.declare("rows").run()
+    counting.world.deliver()
+    counting.declare("rows", "counts", policy="evolve").run()
+    assert counting.newest("counts") == counts(rows_of(counting.world.folder, BEFORE))
+    assert len(values_in(counting.root / "rows")) == len(rows_of(counting.world.folder))
+
+
+def test_a_source_is_added_and_removed_again(counting: Counting) -> None:
+    world = counting.world
+    counting.declare("counts").run()
+    world.deliver()
+
+    def with_payments() -> Pipeline:
+        p, source = counting.pipeline(policy="evolve")
+        paid = p.source("payments", payments(world.spark, world.folder))
+        p.sink("paid", paid.groupBy("paid").count(), FileSink(world.root / "paid"))
+        p.sink("counts", source.groupBy("k").count(), FileSink(world.root / "counts"))
+        return p
+
+    with_payments().run()
+    assert counting.newest("counts") == counts(rows_of(world.folder))
+    paid = [
+        json.loads(line)["paid"]
+        for path in (world.folder / "payments").iterdir()
+        for line in path.read_text().splitlines()
+    ]
+    shows = sorted(values_in(world.root / "paid"), key=lambda row: row["epoch"])
+    assert {row["paid"]: row["count"] for row in shows} == dict(Counter(paid))
+    put_file(world.folder / "orders", 90, [{"id": 9000, "k": 1, "v": 1, "t": clock(0)}])
+    counting.declare("counts", policy="evolve").run()
+    assert counting.newest("counts") == counts(rows_of(world.folder, 0, 99))
+
+
+def test_a_longer_window_goes_on_and_open_windows_close_as_they_are(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as f
+
+    world = World(spark, input_folder, tmp_path, "windowed")
+
+    def bars(length: str, **options: Any) -> Pipeline:
+        p = world.pipeline(**options)
+        source = p.source("orders", orders(spark, world.folder)).withWatermark("t", "10 seconds")
+        grouped = source.groupBy(f.window("t", length), "k").count()
+        p.sink("bars", grouped, FileSink(tmp_path / "bars"))
+        return p
+
+    bars("20 seconds").run()
+    world.deliver()
+    with pytest.raises(RefusedError, match="window length"):
+        bars("60 seconds").run()
+    run = bars("60 seconds", policy="evolve").run()
+    assert "windows that are open close as they are" in " ".join(run.report.notes)
+    lengths = {
+        (row["window"]["end"] - row["window"]["start"]).total_seconds()
+        for row in values_in(tmp_path / "bars")
+        if row["epoch"] > BEFORE + 1
+    }
+    assert lengths == {20.0, 60.0}
+
+
+# cut off, and taken back
+
+
+def test_I15_an_upgrade_that_dies_leaves_the_old_pipeline_or_the_new_one(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.declare("counts").run()
+    counting.world.deliver()
+    expected = counts(rows_of(counting.world.folder))
+    died = []
+
+    def dies(target: Any, name: str, *, after: bool) -> None:
+        real = getattr(target, name)
+
+        def dying(*args: Any, **kwargs: Any) -> Any:
+            if after:
+                real(*args, **kwargs)
+            died.append((name, after))
+            raise SimulatedCrash(f"{name}, {'after' if after else 'before'}")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(target, name, dying)
+            with pytest.raises(SimulatedCrash):
+                counting.declare("sums", "counts", policy="evolve").run()
+
+    for target, name in [
+        (upgrade_module, "empty_state"),
+        (upgrade_module, "place"),
+        (CheckpointStore, "begin_timeline"),
+    ]:
+        for after in (False, True):
+            dies(target, name, after=after)
+            # the pipeline as it was still fits
+            assert counting.declare("counts").check().fit is Compatibility.SAME
+    dies(upgrade_module, "save_with_retry", after=False)
+    assert counting.declare("counts").check().fit is Compatibility.SAME
+    dies(upgrade_module, "save_with_retry", after=True)
+    assert counting.declare("counts").check().fit is Compatibility.REFUSED
+    shutil.rmtree(counting.root / "store" / "working")
+    assert counting.declare("sums", "counts", policy="evolve").check().fit is Compatibility.SAME
+    counting.declare("sums", "counts").run()
+    assert counting.newest("counts") == expected
+    assert counting.newest("sums") == sums(rows_of(counting.world.folder, BEFORE))
+    assert len(died) == 8
+
+
+def test_the_old_pipeline_goes_on_after_an_upgrade_that_died(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.declare("counts").run()
+    counting.world.deliver()
+
+    def dying(*_: Any) -> None:
+        raise SimulatedCrash("before the decision")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upgrade_module, "save_with_retry", dying)
+        with pytest.raises(SimulatedCrash):
+            counting.declare("sums", "counts", policy="evolve").run()
+    counting.declare("counts").run()
+    assert counting.newest("counts") == counts(rows_of(counting.world.folder))
+
+
+def test_a_rollback_leads_back_to_before_the_upgrade(counting: Counting) -> None:
+    counting.declare("counts").run()
+    with open_store(counting.root / "store") as store:
+        before = store.list_ids()[-1]
+    counting.world.deliver()
+    counting.declare("sums", "counts", policy="evolve").run()
+    counting.declare("counts", policy="evolve").rollback(before)
+    counting.declare("counts").run()
+    assert counting.newest("counts") == counts(rows_of(counting.world.folder))
+    per_epoch = Counter((row["epoch"], row["k"]) for row in values_in(counting.root / "counts"))
+    assert set(per_epoch.values()) == {1}
+
+
+def test_a_sink_that_does_not_show_its_epoch_yet_cannot_be_removed(counting: Counting) -> None:
+    hook = crash_at(Step.COMMIT, "before", BEFORE)
+    with pytest.raises(SimulatedCrash):
+        counting.declare("counts", "rows", on_step=hook).run()
+    with pytest.raises(RefusedError, match=r"sink rows: refused \(it does not show epoch 3 yet"):
+        counting.declare("counts", policy="evolve").run()
+    counting.declare("counts", "rows").run()
+    counting.declare("counts", policy="evolve").run()
+
+
+def test_another_number_of_state_partitions_is_refused_with_the_one_to_set(
+    counting: Counting,
+) -> None:
+    counting.declare("counts").run()
+    spark = counting.world.spark
+    now = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    with (
+        settings_of(spark, {"spark.sql.shuffle.partitions": "7"}),
+        pytest.raises(RefusedError, match=f"Set spark.sql.shuffle.partitions to {now}"),
+    ):
+        counting.declare("sums", "counts", policy="evolve").run()

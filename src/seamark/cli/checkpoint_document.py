@@ -185,9 +185,25 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "lag": recorded_lag(manifest),
         "age_seconds": recorded_ages(manifest),
         "gaps": list(manifest.gaps),
+        "upgrade": _upgrade(manifest),
         "native": manifest.native or None,
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),
+    }
+
+
+def _upgrade(manifest: CheckpointManifest) -> Document | None:
+    """What an upgrade made of each part of the pipeline; None where there was none."""
+    if (upgrade := manifest.upgrade) is None:
+        return None
+    rows = upgrade.get("rows")
+    return {
+        "from": upgrade.get("from"),
+        "parts": [
+            dict(zip(("what", "name", "becomes", "why"), map(str, row), strict=True))
+            for row in (rows if isinstance(rows, list) else ())
+            if isinstance(row, list) and len(row) == 4
+        ],
     }
 
 

@@ -56,6 +56,7 @@ class CheckpointSummary:
     lag: dict[str, dict[str, int]] = field(default_factory=dict)
     ages: dict[str, dict[str, float]] = field(default_factory=dict)
     gaps: list[str] = field(default_factory=list)
+    upgraded_from: int | None = None
     """What sources left out after this epoch, in words."""
 
     @property
@@ -144,12 +145,18 @@ def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
         lag=recorded_lag(m),
         ages=recorded_ages(m),
         gaps=gap_texts(gap for gap in m.gaps if gap.get("epoch") == m.epoch),
+        upgraded_from=_upgraded_from(m),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
         timeline=m.timeline,
         damage=scanned.damage,
         superseded=scanned.superseded,
     )
+
+
+def _upgraded_from(manifest: CheckpointManifest) -> int | None:
+    origin = (manifest.upgrade or {}).get("from")
+    return origin if isinstance(origin, int) else None
 
 
 def took_seconds(manifest: CheckpointManifest) -> float | None:
@@ -219,6 +226,7 @@ def _row(summary: CheckpointSummary, chain: _ChainSize, pins: list[str]) -> Docu
     notes = [text for text in (summary.damage, summary.error) if text]
     notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
     notes += [f"pinned: {', '.join(pins)}"] if pins else []
+    notes += [f"upgraded from {summary.upgraded_from}"] if summary.upgraded_from else []
     notes += summary.gaps
     return {
         "id": summary.id,

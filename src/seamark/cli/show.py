@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 import click
@@ -72,6 +72,8 @@ def _show(document: Document) -> None:
     _show_state(document)
     print_section("Sinks", _sinks(document["sinks"]))
     print_section("Phases", ((k, phase_text(took)) for k, took in document["timings"].items()))
+    if upgrade := document["upgrade"]:
+        print_section(f"Upgraded from checkpoint {upgrade['from']}", _upgraded(upgrade["parts"]))
     print_section("Configuration", _values(document["configuration"]))
     print_section("Taken from a Spark checkpoint directory", _values(document["native"] or {}))
     after = ", replayed first after a restore" if document["native"] else ""
@@ -105,6 +107,12 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
         yield "writer", "another system: the manifest has no checksum of its own"
     for first, last in document["supersedes"]:
         yield "supersedes", f"{first} to {last}"
+
+
+def _upgraded(parts: Iterable[Document]) -> Iterator[tuple[str, Cell]]:
+    for part in parts:
+        why = f": {part['why']}" if part["why"] else ""
+        yield f"{part['what']} {part['name']}", f"{part['becomes']}{why}"
 
 
 def _sizes(document: Document) -> Iterator[tuple[str, Cell]]:

@@ -178,6 +178,15 @@ def _sinks(
             yield UpgradeRow("sink", name, Fate.NEW, "it begins with the next epoch")
             continue
         kept.add(old_name)
+        if old_name != name and old.get("target") and old.get("target") == sink.get("target"):
+            yield UpgradeRow(
+                "sink",
+                name,
+                Fate.REFUSED,
+                f"its target belongs to the output {old_name}, whose name it has noted",
+                "Give the renamed output a new target. Its state goes on either way.",
+            )
+            continue
         texts = [f"it was {old_name}"] if old_name != name else []
         texts += _changed_options(
             {key: old.get(key) for key in ("kind", "target")},
