@@ -21,6 +21,14 @@ WITH_SPARK = {
         "wednesday-0 70, wednesday-1 900",
         "large: monday-1 150, tuesday-0 500, wednesday-1 900",
     ],
+    "upgrade": [
+        "counts: ann 2, bob 1",
+        "strict refuses: the pipeline is not the one that this store's checkpoints were made by",
+        "operator  largest/aggregation  begins empty  its output is new",
+        "operator  counts/aggregation   carried over",
+        "counts: ann 3, bob 2",
+        "largest: ann 70, bob 10",
+    ],
     "live_view": [
         "epoch 1: attic 31.5 °C, cellar 12.0 °C",
         "epoch 2: attic 30.0 °C, cellar 12.0 °C, kitchen 21.5 °C",
