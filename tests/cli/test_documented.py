@@ -69,10 +69,8 @@ def test_the_examples_run_in_their_order_and_print_what_the_page_says(
 
 def shown_for(words: list[str]) -> str:
     """What the page shows below a command."""
-    line = re.escape("$ seamark " + " ".join(words))
-    found = re.search(rf"^{line}\n(.*?)^(?:```|\$ )", PAGE, re.M | re.S)
-    assert found is not None, words
-    return found[1]
+    shown = re.findall(r"^\$ seamark ([^\n]*)\n(.*?)(?=^(?:```|\$ ))", PAGE, re.M | re.S)
+    return next(text for line, text in shown if shlex.split(line) == words)
 
 
 def heading(text: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seamark._common.checks import check_name
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
+from seamark.native.bisection import Bisection, Verdict, bisect, restored_test, span_of
 from seamark.pipeline.declaration.compatibility import (
     CompatibilityCheck,
     check_store,
@@ -302,6 +304,26 @@ class Pipeline:
         with self._open_store() as store:
             require_sinks_can_follow(store, checkpoint_id, self.name, self._outputs.values())
             return roll_back(store, checkpoint_id, self.name)
+
+    def bisect(
+        self,
+        predicate: Callable[[int, Path], bool],
+        *,
+        good: int | None = None,
+        bad: int | None = None,
+    ) -> Bisection:
+        """Find the first epoch for which ``predicate`` is false, by halving.
+
+        It is called with an epoch and Spark's checkpoint directory as it was after it, for example
+        to look into the state with ``spark.read.format("statestore")``. ``good`` and ``bad`` are
+        checkpoints of which the answer is known. Nothing is changed.
+        """
+
+        def judge(epoch: int, directory: Path) -> Verdict:
+            return Verdict.GOOD if predicate(epoch, directory) else Verdict.BAD
+
+        with self._open_store() as store:
+            return bisect(span_of(store, good=good, bad=bad), restored_test(store, judge))
 
     def _open_store(self) -> CheckpointStore:
         return open_store(self._store_url, storage_options=self._storage_options)

@@ -1,0 +1,60 @@
+"""``seamark bisect``: a command decides, and halving finds where it begins to fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support.running import Cli
+from tests.native.test_bisection import filled
+
+EPOCHS = 9
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    filled(tmp_path, EPOCHS)
+    monkeypatch.chdir(tmp_path)
+    return Path("store")
+
+
+def test_the_first_epoch_for_which_a_command_fails_is_named(cli: Cli, store: Path) -> None:
+    code = cli("bisect", store, "--test", "test -d {dir}/offsets && test {epoch} -lt 6")
+    assert code == 0
+    assert "The first bad epoch is 6 (checkpoint " in cli.out
+    assert "The last good one is 5 (checkpoint " in cli.out
+    assert "seamark diff store " in cli.out
+
+
+def test_the_environment_and_json_carry_the_same(cli: Cli, store: Path) -> None:
+    test = 'echo looking at $SEAMARK_DIR; test -f "$SEAMARK_DIR/commits/1" -a $SEAMARK_EPOCH -le 3'
+    document = cli.document("bisect", store, "--test", test)
+    assert document["first_bad"]["epoch"] in (1, 4)
+    assert len(document["tests"]) <= EPOCHS.bit_length()
+    assert {each["verdict"] for each in document["tests"]} <= {"good", "bad"}
+
+
+def test_a_test_that_always_passes_finds_nothing(cli: Cli, store: Path) -> None:
+    assert cli("bisect", store, "--test", "true") == 0
+    assert "No epoch fails the test." in cli.out
+
+
+def test_a_test_that_cannot_tell_is_skipped_and_said(cli: Cli, store: Path) -> None:
+    test = "test {epoch} -eq 5 && exit 125; test {epoch} -lt 6"
+    assert cli("bisect", store, "--test", test) == 0
+    assert "or one that was skipped: 5" in " ".join(cli.out.split())
+
+
+def test_a_command_that_cannot_be_run_decides_nothing(cli: Cli, store: Path) -> None:
+    assert cli("bisect", store, "--test", "no-such-program-here {dir}") == 6
+    assert "could not be run for epoch" in cli.err
+    assert "says nothing about the epoch" in " ".join(cli.err.split())
+
+
+def test_known_ends_shorten_the_search(cli: Cli, store: Path) -> None:
+    ids = [row["id"] for row in cli.document("list", store)["checkpoints"]][::-1]
+    test = "test {epoch} -lt 6"
+    found = cli.document("bisect", store, "--test", test, "--good", ids[3], "--bad", ids[6])
+    assert found["first_bad"]["epoch"] == 6
+    assert len(found["tests"]) <= 2
