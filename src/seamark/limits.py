@@ -204,6 +204,10 @@ def index_shrinks_too_much(plain: int, stored: int) -> bool:
     return plain > INDEX_FLOOR and plain > INDEX_RATIO * stored
 
 
+MOST_COPIES: Final = 64
+"""Files that one stored file may be restored to: operators that have gone on from one state."""
+
+
 def unpacks_to_too_much(plain: int, stored: int) -> bool:
     """Whether all packs of a chain of checkpoints together claim more than they may hold."""
     return plain > CHAIN_FLOOR and plain > PACK_RATIO * stored

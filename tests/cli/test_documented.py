@@ -69,7 +69,9 @@ def test_the_examples_run_in_their_order_and_print_what_the_page_says(
 
 def shown_for(words: list[str]) -> str:
     """What the page shows below a command."""
-    shown = re.findall(r"^\$ seamark ([^\n]*)\n(.*?)(?=^(?:```|\$ ))", PAGE, re.M | re.S)
+    shown: list[tuple[str, str]] = re.findall(
+        r"^\$ seamark ([^\n]*)\n(.*?)(?=^(?:```|\$ ))", PAGE, re.M | re.S
+    )
     return next(text for line, text in shown if shlex.split(line) == words)
 
 

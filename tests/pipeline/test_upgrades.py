@@ -248,7 +248,8 @@ def test_an_upgrade_is_one_checkpoint_and_show_tells_what_it_did(
     run = counting.declare("sums", "counts", policy="evolve").run()
     assert "operator sums/aggregation: begins empty" in " ".join(run.report.notes)
     with open_store(counting.root / "store") as store:
-        (upgraded,) = [m for m in store.list() if m.upgrade is not None]
+        found = [store.load_by_id(i) for i in store.list_ids()]
+        (upgraded,) = [m for m in found if m is not None and m.upgrade is not None]
         assert upgraded.upgrade is not None
         assert upgraded.upgrade["from"] == before
         assert upgraded.parent_id == before

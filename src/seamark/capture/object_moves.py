@@ -11,11 +11,12 @@ from hashlib import sha256
 from seamark.capture.background_budget import Budget
 from seamark.capture.file_index import FileIndex, StoredFile, objects_of
 from seamark.capture.movers import PACK_BYTES, Contents, store_alone, store_packed
+from seamark.capture.packed_files import entries_of
 from seamark.capture.uploads import Uploads, discard
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
 from seamark.manifest.facts import SharedObject
-from seamark.state.pack import unpack_all
+from seamark.state.pack import read_index, unpack_all
 from seamark.store.shared_objects import SharedObjects
 
 Damaged = tuple[SharedObject, str]
@@ -56,12 +57,9 @@ class ObjectMoves:
     def _live_files(self, shared: SharedObject, paths: list[str], index: FileIndex) -> Contents:
         """Files of a pack, from the store: Spark may have removed them from its directory."""
         pack = self._shared.read_pack(shared, self._budget.spent_on)
-        wanted = set(paths)
-        return {
-            entry.key: data
-            for entry, data in unpack_all(pack)
-            if entry.key in wanted and index.files[entry.key].sha256 == entry.sha256
-        }
+        unpacked = {entry.key: data for entry, data in unpack_all(pack)}
+        found = entries_of({path: index.files[path] for path in paths}, read_index(pack, len(pack)))
+        return {path: unpacked[entry.key] for path, entry in found}
 
     def from_copy(self, files: Mapping[str, StoredFile], uploads: Uploads) -> dict[str, StoredFile]:
         """Store those files again that the working copy has, with the same SHA-256."""

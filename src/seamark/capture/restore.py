@@ -21,6 +21,7 @@ from seamark import limits
 from seamark._common.files import Buffer
 from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import Contents
+from seamark.capture.packed_files import entries_of
 from seamark.checkpoint_dir.files import CheckpointFiles, with_root
 from seamark.checkpoint_dir.state_files import MissingVersion, closure, is_state, store_folder
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -150,17 +151,15 @@ def files_of(
     """
     held, files = holder
     if not _is_pack(holder):
-        [(path, known)] = files.items()
-        yield path, known, shared.read(held)
+        # several, where operators have gone on from the state of one
+        for path, known in files.items():
+            yield path, known, shared.read(held)
         return
     pack = shared.read_pack(held)
-    entries = {entry.key: entry for entry in read_index(pack, len(pack))}
-    for path, known in files.items():
-        entry = entries.get(path)
-        if entry is None or (entry.sha256, entry.size) != (known.sha256, known.size):
-            raise DamageError(f"{path!r} is not in the pack that the index names")
+    for path, entry in entries_of(files, read_index(pack, len(pack))):
         # what is dead in the pack is not worth unpacking
-        yield path, known, (unpack_entry(pack[entry.offset : entry.offset + entry.length], entry),)
+        data = unpack_entry(pack[entry.offset : entry.offset + entry.length], entry)
+        yield path, files[path], (data,)
 
 
 def _watched(pieces: Iterable[Buffer], advance: Advance) -> Iterator[Buffer]:

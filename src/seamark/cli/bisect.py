@@ -42,9 +42,9 @@ _NOT_RUN: Final = (126, 127)
 @click.option("--good", "good_id", metavar="ID", help="A checkpoint that is known to be good.")
 @click.option("--bad", "bad_id", metavar="ID", help="A checkpoint that is known to be bad.")
 def command(store: str, test: str, good_id: str | None, bad_id: str | None) -> None:
-    """Find the first epoch for which a test fails, by halving.
+    """Find the first epoch for which a test fails.
 
-    For each epoch that is tried, Spark's checkpoint directory is restored as it was after it, and
+    The epochs are halved until it is found. For each epoch that is tried, Spark's checkpoint directory is restored as it was after it, and
     COMMAND is run by the shell. {dir} is the directory and {epoch} the number of the epoch; both
     are also in SEAMARK_DIR and SEAMARK_EPOCH. The directory is removed afterwards. Nothing in the
     store is changed.
@@ -59,8 +59,8 @@ def command(store: str, test: str, good_id: str | None, bad_id: str | None) -> N
     print_answer(document, _show)
     good, bad = found.last_good, found.first_bad
     if good is not None and bad is not None and not settings().as_json:
-        ids = f"{good.checkpoint_id} {bad.checkpoint_id}"
-        print_hint(f"What changed?  seamark diff {store} {ids}")
+        both = f"{good.checkpoint_id} {bad.checkpoint_id}"
+        print_hint(f"What changed?  seamark diff {store} {both}")
 
 
 def _run(test: str, epoch: int, path: Path) -> Verdict:

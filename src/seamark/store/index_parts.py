@@ -9,6 +9,7 @@ Tests: ``tests/store/test_index_parts.py``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, NamedTuple
 
@@ -153,20 +154,21 @@ def check_size(
 
 
 def check_holders(held: Iterable[tuple[SharedObject, int, bool]]) -> None:
-    """:class:`DamageError` when an object that is no pack holds several files, or all packs
-    together hold too much; ``held`` is (object, size, whether it is in a pack) of each file.
+    """:class:`DamageError` when an object is a pack and a file at once, is more files than any
+    upgrade makes of it, or all packs together hold too much; ``held`` is (object, size, whether it
+    is in a pack) of each file.
     """
-    alone: set[SharedObject] = set()
+    alone: Counter[SharedObject] = Counter()
     packs: set[SharedObject] = set()
     plain = 0
     for shared, size, is_packed in held:
-        if shared in alone or (not is_packed and shared in packs):
-            raise DamageError(f"the index says that {shared.name} alone is several files")
         if is_packed:
             packs.add(shared)
             plain += size
         else:
-            alone.add(shared)
+            alone[shared] += 1
+        if (shared in alone and shared in packs) or alone[shared] > limits.MOST_COPIES:
+            raise DamageError(f"the index says that {shared.name} alone is several files")
     stored = sum(pack.size for pack in packs)
     if limits.unpacks_to_too_much(plain, stored):
         raise DamageError(f"its packs claim {plain} bytes, too much for {stored} stored ones")

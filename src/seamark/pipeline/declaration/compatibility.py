@@ -152,9 +152,8 @@ def upgrade_of(
                 f"Set spark.sql.shuffle.partitions to {pinned}.",
             )
         )
-    shown = set(plan.sinks.values())
     for name, status in checkpoint.sink_commit_statuses.items():
-        if name not in shown and not status.is_committed:
+        if name not in plan.sinks and not status.is_committed:
             rows.append(
                 UpgradeRow(
                     "sink",

@@ -38,8 +38,8 @@ class UpgradePlan:
     """By the number of an operator in the new plan: its number in the checkpoint."""
     empty: tuple[int, ...] = ()
     """The numbers of operators that begin without state."""
-    sinks: Mapping[str, str] = field(default_factory=dict)
-    """By the name of a sink: its name in the checkpoint, for those that are there."""
+    sinks: frozenset[str] = frozenset()
+    """Sinks that go on at the target which they had."""
 
     @property
     def refused(self) -> list[UpgradeRow]:
@@ -78,11 +78,11 @@ def plan_upgrade(
         rows=tuple(rows),
         origins=matching.origins,
         empty=tuple(matching.empty),
-        sinks={
-            name: former.get(name, name)
-            for name in after.sinks
-            if former.get(name, name) in before.sinks
-        },
+        sinks=frozenset(
+            name
+            for name, sink in after.sinks.items()
+            if all(before.sinks.get(name, {}).get(k) == sink.get(k) for k in ("kind", "target"))
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from seamark.capture.checkpoint_contents import Chain, PlacedState, place
@@ -271,9 +271,9 @@ class Upgrade:
             source_watermarks={n: at for n, at in chosen.source_watermarks.items() if n in leaves},
             source_names=sorted(leaves),
             sink_names=list(identity.sinks),
-            # of a new sink nothing is said: it begins with the next epoch
-            sink_epochs=_renamed(chosen.sink_epochs, sinks),
-            sink_commit_statuses=_renamed(chosen.sink_commit_statuses, sinks),
+            # of a sink at a new target nothing is said: it begins with the next epoch
+            sink_epochs=_of(sinks, chosen.sink_epochs),
+            sink_commit_statuses=_of(sinks, chosen.sink_commit_statuses),
             table_offsets=dict(identity.tables),
             operator_states=placed.operator_states,
             state_checkpoint=None,
@@ -284,8 +284,6 @@ class Upgrade:
             parent_id=chosen.checkpoint_id,
             state_checksum=None,
         )
-        committables = chosen.sink_committables or {}
-        points = chosen.read_points or {}
         return again.with_extra(
             shown_as=shown_timeline(chosen),
             abandoned=sorted(abandoned_timelines(chosen)),
@@ -295,8 +293,8 @@ class Upgrade:
             structure=structure,
             leaves=list(identity.leaves),
             sink_guarantees=dict(identity.guarantees),
-            sink_committables=_renamed(committables, sinks),
-            read_points=_renamed(points, sinks) or None,
+            sink_committables=_of(sinks, chosen.sink_committables or {}),
+            read_points=_of(sinks, chosen.read_points or {}) or None,
             upgrade={
                 "from": chosen.checkpoint_id,
                 "rows": [[row.what, row.name, row.fate.value, row.why] for row in self._plan.rows],
@@ -304,8 +302,8 @@ class Upgrade:
         )
 
 
-def _renamed(by_sink: Mapping[str, Any], sinks: Mapping[str, str]) -> dict[str, Any]:
-    return {name: by_sink[old] for name, old in sinks.items() if old in by_sink}
+def _of(sinks: Collection[str], by_sink: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in by_sink.items() if name in sinks}
 
 
 def _entry(small: Mapping[str, bytes], batch: int) -> OffsetLogEntry:
