@@ -44,10 +44,10 @@ _NOT_RUN: Final = (126, 127)
 def command(store: str, test: str, good_id: str | None, bad_id: str | None) -> None:
     """Find the first epoch for which a test fails.
 
-    The epochs are halved until it is found. For each epoch that is tried, Spark's checkpoint directory is restored as it was after it, and
-    COMMAND is run by the shell. {dir} is the directory and {epoch} the number of the epoch; both
-    are also in SEAMARK_DIR and SEAMARK_EPOCH. The directory is removed afterwards. Nothing in the
-    store is changed.
+    The epochs are halved until it is found. For each one that is tried, Spark's checkpoint
+    directory is restored as it was after it, and COMMAND is run by the shell. {dir} is the
+    directory and {epoch} the number of the epoch; both are also in SEAMARK_DIR and SEAMARK_EPOCH.
+    The directory is removed afterwards. Nothing in the store is changed.
     """
     with opened_store(store) as opened:
         ids = [None if name is None else resolve_id(opened, name) for name in (good_id, bad_id)]
