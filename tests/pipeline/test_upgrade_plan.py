@@ -140,6 +140,26 @@ def test_which_of_two_equal_operators_has_left_is_not_guessed() -> None:
     assert plan.origins == {0: 1}
 
 
+def test_two_operators_of_a_kind_that_change_places_keep_their_own_state() -> None:
+    longer = {**BARS, "keys": [{**WINDOW, "length": "30 seconds"}, "orders.k"]}
+    old, new = structure({"bars": [BARS, longer]}), structure({"bars": [longer, BARS]})
+    plan = plan_upgrade(old, new)
+    assert plan.origins == {0: 1, 1: 0}
+    assert not plan.refused
+
+
+def test_which_of_two_changed_operators_of_a_kind_is_which_is_not_guessed() -> None:
+    def bars(*lengths: int) -> dict[str, Any]:
+        windows = [{**WINDOW, "length": f"{length} seconds"} for length in lengths]
+        return structure({"bars": [{**BARS, "keys": [window, "orders.k"]} for window in windows]})
+
+    assert plan_upgrade(bars(10, 20), bars(10, 30)).origins == {0: 0, 1: 1}
+    plan = plan_upgrade(bars(10, 20), bars(30, 40))
+    assert [row.name for row in plan.refused] == ["bars/aggregation", "bars/aggregation 2"]
+    assert "changed at once" in why(plan, "bars/aggregation")
+    assert plan.origins == {}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -134,8 +134,10 @@ class OperatorMatching:
         for branch in self._after.branches:
             origin = self._origin_of(branch)
             pairs = _pairs(self._before.of(origin) if origin else [], self._after.of(branch))
-            for old, new in pairs:
+            for old, new, is_certain in pairs:
                 row = self._judged(old, new, is_new_output=origin is None)
+                if row.fate is Fate.CARRIED and not is_certain:
+                    row = self._unsure(new)
                 if row.fate is Fate.CARRIED and old is not None:
                     self.origins[new.number] = old.number
                     used.add(old.number)
@@ -200,6 +202,16 @@ class OperatorMatching:
             "next to the old one, until it has caught up.",
         )
 
+    def _unsure(self, new: DescribedOperator) -> UpgradeRow:
+        return UpgradeRow(
+            "operator",
+            new.name,
+            Fate.REFUSED,
+            "several operators of this kind in its output have changed at once, and which of them "
+            "goes on from which state is not known",
+            f"Change one of them at a time; or begin_empty=[{new.name!r}] begins it empty.",
+        )
+
     def _watermarks(self, old: str, new: str) -> Iterator[UpgradeRow]:
         had, has = self._before.delays(old), self._after.delays(new)
         if had != has:
@@ -214,23 +226,40 @@ class OperatorMatching:
 
 def _pairs(
     old: Sequence[DescribedOperator], new: Sequence[DescribedOperator]
-) -> list[tuple[DescribedOperator | None, DescribedOperator]]:
-    """The operator that each new one goes on from, or None. Equal ones first, then by their order.
+) -> list[tuple[DescribedOperator | None, DescribedOperator, bool]]:
+    """The operator that each new one goes on from, or None, and whether that is certain.
 
-    By order only when none was added or removed: else it would be a guess.
+    Those that compute the same first, wherever they are. Of the others of a kind, one on each side
+    is the same one; several go together by their order, which is a guess.
     """
     found: dict[int, DescribedOperator] = {}
+    guessed: set[int] = set()
     for kind in dict.fromkeys(operator.kind for operator in new):
         had = [operator for operator in old if operator.kind == kind]
         has = [operator for operator in new if operator.kind == kind]
+        found |= _equal_pairs(had, has)
+        used = {before.number for before in found.values()}
+        changed = [before for before in had if before.number not in used]
+        open_ones = [after for after in has if after.number not in found]
         if len(had) == len(has):
-            found |= {after.number: before for before, after in zip(had, has, strict=True)}
-            continue
-        for after in has:
-            equal = [before for before in had if before.details == after.details]
-            if len(equal) == 1 and [o.details for o in has].count(after.details) == 1:
-                found[after.number] = equal[0]
-    return [(found.get(operator.number), operator) for operator in new]
+            found |= {
+                after.number: before for before, after in zip(changed, open_ones, strict=True)
+            }
+            guessed |= {after.number for after in open_ones if len(open_ones) > 1}
+    return [(found.get(op.number), op, op.number not in guessed) for op in new]
+
+
+def _equal_pairs(
+    had: Sequence[DescribedOperator], has: Sequence[DescribedOperator]
+) -> dict[int, DescribedOperator]:
+    """Operators of one kind that compute the same; of equal ones all or none, in their order."""
+    found: dict[int, DescribedOperator] = {}
+    for after in has:
+        before = [operator for operator in had if operator.details == after.details]
+        equal = [operator for operator in has if operator.details == after.details]
+        if len(before) == len(equal):
+            found[after.number] = before[equal.index(after)]
+    return found
 
 
 def _shape(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
