@@ -117,6 +117,22 @@ def test_a_name_that_nothing_has_is_refused() -> None:
     assert "There are: bars/aggregation" in row.hint
 
 
+def test_a_rename_to_a_name_that_no_output_has_is_refused_and_no_state_is_dropped_for_it() -> None:
+    old, new = structure({"bars": [BARS]}), structure({"candles": [BARS]})
+    plan = plan_upgrade(old, new, UpgradeOptions({"bars": "cnadles"}))
+    assert [row.name for row in plan.refused] == ["cnadles"]
+    assert "It has: candles." in plan.refused[0].hint
+    two = structure({"bars": [BARS], "more": [BARS]})
+    plan = plan_upgrade(two, new, UpgradeOptions({"bars": "candles", "more": "candles"}))
+    assert {row.name for row in plan.refused} == {"candles"}
+
+
+def test_an_output_that_shares_state_cannot_begin_empty_by_itself() -> None:
+    shared = structure({"bars": [BARS]}, shares={"more": "bars"})
+    plan = plan_upgrade(structure({"bars": [BARS]}), shared, UpgradeOptions(begin_empty=["more"]))
+    assert [row.name for row in plan.refused] == ["more"]
+
+
 def test_an_operator_that_comes_into_an_output_begins_empty_only_when_that_is_asked_for() -> None:
     old, new = structure({"bars": [BARS]}), structure({"bars": [BARS, ONCE]})
     (row,) = plan_upgrade(old, new).refused
@@ -267,3 +283,24 @@ def test_what_is_said_about_a_change_goes_with_evolve_only() -> None:
     with pytest.raises(InvalidInputError, match="a list of names"):
         PipelineSettings(policy="evolve", begin_empty="bars")
     assert PipelineSettings(policy="evolve", begin_empty=["a"]).upgrade.begin_empty == ["a"]
+
+
+def test_outputs_that_exchange_their_sources_do_not_go_on_from_state_of_other_rows() -> None:
+    def shop(first: str, second: str, **other: Any) -> dict[str, Any]:
+        outputs = {"first": [ONCE], "second": [ONCE]}
+        reads = {"first": [first], "second": [second]}
+        return structure(outputs, sources=("old", "new"), reads=reads, **other)
+
+    plan = plan_upgrade(shop("old", "new"), shop("new", "old"))
+    assert len(plan.refused) == 2
+    assert "reads old → new" in why(plan, "first/deduplication")
+
+
+def test_a_source_in_the_place_of_another_goes_on_with_its_state_and_that_is_said() -> None:
+    old = structure({"once": [ONCE]}, sources=("orders",), reads={"once": ["orders"]})
+    new = structure({"once": [ONCE]}, sources=("orders-2",), reads={"once": ["orders-2"]})
+    plan = plan_upgrade(old, new)
+    assert plan.origins == {0: 0}
+    assert why(plan, "once/deduplication") == "reads orders → orders-2"
+    both = structure({"once": [ONCE]}, sources=("orders", "b"), reads={"once": ["b", "orders"]})
+    assert plan_upgrade(old, both).origins == {0: 0}

@@ -31,6 +31,7 @@ from tests.pipeline.support.workloads import (
     provider_of,
     providers_for,
     put_file,
+    read_json,
     rows_in,
     settings_of,
     shown,
@@ -492,3 +493,119 @@ def test_another_number_of_state_partitions_is_refused_with_the_one_to_set(
         pytest.raises(RefusedError, match=f"Set spark.sql.shuffle.partitions to {now}"),
     ):
         counting.declare("sums", "counts", policy="evolve").run()
+
+
+# what would exchange or mix state in silence
+
+
+def test_equal_operators_of_an_output_that_change_places_keep_their_own_state(
+    counting: Counting,
+) -> None:
+    world = counting.world
+
+    def split(first: int, second: int, **options: Any) -> Pipeline:
+        p = world.pipeline(**options)
+        source = p.source("orders", orders(world.spark, world.folder))
+        one, other = (
+            source.where(f"k = {k}").select("id").dropDuplicates(["id"]) for k in (first, second)
+        )
+        p.sink("ids", one.union(other), FileSink(world.root / "ids"))
+        return p
+
+    split(1, 2).run()
+    world.deliver()
+    with pytest.raises(RefusedError, match=r"deduplication reads orders where \(k = 1\)"):
+        split(2, 1).run()
+    split(2, 1, policy="evolve").run()
+    ids = [row["id"] for row in rows_of(world.folder) if row["k"] in (1, 2)]
+    assert rows_in(world.root / "ids") == Counter(json.dumps({"id": i}) for i in set(ids))
+
+
+@pytest.mark.parametrize("policy", ["strict", "evolve"])
+def test_a_filter_that_gives_a_join_its_keys_is_a_part_of_the_join(
+    spark: SparkSession, input_folder: Path, tmp_path: Path, policy: Any
+) -> None:
+    world = World(spark, input_folder, tmp_path, "inner-join")
+
+    def joined(key: str, policy: Any) -> Pipeline:
+        p = world.pipeline(policy=policy)
+        ordered = p.source("orders", orders(spark, world.folder))
+        paid = p.source("payments", payments(spark, world.folder))
+        both = ordered.crossJoin(paid).where(f"{key} = order")
+        p.sink("main", both.select("id", "order"), FileSink(tmp_path / "main"))
+        return p
+
+    joined("id", policy).run()
+    with pytest.raises(RefusedError, match=r"filter \(id = order\) → \(k = order\)"):
+        joined("k", policy).run()
+
+
+@pytest.mark.parametrize("policy", ["strict", "evolve"])
+def test_outputs_that_exchange_their_sources_are_refused(
+    spark: SparkSession, input_folder: Path, tmp_path: Path, policy: Any
+) -> None:
+    world = World(spark, input_folder, tmp_path, "windowed")
+
+    def once(first: str, second: str) -> Pipeline:
+        p = world.pipeline(policy=policy)
+        columns = "order int, id int"
+        sources = {
+            name: p.source(name, read_json(spark, world.folder / name, columns))
+            for name in ("orders", "payments")
+        }
+        for sink, name in (("first", first), ("second", second)):
+            p.sink(sink, sources[name].dropDuplicates(["id"]), FileSink(tmp_path / sink))
+        return p
+
+    once("orders", "payments").run()
+    with pytest.raises(RefusedError, match="reads orders → payments"):
+        once("payments", "orders").run()
+
+
+def test_a_source_that_is_to_be_joined_with_itself_is_refused_before_anything_is_decided(
+    counting: Counting,
+) -> None:
+    from pyspark.sql import functions as f
+
+    world = counting.world
+
+    def once(*, joined: bool, **options: Any) -> Pipeline:
+        p = world.pipeline(**options)
+        source = p.source("orders", orders(world.spark, world.folder))
+        p.sink("ids", source.dropDuplicates(["id"]), FileSink(world.root / "ids"))
+        if joined:
+            both = source.alias("a").join(source.alias("b"), f.expr("a.id = b.id"))
+            p.sink("twice", both.select("a.id"), FileSink(world.root / "twice"))
+        return p
+
+    once(joined=False).run()
+    with open_store(world.root / "store") as store:
+        owner = store.owner()
+    with pytest.raises(RefusedError, match="source orders: refused .it is joined with itself"):
+        once(joined=True, policy="evolve").run()
+    with open_store(world.root / "store") as store:
+        assert store.owner() == owner
+    world.deliver()
+    once(joined=False).run()
+    assert set(rows_in(world.root / "ids").values()) == {1}
+
+
+def test_a_column_of_which_no_empty_stream_can_be_made_is_refused_and_the_old_pipeline_goes_on(
+    counting: Counting,
+) -> None:
+    world = counting.world
+    world.spark.sql("SELECT 1 AS k, map(1, 2) AS m").write.parquet(str(world.root / "maps"))
+
+    def maps(*, new: bool, **options: Any) -> Pipeline:
+        p = world.pipeline(**options)
+        reader = world.spark.readStream.schema("k int, m map<int, int>")
+        source = p.source("maps", reader.parquet(str(world.root / "maps")))
+        p.sink("keys", source.select("k"), FileSink(world.root / "keys"))
+        if new:
+            p.sink("once", source.select("k").dropDuplicates(["k"]), FileSink(world.root / "once"))
+        return p
+
+    maps(new=False).run()
+    with pytest.raises(RefusedError, match="a type of column for which no empty state"):
+        maps(new=True, policy="evolve").run()
+    maps(new=False).run()

@@ -111,6 +111,7 @@ def test_joins_deduplication_and_limits_are_told(
             "condition": "(((id = order) AND (pt >= t)) AND "
             "(pt <= CAST(t + INTERVAL '02' MINUTE AS TIMESTAMP)))",
             "columns": "id, k, v, t | order, pt",
+            "filter": "none",
         },
         WATERMARK,
         {"operator": "watermark", "of": "pt", "delay": "1 minute"},
@@ -141,6 +142,58 @@ def test_only_what_is_read_of_an_operator_is_told_because_only_that_is_in_its_st
     both = orders.alias("a").join(orders.alias("b"), f.expr("a.id = b.id"))
     read = {name: told(both.select(f"a.{name}"))[0]["columns"] for name in ("k", "v")}
     assert read == {"k": "k | ", "v": "v | "}
+
+
+def test_a_filter_that_decides_what_a_join_is_is_told_with_it(
+    spark: SparkSession, tmp_path: Path, orders: DataFrame
+) -> None:
+    paid = stream(spark, tmp_path, "order int, paid int")
+
+    def filter_of(df: DataFrame) -> str:
+        found: str = told(df)[0]["filter"]
+        return found
+
+    both = orders.crossJoin(paid)
+    assert filter_of(both.where("id = order AND v > 3")) == "(id = order)"
+    assert filter_of(both.where("id = order").where("k < paid")) == "(id = order) AND (k < paid)"
+    renamed = both.selectExpr("id AS a", "order AS b", "v").where("a = b")
+    assert filter_of(renamed) == "(a = b) [a: id, b: order]"
+    above = both.groupBy("id", "order").count().where("id = order")
+    assert told(above)[1]["filter"] == "none"
+    for how, of_orders, of_paid in (
+        ("leftOuter", "none", "(paid > 3)"),
+        ("rightOuter", "(v > 3)", "none"),
+        ("fullOuter", "(v > 3)", "(paid > 3)"),
+        ("inner", "none", "none"),
+    ):
+        outer = orders.join(paid, orders["id"] == paid["order"], how)
+        assert filter_of(outer.where("v > 3")) == of_orders
+        assert filter_of(outer.where("paid > 3")) == of_paid
+
+
+def test_operators_of_a_kind_are_told_apart_by_what_they_read(
+    spark: SparkSession, tmp_path: Path, orders: DataFrame
+) -> None:
+    def once(df: DataFrame) -> DataFrame:
+        return df.select("id").dropDuplicates(["id"])
+
+    def reads(df: DataFrame) -> list[str]:
+        more_id = str(analyzed(more).collectLeaves().head().output().head().exprId().id())
+
+        def name(leaf: Any) -> str:
+            is_more = str(leaf.output().head().exprId().id()) == more_id
+            return "more" if is_more else "orders"
+
+        return [operator["reads"] for operator in operators_of(analyzed(df), name)]
+
+    more = stream(spark, tmp_path, "id int, k int")
+    even, odd = orders.where("k % 2 = 0"), orders.where("k % 2 = 1")
+    assert reads(once(orders).union(once(more))) == ["orders", "more"]
+    assert reads(once(even).union(once(odd))) == [
+        "orders where ((k % 2) = 0)",
+        "orders where ((k % 2) = 1)",
+    ]
+    assert "reads" not in told(once(orders))[0]
 
 
 def test_a_stream_joined_with_itself_keeps_its_two_sides_apart(orders: DataFrame) -> None:

@@ -247,6 +247,7 @@ class Pipeline:
             name=self.name,
             structure=structure,
             leaves=compiled.leaves,
+            read_apart=compiled.read_apart,
             watermarks=compiled.watermarks,
             sinks=tuple(self._outputs),
             tables=compiled.tables,

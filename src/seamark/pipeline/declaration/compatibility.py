@@ -13,6 +13,7 @@ from seamark.pipeline.declaration.computed_changes import (
     ComputedChange,
     Computes,
     computed_changes,
+    rewired,
     shape_change,
 )
 from seamark.pipeline.declaration.operator_matching import Fate, UpgradeRow
@@ -23,10 +24,15 @@ from seamark.pipeline.declaration.source_positions import (
     require_topics,
 )
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
-from seamark.pipeline.declaration.upgrade_plan import UpgradeOptions, UpgradePlan, plan_upgrade
+from seamark.pipeline.declaration.upgrade_plan import (
+    UpgradeOptions,
+    UpgradePlan,
+    joined_with_itself,
+    plan_upgrade,
+)
 from seamark.progress.configuration import explain_change
 from seamark.progress.policy import Action, as_policy, outcome_of_change
-from seamark.spark.plans.lossy_options import loss_text, may_lose_of
+from seamark.spark.plans.lossy_options import losses_changed, may_lose_of
 from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_folders import other_folders
 from seamark.spark.source_gaps import Anchor, Gap, planned_texts
@@ -152,6 +158,7 @@ def upgrade_of(
                 f"Set spark.sql.shuffle.partitions to {pinned}.",
             )
         )
+    rows += map(joined_with_itself, identity.read_apart)
     for name, status in checkpoint.sink_commit_statuses.items():
         if name not in plan.sinks and not status.is_committed:
             rows.append(
@@ -224,8 +231,13 @@ def compare_structures(
         return CompatibilityCheck(Compatibility.SAME)
     before, after = _Described(old), _Described(new)
     topology = explain_change(before.topology, after.topology)
-    computed = [*_computed(before, after), *_moved(before, after)]
-    lost, regained = _losses_changed(before, after)
+    computed = [
+        *_computed(before, after),
+        *_moved(before, after),
+        *rewired(before.reads, after.reads),
+    ]
+    recorded = before.form is not None
+    lost, regained = losses_changed(before.may_lose, after.may_lose) if recorded else ([], [])
     changes = [*topology, *(change.text for change in computed), *lost, *regained]
     changes += _unrecorded(before, after)
     impossible = _impossible(before, after)
@@ -246,7 +258,8 @@ def compare_structures(
 
 def _as_recorded(new: Structure, old: Structure) -> Structure:
     """A structure without what the older one does not record."""
-    return {key: value for key, value in new.items() if key != "shares" or key in old}
+    since = ("reads", "shares")
+    return {key: value for key, value in new.items() if key not in since or key in old}
 
 
 class _Described:
@@ -256,7 +269,8 @@ class _Described:
         rest = dict(structure)
         self.form = rest.pop("form", None)
         computes = rest.pop("computes", None)
-        shares = rest.pop("shares", None)
+        shares, reads = rest.pop("shares", None), rest.pop("reads", None)
+        self.reads: dict[str, Any] = reads if isinstance(reads, dict) else {}
         self.shares: dict[str, Any] | None = shares if isinstance(shares, dict) else None
         self.computes: Computes = computes if _is_computes(computes) else {}
         sources = rest.get("sources", {})
@@ -318,26 +332,6 @@ def _unrecorded(old: _Described, new: _Described) -> list[str]:
         "changed window, delay, function or condition would not be noticed; from the next epoch "
         "on it is recorded"
     ]
-
-
-def _losses_changed(old: _Described, new: _Described) -> tuple[list[str], list[str]]:
-    """Options that may lose rows: those that came, and those that went."""
-    if old.form is None:
-        return [], []
-    came, went = [], []
-    for name, options in new.may_lose.items():
-        before = old.may_lose.get(name, {})
-        came += [
-            loss_text(name, option, value)
-            for option, value in options.items()
-            if before.get(option) != value
-        ]
-        went += [
-            f"source {name!r}: {option} is no longer {value}"
-            for option, value in before.items()
-            if option not in options
-        ]
-    return came, went
 
 
 _MIXED = (

@@ -93,6 +93,8 @@ class Compiled:
     """What each reference table that is made of files consists of."""
     sources_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Which sources each output reads."""
+    read_apart: tuple[str, ...] = ()
+    """Sources that Spark reads several times, each time with a position of its own."""
     warnings: tuple[str, ...] = ()
     computes: dict[str, list[Operator]] = field(default_factory=dict)
     """What the operators and watermarks of each branch compute, by its first output."""
@@ -107,6 +109,11 @@ class Compiled:
             for branch in self.branches
             for number in branch.outputs[1:]
         }
+
+    @property
+    def stateful_branches(self) -> list[str]:
+        """The first output of each branch that keeps state."""
+        return list(dict.fromkeys(operator.partition(": ")[0] for operator in self.operators))
 
     @property
     def is_stateful(self) -> bool:
@@ -204,6 +211,7 @@ def compile_outputs(
         ),
         tables=sources.versions(plan),
         sources_of={name: tuple(dict.fromkeys(read)) for name, read in leaves.items()},
+        read_apart=sources.read_apart(plan),
         warnings=tuple(warnings),
         computes={
             name: operators

@@ -18,6 +18,8 @@ _EXACT: Final = frozenset(
 """Parts that are read from the plan as values. All others are text, worded by Spark."""
 WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
 """Parts of a window: each window in the state has its own start and end."""
+_SINCE: Final = frozenset({"filter", "reads"})
+"""Parts that an earlier Seamark has not recorded."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,22 @@ def shape_change(old: Computes, new: Computes) -> str:
     return ""
 
 
+def rewired(
+    old: Mapping[str, Sequence[Any]], new: Mapping[str, Sequence[Any]]
+) -> list[ComputedChange]:
+    """Outputs whose state would go on with rows of other sources; given are the sources of each."""
+    return [
+        ComputedChange(f"output {name!r}: {sources_change(before, after)}", is_certain=True)
+        for name, after in sorted(new.items())
+        if (before := old.get(name)) is not None and before != after
+    ]
+
+
+def sources_change(old: Sequence[Any], new: Sequence[Any]) -> str:
+    """Other sources than before, in words."""
+    return f"reads {', '.join(map(str, old))} → {', '.join(map(str, new))}"
+
+
 def operator_text(operator: Operator) -> str:
     """What an operator computes, to stand behind its kind: `` · keys k · sum(v)``."""
     parts = []
@@ -104,7 +122,7 @@ def operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
     kind = str(old.get("operator"))
     for part in sorted((old.keys() | new.keys()) - {"operator", "state"}):
         before, after = old.get(part), new.get(part)
-        if before == after:
+        if before == after or (part in _SINCE and None in (before, after)):
             continue
         if part == "keys":
             yield from _keys(kind, before or [], after or [])

@@ -18,6 +18,7 @@ from seamark.pipeline.declaration.computed_changes import (
     WINDOW_PARTS,
     ComputedChange,
     operator_changes,
+    sources_change,
 )
 
 Structure = Mapping[str, Any]
@@ -75,6 +76,7 @@ class DescribedPipeline:
         self.sources: Mapping[str, Any] = structure.get("sources", {})
         self.shares: Mapping[str, str] = structure.get("shares") or {}
         self.computes: Mapping[str, Sequence[Mapping[str, Any]]] = structure.get("computes") or {}
+        self.reads: Mapping[str, Sequence[str]] = structure.get("reads") or {}
         self.operators = list(self._operators())
         self.branches = list(dict.fromkeys(operator.branch for operator in self.operators))
 
@@ -190,7 +192,16 @@ class OperatorMatching:
         ]
         if serious:
             return self._refused(new, "; ".join(change.text for change in serious))
-        return UpgradeRow("operator", new.name, Fate.CARRIED, _effects(differences))
+        had, has = self._before.reads.get(old.branch), self._after.reads.get(new.branch)
+        rewired = "" if had is None or has is None or had == has else sources_change(had, has)
+        if (
+            rewired
+            and not set(had or ()) & set(has or ())
+            and set(has or ()) <= set(self._before.sources)
+        ):
+            return self._refused(new, rewired)
+        effects = [text for text in (rewired, _effects(differences)) if text]
+        return UpgradeRow("operator", new.name, Fate.CARRIED, "; ".join(effects))
 
     def _refused(self, new: DescribedOperator, why: str) -> UpgradeRow:
         return UpgradeRow(

@@ -38,6 +38,8 @@ class PipelineIdentity:
     name: str
     structure: Structure
     leaves: tuple[str, ...]
+    read_apart: tuple[str, ...] = ()
+    """Sources that are joined with themselves."""
     watermarks: tuple[WatermarkInfo, ...] = ()
     sinks: tuple[str, ...] = ()
     tables: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
@@ -138,6 +140,7 @@ def structure_of(
         "form": FORM,
         "computes": compiled.computes,
         "shares": compiled.shares,
+        "reads": {name: sorted(compiled.sources_of[name]) for name in compiled.stateful_branches},
     }
 
 

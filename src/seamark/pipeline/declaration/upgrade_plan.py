@@ -117,10 +117,28 @@ def _whole(
             "the checkpoint does not say what its operators compute: another Seamark made it",
             "Run one epoch of the unchanged pipeline with this Seamark first.",
         )
-    for wrong in sorted(name for name in options.renames if name not in before.sinks):
-        yield UpgradeRow(
-            "sink", wrong, Fate.REFUSED, "renames= names it, and the checkpoint has no such output"
-        )
+    for old_name, new_name in sorted(options.renames.items()):
+        if old_name not in before.sinks:
+            yield UpgradeRow(
+                "sink",
+                old_name,
+                Fate.REFUSED,
+                "renames= names it, and the checkpoint has no such output",
+                f"It has: {', '.join(sorted(before.sinks))}. Once an output has its new name, "
+                "take it out of renames=.",
+            )
+        if list(options.renames.values()).count(new_name) > 1:
+            yield UpgradeRow(
+                "sink", new_name, Fate.REFUSED, "renames= says that several outputs have become it"
+            )
+        if new_name not in after.sinks:
+            yield UpgradeRow(
+                "sink",
+                new_name,
+                Fate.REFUSED,
+                f"renames= says that {old_name} has become it, and the pipeline has no such output",
+                f"It has: {', '.join(sorted(after.sinks))}.",
+            )
     names = {operator.name for operator in after.operators} | set(after.sinks)
     for wrong in sorted(name for name in options.begin_empty if name not in names):
         there = ", ".join(sorted(operator.name for operator in after.operators)) or "none"
@@ -131,9 +149,29 @@ def _whole(
             "begin_empty= names it, and there is no such operator",
             f"There are: {there}.",
         )
+    for name in sorted(name for name in options.begin_empty if name in after.shares):
+        first = after.shares[name]
+        yield UpgradeRow(
+            "operator",
+            name,
+            Fate.REFUSED,
+            f"begin_empty= names it, and its state is that of the output {first}",
+            f"begin_empty=[{first!r}] begins both empty.",
+        )
 
 
 # sources and sinks
+
+
+def joined_with_itself(source: str) -> UpgradeRow:
+    """Refuses a source that has more than one position."""
+    return UpgradeRow(
+        "source",
+        source,
+        Fate.REFUSED,
+        "it is joined with itself, and Spark keeps a position for each time that it is read",
+        "Undo the change, or give the changed pipeline a store of its own.",
+    )
 
 
 def _sources(before: DescribedPipeline, after: DescribedPipeline) -> Iterator[UpgradeRow]:

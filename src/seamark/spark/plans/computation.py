@@ -10,12 +10,14 @@ different columns of it have different states.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 
 from seamark.spark.plans.definitions import Definitions, Text, class_name, each, shortened, span
+from seamark.spark.plans.join_filters import nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
 
 FORM: Final = 1
@@ -33,12 +35,43 @@ def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
     """Every stateful operator and watermark below a plan, parents first."""
     definitions = Definitions(plan, name_of)
     operators = []
-    for node, read in nodes_with_read_columns(plan):
+    places: list[tuple[Operator, Any]] = []
+    decided_by = (filters for _, filters in nodes_with_filters(plan, definitions))
+    for (node, read), filters in zip(nodes_with_read_columns(plan), decided_by, strict=True):
         if class_name(node) == "EventTimeWatermark":
             operators.append(_watermark(node, definitions))
         elif (kind := stateful_kind(node)) is not None:
             operators.append({"operator": kind, **_parts(node, read, definitions)})
+            if class_name(node) == "Join":
+                operators[-1]["filter"] = shortened(filters or "none")
+            places.append((operators[-1], node))
+    _tell_apart(places, definitions)
     return operators
+
+
+def _tell_apart(places: list[tuple[Operator, Any]], definitions: Definitions) -> None:
+    """Add to each of several operators of a kind the sources that it reads.
+
+    Where they are still equal, what they read of these, too: by its place alone, one of them would
+    be taken for another that has changed places with it.
+    """
+    kinds = Counter(operator["operator"] for operator, _ in places)
+    several = [(operator, node) for operator, node in places if kinds[operator["operator"]] > 1]
+    for operator, node in several:
+        names = (definitions.leaf_name(leaf) for leaf in each(node.collectLeaves()))
+        operator["reads"] = shortened(", ".join(dict.fromkeys(names)))
+    told = [operator.copy() for operator, _ in several]
+    for operator, node in several:
+        if told.count(operator) > 1 and (conditions := list(_conditions(node, definitions))):
+            operator["reads"] = shortened(f"{operator['reads']} where {' and '.join(conditions)}")
+
+
+def _conditions(node: Any, definitions: Definitions) -> Iterator[str]:
+    """The filters below a node."""
+    for child in each(node.children()):
+        if class_name(child) == "Filter":
+            yield definitions.text(child.condition(), child)
+        yield from _conditions(child, definitions)
 
 
 def python_functions(plan: Any, jvm: Any) -> list[str]:

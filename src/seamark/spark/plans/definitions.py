@@ -57,6 +57,10 @@ class Definitions:
         self._known: dict[int, str] = {}
         self._windows: dict[int, dict[str, str]] = {}
 
+    def leaf_name(self, leaf: Any) -> str:
+        """The name of the source or table that a leaf is."""
+        return self._name_of(leaf)
+
     def key(self, expression: Any, below: Any) -> Text:
         """A key of an operator over the plan ``below``; a time window in its parts."""
         text = self.text(expression, below)

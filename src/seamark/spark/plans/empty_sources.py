@@ -30,7 +30,10 @@ def with_empty_sources(df: DataFrame, folder: str) -> DataFrame:
     spark = df.sparkSession
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    replaced = analyzed(df).transformUp(_EmptyStreams(spark, folder))
+    streams = _EmptyStreams(spark, folder)
+    replaced = analyzed(df).transformUp(streams)
+    if streams.refused is not None:
+        raise streams.refused
     jvm: Any = spark.sparkContext._jvm
     session: Any = spark._jsparkSession
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, replaced), spark)
@@ -42,6 +45,8 @@ class _EmptyStreams:
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
         self._folder = folder
+        self.refused: RefusedError | None = None
+        """Kept for the caller: what is raised here arrives there as an error of Java's."""
 
     def isDefinedAt(self, node: Any) -> bool:
         return str(node.getClass().getSimpleName()).startswith("StreamingRelation")
@@ -60,11 +65,13 @@ class _EmptyStreams:
         try:
             plan = analyzed(self._spark.readStream.schema(schema).json(self._folder))
         except AnalysisException as error:
-            raise RefusedError(
+            self.refused = RefusedError(
                 "a source has a type of column for which no empty state can be made",
                 where=str(error).splitlines()[0],
-                hint="Cast it in the output that is new, or give the pipeline a new store.",
-            ) from error
+                hint="Nothing was changed. Leave the column out of the source's schema, or give "
+                "the changed pipeline a store of its own.",
+            )
+            return leaf
         jvm: Any = self._spark.sparkContext._jvm
         catalyst = jvm.org.apache.spark.sql.catalyst
         columns = jvm.java.util.ArrayList()

@@ -60,6 +60,26 @@ def loss_text(source: str, option: str, value: str) -> str:
     return f"source {source!r} may lose rows by {option}={value}{what}"
 
 
+def losses_changed(
+    old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[str], list[str]]:
+    """Options that may lose rows, by source: those that came, and those that went."""
+    came, went = [], []
+    for name, options in new.items():
+        before = old.get(name, {})
+        came += [
+            loss_text(name, option, value)
+            for option, value in options.items()
+            if before.get(option) != value
+        ]
+        went += [
+            f"source {name!r}: {option} is no longer {value}"
+            for option, value in before.items()
+            if option not in options
+        ]
+    return came, went
+
+
 def recorded_losses(structure: Any) -> list[str]:
     """What the structure in a manifest says about options that may lose rows, in words."""
     sources = structure.get("sources") if isinstance(structure, dict) else None

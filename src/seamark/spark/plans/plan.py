@@ -5,6 +5,7 @@ Tests: ``tests/spark/test_computation.py``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -174,6 +175,18 @@ class PlanSources:
                 )
             described.append(str(name))
         return described
+
+    def read_apart(self, plan: Any) -> tuple[str, ...]:
+        """Sources that Spark reads several times, each time with a position and a log of its own.
+
+        A source that is joined with itself is; one that several outputs read is not.
+        """
+        readings: list[Any] = []
+        for leaf in each(plan.collectLeaves()):
+            if leaf.isStreaming() and not any(leaf.equals(known) for known in readings):
+                readings.append(leaf)
+        names = Counter(self.name_of(leaf) for leaf in readings)
+        return tuple(name for name, times in names.items() if times > 1)
 
     def watermarks(self, plan: Any) -> list[WatermarkInfo]:
         """Every ``withWatermark`` below a plan and the sources under it."""
