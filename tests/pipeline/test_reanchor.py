@@ -29,8 +29,9 @@ from seamark.pipeline.epoch.epoch_manifest import source_offsets
 from seamark.pipeline.epoch.epoch_plan import store_plan
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import RunningEpoch, new_attempt
-from seamark.pipeline.recovery.recovery import Recovery, StartingPoint
+from seamark.pipeline.recovery.recovery import Recovery
 from seamark.pipeline.recovery.rollback import roll_back
+from seamark.pipeline.recovery.starting_point import StartingPoint
 from seamark.spark.batch_log import Plan, parse_offsets
 from seamark.spark.kafka.positions import PartitionEnds, TopicFacts
 from seamark.state.pack import PackBuilder

@@ -18,8 +18,9 @@ from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIde
 from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, store_plan
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import RunningEpoch, new_attempt
-from seamark.pipeline.recovery.recovery import Recovery, StartingPoint
+from seamark.pipeline.recovery.recovery import Recovery
 from seamark.pipeline.recovery.rollback import roll_back
+from seamark.pipeline.recovery.starting_point import StartingPoint
 from seamark.sinks import ForeachBatchSink
 from seamark.spark.batch_log import parse_offsets
 from seamark.state.pack import PackBuilder

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Final
 
 from seamark._common.logs import logger_named
 from seamark._common.text import size_text
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
-from seamark.capture.movers import Contents
 from seamark.capture.plans import install_plan
 from seamark.capture.restore import (
     FetchAll,
@@ -57,6 +56,7 @@ from seamark.pipeline.recovery.sink_recovery import (
     sinks_ahead,
     take_back_abandoned,
 )
+from seamark.pipeline.recovery.starting_point import LongWork, StartingPoint, unwatched
 from seamark.pipeline.recovery.upgrade import Upgrade
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
 from seamark.pipeline.telemetry.reports import StartReport
@@ -71,27 +71,6 @@ log = logger_named("seamark.pipeline")
 
 _ENDED: Final = 1 << 30
 """More links than any chain may have: the next checkpoint is a full one."""
-
-
-LongWork = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Shows work on that many bytes; what it gives is called with the bytes that are done."""
-
-
-def _unwatched(_: int) -> None:
-    """For work that nobody watches."""
-
-
-@dataclass
-class StartingPoint:
-    """A working copy that is ready to start, and the history that it continues."""
-
-    copy: WorkingCopy
-    history: EpochHistory
-    report: StartReport
-    index: FileIndex | None = None
-    """Where the files of the newest checkpoint are; None when that is not known."""
-    small_state: Contents = field(default_factory=dict)
-    """State that the checkpoints of the chain hold themselves."""
 
 
 class Recovery:
@@ -117,7 +96,7 @@ class Recovery:
         self._sinks = sinks
         self._place = place
         self._adopt = adopt
-        self._long_work = long_work or (lambda *_: nullcontext(_unwatched))
+        self._long_work = long_work or (lambda *_: nullcontext(unwatched))
         self._fetch_all = fetch_all
         self._notes: list[str] = []
 
