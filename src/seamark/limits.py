@@ -158,7 +158,9 @@ CHECKPOINT_BYTES_PER_SECOND: Final = 256 * MIB
 
 TABLE_MEMORY: Final = 512 * MIB
 TABLE_SECONDS: Final = 20
-"""What reading the log of a Delta table that a store names may take, the libraries included."""
+"""What reading the logs of all Delta tables that a store names may take: memory, the libraries
+included, and processor time after these were loaded. ``deltalake`` holds the whole log of a table,
+which takes some hundred megabytes and seconds when that has a million files."""
 
 TABLE_PATIENCE: Final = 120
 """Seconds by the clock that a process that reads a table may take."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from seamark import ConnectorCheckpoint, open_store
+from seamark.cli.limited_look import Question
 from seamark.cli.table_check import options_by_source
 from seamark.errors import InvalidInputError
 from seamark.manifest import CheckpointManifest
@@ -78,39 +79,6 @@ def test_a_table_that_is_not_there_gives_the_exit_code_of_that(cli: Cli, tmp_pat
     assert "no Delta table here" in cli.err
 
 
-def test_a_small_log_that_unpacks_to_gigabytes_takes_no_more_than_a_limit(
-    cli: Cli, tmp_path: Path
-) -> None:
-    table = tmp_path / "t"
-    append(table, 0)
-    [*_, (_, position)] = source(table).read_from(None, 1)
-    _swell(table, 3_000_000)
-    assert sum(file.stat().st_size for file in table.rglob("*.*")) < 2_000_000
-    save(tmp_path / "store", "seamark_delta", {"path": str(table)}, position)
-    assert cli("sources", tmp_path / "store", "--check") == 6
-    said = " ".join(cli.err.split())
-    assert "the table of source 'orders' cannot be read with 512 MiB of memory" in said
-    assert "orders.path=…" in said
-
-
-def _swell(table: Path, rows: int) -> None:
-    """Have the checkpoint of a log name one file millions of times, which packs well."""
-    import deltalake
-    import pyarrow.compute as pc
-    from pyarrow import concat_tables, parquet
-
-    deltalake.DeltaTable(table).create_checkpoint()
-    (place,) = table.glob("_delta_log/*.checkpoint.parquet")
-    whole = parquet.read_table(place)
-    is_file = pc.is_valid(whole["add"])
-    one = whole.filter(is_file).slice(0, 1)
-    many = [one.take([0] * 100_000)] * (rows // 100_000)
-    rest = whole.filter(pc.invert(is_file))
-    parquet.write_table(concat_tables([rest, *many]), place, compression="zstd")
-    about = json.dumps({"version": 0, "size": rows + rest.num_rows})
-    (table / "_delta_log/_last_checkpoint").write_text(about)
-
-
 def test_a_table_that_the_user_names_is_read_without_limits(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +86,7 @@ def test_a_table_that_the_user_names_is_read_without_limits(
     append(table, 0)
     [*_, (_, position)] = source(table).read_from(None, 1)
     save(tmp_path / "store", "seamark_delta", {"path": "/not/here"}, position)
-    monkeypatch.setattr("seamark.cli.limited_look.look_within_limits", None)
+    monkeypatch.setattr("seamark.cli.limited_look.LimitedLooks", None)
     config = tmp_path / "sources.properties"
     config.write_text(f"orders.path={table}")
     assert cli("sources", tmp_path / "store", "--check", "--source-config", config) == 0
@@ -136,9 +104,12 @@ def test_a_store_does_not_choose_the_server_that_a_login_is_sent_to(
 ) -> None:
     evil = {"storage.AWS_ENDPOINT_URL": "http://evil.invalid", "starting_version": "9"}
     asked: list[Any] = []
-    monkeypatch.setattr(
-        "seamark.cli.limited_look.look_within_limits", lambda *given: asked.append(given[1])
-    )
+
+    def noted(questions: dict[str, Question]) -> Any:
+        asked.extend(question.options for question in questions.values())
+        return lambda _: None
+
+    monkeypatch.setattr("seamark.cli.limited_look.LimitedLooks", noted)
     save(tmp_path, "seamark_delta", {"path": "s3://lake/t", **evil}, ["id", 0, "x"])
     assert cli("sources", tmp_path, "--check") == 0
     assert asked == [{"path": "s3://lake/t"}]

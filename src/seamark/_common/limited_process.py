@@ -38,6 +38,11 @@ class Answer(NamedTuple):
     is_late: bool
     """Whether it was killed because it took too long by the clock."""
 
+    @property
+    def lines(self) -> list[bytes]:
+        """What it has written, without a line that it was killed in."""
+        return self.output.split(b"\n")[:-1]
+
 
 def ask_process(
     module: str, question: bytes, *, patience: float, files: Sequence[int] = ()

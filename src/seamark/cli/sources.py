@@ -20,7 +20,7 @@ from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.source_check import check_document, checked_sources, show_check
 from seamark.cli.standard_streams import hide_values
 from seamark.cli.store_argument import load_named, local_path, opened_store, require_path
-from seamark.cli.table_check import checked_table, options_by_source
+from seamark.cli.table_check import TableCheck, options_by_source
 from seamark.errors import CheckpointNotFoundError, InvalidInputError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.progress.store import SourceCheckpointStore
@@ -108,7 +108,7 @@ def _check(url: str, kafka_config: str | None, source_config: str | None, second
         return look_at(chosen, offsets, seconds)
 
     options = {} if source_config is None else _source_options(source_config, manifest)
-    checked = checked_sources(manifest, look, lambda name: checked_table(name, manifest, options))
+    checked = checked_sources(manifest, look, TableCheck(manifest, options))
     document = check_document(manifest, address, checked)
     print_answer(document, show_check)
 

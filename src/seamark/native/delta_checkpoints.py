@@ -87,7 +87,7 @@ def newest_batch_in(parts: Mapping[str, Iterable[Buffer]], query_id: str) -> int
             files.append(file.fileno())
         question = msgspec.json.encode(_Question(query_id, files, stored))
         answer = ask_process(__name__, question, patience=limits.TABLE_PATIENCE, files=files)
-    told = answer.output.splitlines()
+    told = answer.lines
     if len(told) < len(parts):
         why = answer.last_words
         if not why:

@@ -6,13 +6,14 @@ Tests: ``tests/sources/test_position_looks.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seamark._common.json_documents import UNREADABLE
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
-from seamark.sources.offsets import Offset, offset_from
+from seamark.sources.offsets import Offset, Position, offset_from
 from seamark.sources.patience import Stopping, answered_within, never
 from seamark.sources.sequence_reader import Anchored, PositionRange
 from seamark.spark.source_gaps import TableAnchor
@@ -79,11 +80,14 @@ def look_at_line(
     name: str, cls: type[SequencedSource], options: Mapping[str, str], line: str
 ) -> PositionRange | None:
     """Ask a source of a class about the position that a line of the offset log has."""
-    offset = _parsed(name, line)
-    try:
-        return cls(_without_case(options)).check(offset.position)
-    except PositionUnavailable as error:
-        raise _again(error, name, error.hint) from error
+    position = position_in(name, line)
+    with raised_for(name):
+        return look_at(cls, options, position)
+
+
+def position_in(name: str, line: str) -> Position | None:
+    """The position that a line of the offset log has."""
+    return _parsed(name, line).position
 
 
 def _parsed(name: str, line: str) -> Offset:
@@ -93,6 +97,22 @@ def _parsed(name: str, line: str) -> Offset:
         raise InvalidInputError(
             f"the position of source {name!r} in the checkpoint cannot be read", where=str(error)
         ) from error
+
+
+def look_at(
+    cls: type[SequencedSource], options: Mapping[str, str], position: Position | None
+) -> PositionRange | None:
+    """Ask a source of a class about a position."""
+    return cls(_without_case(options)).check(position)
+
+
+@contextmanager
+def raised_for(name: str) -> Iterator[None]:
+    """Have a loss say which source it is of."""
+    try:
+        yield
+    except PositionUnavailable as error:
+        raise _again(error, name, error.hint) from error
 
 
 def _again(error: PositionUnavailable, name: str, hint: str | None) -> PositionUnavailable:
