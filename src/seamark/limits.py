@@ -15,6 +15,15 @@ MIB: Final = 1 << 20
 LARGEST_FILE: Final = 1 << 30
 """The largest file of a checkpoint directory or sink that is read as a whole."""
 
+LARGEST_DOCUMENT: Final = 64 * MIB
+"""A small file of a checkpoint directory, a sink or a table that describes the others: an entry of
+``offsets`` or ``commits``, metadata, a record of an epoch, a journal."""
+
+HOLE_FLOOR: Final = MIB
+HOLE_RATIO: Final = 32
+"""A file or a range of one above the floor is not read as a whole when less than one byte in so
+many is stored: the others are a hole."""
+
 # state files of Spark
 
 UNPACKED_FLOOR: Final = 32 * MIB

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from seamark.errors import DamageError, RefusedError, StoreUnavailableError
+from seamark.limits import LARGEST_DOCUMENT
 from seamark.sinks.iceberg.data_names import is_of_attempt, new_token
+from seamark.sinks.iceberg.files import Folder
 from seamark.sinks.iceberg.staging import Staging
 from seamark.testing.conformance.sink_examples import Writer, epoch, receipt
 from tests.sinks.support import iceberg
@@ -187,3 +193,106 @@ def test_an_abort_finds_its_files_in_every_layout_of_a_table(
     assert len(iceberg.data_files(tmp_path)) == 1
     writer.new_handle().abort("a1")
     assert iceberg.data_files(tmp_path) == set()
+
+
+# what others have put beside the table
+
+
+def _beside(folder: Path) -> Path:
+    return folder / "warehouse/db/rows/_seamark"
+
+
+def _linked(place: Path, victim: Path) -> Path:
+    """A link in a place that is moved into the folder that it leads to, if it is there."""
+    there = victim / "there"
+    if place.exists():
+        place.rename(there)
+    else:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        there.mkdir()
+        (there / "precious.txt").write_bytes(b"mine")
+    place.symlink_to(there)
+    return there
+
+
+def _clear_away(writer: Writer) -> None:
+    sink = writer.new_handle()
+    for attempt in sink.leftovers():
+        sink.abort(attempt)
+
+
+@pytest.mark.parametrize(
+    "which",
+    ["", "{output}", "{output}/staging", "{output}/staging/g0000-a", "{output}/staging/a2"],
+)
+def test_no_link_beside_a_table_is_followed(writer: Writer, folder: Path, which: str) -> None:
+    writer.show([1], epoch(1), "a1")
+    writer.prepare([2], epoch(2), "a2")
+    victim = folder / "victim"
+    victim.mkdir()
+    place = _beside(folder) / which.format(output=iceberg.OUTPUT.name)
+    there = _linked(place, victim)
+    before = sorted(there.rglob("*"))
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        _clear_away(writer)
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        writer.prepare([3], epoch(3), place.name if "staging/" in which else "a3")
+    assert sorted(there.rglob("*")) == before
+    assert place.is_symlink()
+
+
+def test_a_linked_file_of_an_attempt_is_not_read_and_only_the_link_goes(
+    writer: Writer, folder: Path, tmp_path: Path
+) -> None:
+    writer.prepare([1], epoch(1), "a1")
+    precious = tmp_path / "precious.json"
+    precious.write_text("[]")
+    staged = _beside(folder) / iceberg.OUTPUT.name / "staging/a1"
+    (staged / "prepared").symlink_to(precious)
+    writer.new_handle().abort("a1")
+    assert precious.exists()
+    assert not staged.exists()
+    writer.prepare([1], epoch(1), "a1")
+    (staged / "journal-x.json").symlink_to(precious)
+    with pytest.raises(StoreUnavailableError, match=r"journal-x\.json is a link"):
+        writer.new_handle().abort("a1")
+
+
+def test_a_pipe_in_place_of_a_journal_is_never_waited_for(writer: Writer, folder: Path) -> None:
+    writer.prepare([1], epoch(1), "a1")
+    journal = _beside(folder) / iceberg.OUTPUT.name / "staging/a1/journal-x.json"
+    os.mkfifo(journal)
+    with pytest.raises(DamageError, match="not a regular file"):
+        writer.new_handle().abort("a1")
+
+
+@pytest.mark.parametrize("size", [LARGEST_DOCUMENT, LARGEST_DOCUMENT + 1])
+@pytest.mark.parametrize("name", ["journal-x.json", "epoch.json"])
+def test_a_file_beside_a_table_costs_no_more_than_is_stored(
+    writer: Writer, folder: Path, name: str, size: int
+) -> None:
+    writer.prepare([1], epoch(1), "a1")
+    with open(_beside(folder) / iceberg.OUTPUT.name / f"staging/a1/{name}", "wb") as file:
+        file.truncate(size)
+    with pytest.raises(RefusedError, match=f"has {size} bytes"):
+        writer.new_handle().abort("a1")
+
+
+def test_a_file_system_that_is_not_local_gives_no_more_than_the_limit(tmp_path: Path) -> None:
+    io = PyArrowFileIO()
+    place = Folder(io, f"file://{tmp_path}", "_seamark/out")
+    place._local = None  # as on an object store
+    place.write("epoch.json", b"1234")
+    assert place.read("epoch.json", 4) == b"1234"
+    assert place.read("gone.json", 4) is None
+    with pytest.raises(RefusedError, match="more than 3 bytes"):
+        place.read("epoch.json", 3)
+
+
+def test_a_table_that_fsspec_reaches_is_local_as_well(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (tmp_path / "_seamark").symlink_to(victim)
+    place = Folder(FsspecFileIO({}), f"file://{tmp_path}", "_seamark/out")
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        place.write("epoch.json", b"")

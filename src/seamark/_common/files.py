@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from seamark._common.holes import is_mostly_hole
 from seamark._common.parallel import map_in_threads
 from seamark.errors import DamageError, RefusedError, StoreUnavailableError
 from seamark.limits import LARGEST_FILE
@@ -182,10 +183,10 @@ def create_beside(path: str, mode: int = 0o666) -> tuple[int, str]:
     return open_no_follow(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), temporary
 
 
-def read_file(root: str, relative: str) -> bytes:
+def read_file(root: str, relative: str, largest: int = LARGEST_FILE) -> bytes:
     """The bytes of a regular file below a folder; FileNotFoundError when there is none.
 
-    :class:`RefusedError` for one that is too large, even if most of it is a hole.
+    :class:`RefusedError` for one that is too large, or that is mostly a hole.
     """
     path = f"{root}/{relative}"
     _refuse_climbing(root, path)
@@ -195,8 +196,10 @@ def read_file(root: str, relative: str) -> bytes:
     try:
         require_inside(root, path)
         size = os.fstat(fd).st_size
-        if size > LARGEST_FILE:
-            raise RefusedError(f"{path} has {size} bytes, and {LARGEST_FILE} is the most")
+        if size > largest:
+            raise RefusedError(f"{path} has {size} bytes, and {largest} is the most")
+        if is_mostly_hole(fd, 0, size):
+            raise RefusedError(f"{path} has {size} bytes, and most of them are a hole")
         return read_all(fd, size + 1)
     finally:
         os.close(fd)

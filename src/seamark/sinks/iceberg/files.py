@@ -7,13 +7,23 @@ Tests: ``tests/sinks/test_iceberg_staging.py``.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from seamark._common.files import make_folders, replace_file, sync_folder
+from seamark._common.files import (
+    make_folders,
+    open_to_read,
+    read_file,
+    replace_file,
+    require_inside,
+    sync_folder,
+)
 from seamark.errors import RefusedError
+from seamark.limits import LARGEST_DOCUMENT
+from seamark.sinks.folders import names_in, remove_tree
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -21,17 +31,22 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """A folder below which names are written whole or not at all."""
+    """A folder of a table below which names are written whole or not at all.
 
-    def __init__(self, io: FileIO, location: str) -> None:
-        self.location = location.rstrip("/")
+    On a local disk no link below the table is followed, and no pipe is waited for:
+    :class:`StoreUnavailableError` and :class:`DamageError`. The table itself may be a link.
+    """
+
+    def __init__(self, io: FileIO, table: str, below: str) -> None:
+        self.location = f"{table.rstrip('/')}/{below}"
         self._system, self._path = file_system(io, self.location)
-        self._is_local = self._system.type_name == "local"
+        self._local = self._path.removesuffix(f"/{below}") if is_local(self._system) else None
 
     def write(self, name: str, data: bytes) -> None:
         """Put a file in place of whatever has its name, durably."""
         path = f"{self._path}/{name}"
-        if self._is_local:
+        if self._local is not None:
+            require_inside(self._local, path)
             replace_file(path, data)
             return
         if not _has_keys_only(self._system):
@@ -39,32 +54,57 @@ class Folder:
         with self._system.open_output_stream(path) as stream:
             stream.write(data)
 
-    def read(self, name: str) -> bytes | None:
-        """The bytes of a file; None when it is not there."""
+    def read(self, name: str, largest: int = LARGEST_DOCUMENT) -> bytes | None:
+        """The bytes of a file; None when it is not there, :class:`RefusedError` when it is too
+        large."""
+        path = f"{self._path}/{name}"
         try:
-            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
-                data: bytes = stream.read()
-                return data
+            if self._local is not None:
+                return read_file(self._local, path.removeprefix(f"{self._local}/"), largest)
+            with self._system.open_input_stream(path) as stream:
+                data: bytes = stream.read(largest + 1)
         except FileNotFoundError:
             return None
+        if len(data) > largest:
+            raise RefusedError(f"{self.location}/{name} has more than {largest} bytes")
+        return data
 
     def names(self, below: str = "") -> list[str]:
         """Names in a folder below this one, sorted; none when it is not there."""
+        folder = f"{self._path}/{below}".rstrip("/")
+        if self._local is not None:
+            require_inside(self._local, f"{folder}/")
+            return names_in(folder)
         from pyarrow.fs import FileSelector
 
-        folder = f"{self._path}/{below}".rstrip("/")
         found = self._system.get_file_info(FileSelector(folder, allow_not_found=True))
         return sorted(info.base_name for info in found if info.base_name)
 
     def remove(self, name: str) -> None:
         """Remove a file; harmless when it is not there."""
+        path = f"{self._path}/{name}"
         with suppress(FileNotFoundError):
-            self._system.delete_file(f"{self._path}/{name}")
+            if self._local is not None:
+                require_inside(self._local, path)
+                os.unlink(path)
+            else:
+                self._system.delete_file(path)
 
     def remove_folder(self, name: str) -> None:
         """Remove a folder and all below it; harmless when it is not there."""
+        path = f"{self._path}/{name}"
+        if self._local is not None:
+            require_inside(self._local, path)
+            remove_tree(path)
+            return
         with suppress(FileNotFoundError):
-            self._system.delete_dir(f"{self._path}/{name}")
+            self._system.delete_dir(path)
+
+
+def is_local(system: FileSystem) -> bool:
+    """Whether files are on a disk of this machine, whichever library reaches them."""
+    by_fsspec = getattr(getattr(system, "handler", None), "fs", None)
+    return system.type_name == "local" or "file" in getattr(by_fsspec, "protocol", ())
 
 
 def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
@@ -99,9 +139,11 @@ def sync_files(io: FileIO, paths: Iterable[str]) -> None:
     folders = set()
     for location in paths:
         system, path = file_system(io, location)
-        if system.type_name != "local":
+        if not is_local(system):
             continue
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_to_read(path)
+        if descriptor is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         try:
             os.fsync(descriptor)
         finally:

@@ -30,6 +30,7 @@ from seamark._common.json_documents import UNREADABLE
 from seamark._common.logs import logger_named
 from seamark._redaction import redacted
 from seamark.errors import DamageError
+from seamark.limits import LARGEST_FILE
 from seamark.sinks.contract import Receipt
 from seamark.sinks.folders import check_token
 from seamark.sinks.iceberg.data_names import data_folders, is_of_attempt
@@ -62,7 +63,7 @@ class Staging:
         self.io = io
         self.output = output
         self._data = data_folders(location, properties)
-        self._folder = Folder(io, f"{location.rstrip('/')}/_seamark/{output.name}")
+        self._folder = Folder(io, location, f"_seamark/{output.name}")
 
     @classmethod
     def of(cls, table: Table, output: Output) -> Staging:
@@ -86,7 +87,7 @@ class Staging:
 
     def read(self, attempt: str, name: str, digest: str) -> bytes:
         """A file of the attempt. :class:`DamageError` when it is gone or another."""
-        data = self._folder.read(f"{_at(attempt)}/{name}")
+        data = self._folder.read(f"{_at(attempt)}/{name}", LARGEST_FILE)
         if data is None or hashlib.sha256(data).hexdigest() != digest:
             raise DamageError(
                 f"{name} of a decided epoch is {'gone' if data is None else 'damaged'}",
@@ -97,7 +98,7 @@ class Staging:
 
     def digest(self, attempt: str, name: str) -> str:
         """The SHA-256 of a file of the attempt that was written by others."""
-        data = self._folder.read(f"{_at(attempt)}/{name}")
+        data = self._folder.read(f"{_at(attempt)}/{name}", LARGEST_FILE)
         return hashlib.sha256(data or b"").hexdigest()
 
     def location(self, attempt: str, name: str) -> str:
