@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from seamark.pipeline.declaration.compatibility import Compatibility, compare_structures
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.declaration.compatibility import (
+    Compatibility,
+    check_checkpoint,
+    compare_structures,
+)
 from seamark.pipeline.declaration.settings import Policy
+from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.spark.plans.computation import FORM
 
 BASE: dict[str, Any] = {
     "name": "trades",
@@ -92,3 +100,27 @@ def test_an_added_sink_beside_another_change_does_not_slip_through() -> None:
     both = copy.deepcopy(ADDED_SINK)
     both["sinks"]["bars"]["target"] = "/elsewhere"
     assert compare_structures(BASE, both, "strict").fit is Compatibility.REFUSED
+
+
+ODD: list[Any] = [None, [[]], {"bars": 3}]
+OPERATOR: dict[str, Any] = {"operator": "aggregation", "keys": ["k"], "functions": ["count(1)"]}
+ODD_COMPUTES: list[Any] = [3, [3], [{}], [{**OPERATOR, "keys": 3}]]
+
+
+@pytest.mark.parametrize("policy", ["strict", "warn", "auto_reset", "evolve"])
+@pytest.mark.parametrize(
+    ("part", "odd"),
+    [
+        *((part, odd) for part in BASE if part != "name" for odd in ODD),
+        *(("computes", {"bars": odd}) for odd in ODD_COMPUTES),
+        ("computes", {"bars": [{**OPERATOR, "state": []}]}),
+        ("shares", {"bars": 3}),
+        ("reads", {"bars": [{}]}),
+    ],
+)
+def test_a_structure_that_cannot_be_read_is_damage(part: str, odd: Any, policy: Policy) -> None:
+    recorded = {**BASE, "form": FORM, part: odd}
+    checkpoint = CheckpointManifest.new(1, epoch=1).with_extra(structure=recorded)
+    identity = PipelineIdentity(name="trades", structure=ADDED_SINK, leaves=("trades",))
+    with pytest.raises(DamageError, match="checkpoint 1 does not say in a known way"):
+        check_checkpoint(checkpoint, identity, policy)

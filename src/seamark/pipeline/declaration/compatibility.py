@@ -17,6 +17,7 @@ from seamark.pipeline.declaration.computed_changes import (
     shape_change,
 )
 from seamark.pipeline.declaration.operator_matching import Fate, UpgradeRow
+from seamark.pipeline.declaration.recorded_structure import require_readable
 from seamark.pipeline.declaration.settings import Policy
 from seamark.pipeline.declaration.source_positions import (
     check_positions,
@@ -110,6 +111,8 @@ def check_checkpoint(
     made_by = checkpoint.spark_version or ""
     same_spark = made_by.split(".")[:2] == identity.spark_version.split(".")[:2]
     old = checkpoint.structure
+    if old != identity.structure:
+        require_readable(checkpoint)
     check = compare_structures(old, identity.structure, policy, same_spark=same_spark)
     if check.fit is Compatibility.REFUSED and old is not None and policy == "strict":
         plan = upgrade_of(checkpoint, identity, upgrade, same_spark=same_spark)

@@ -114,7 +114,8 @@ def _watermarks(old: Sequence[Operator], new: Sequence[Operator]) -> Iterator[Co
 
 
 def _delays(operators: Sequence[Operator]) -> list[str]:
-    return [f"of {o['of']}, {o['delay']}" for o in operators if o.get("operator") == "watermark"]
+    marks = (o for o in operators if o.get("operator") == "watermark")
+    return [f"of {mark.get('of')}, {mark.get('delay')}" for mark in marks]
 
 
 def operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
