@@ -31,9 +31,9 @@ from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.epoch.save_with_retry import save_with_retry
 from seamark.pipeline.recovery.empty_state import EmptyState, empty_state
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
+from seamark.pipeline.recovery.working_dirs import reordered
 from seamark.progress.configuration import canonical_json
 from seamark.spark.batch_log import (
-    NO_OFFSET,
     OffsetLogEntry,
     commit_text,
     parse_commit,
@@ -233,7 +233,7 @@ class Upgrade:
         """The entries of a batch in Spark's two logs, for the leaves and operators of now."""
         entries: Contents = {}
         if (offsets := self._small.get(f"offsets/{batch}")) is not None:
-            text = self._with_leaves(offsets.decode(), leaves)
+            text = reordered(offsets.decode(), self._chosen.leaves or [], leaves)
             entries[f"offsets/{batch}"] = text.encode()
         if (commit := self._small.get(f"commits/{batch}")) is not None:
             watermark, had = parse_commit(commit.decode())
@@ -241,17 +241,6 @@ class Upgrade:
             text = commit_text(watermark, ids if had is not None else None)
             entries[f"commits/{batch}"] = text.encode()
         return entries
-
-    def _with_leaves(self, text: str, leaves: Sequence[str]) -> str:
-        entry = parse_offsets(text)
-        had = self._chosen.leaves or []
-        if len(entry.lines) != len(had):
-            raise DamageError(
-                f"the offset log has {len(entry.lines)} lines, and the checkpoint names {len(had)}"
-            )
-        lines = dict(zip(reversed(had), reversed(entry.lines), strict=True))
-        head = text.split("\n")[:2]
-        return "\n".join([*head, *(lines.get(name, NO_OFFSET) for name in leaves)])
 
     # the manifest
 

@@ -23,7 +23,7 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import PipelineIdentity
-from seamark.spark.batch_log import Plan, parse_offsets
+from seamark.spark.batch_log import NO_OFFSET, Plan, parse_offsets
 from seamark.store import CheckpointStore
 
 log = logger_named("seamark.pipeline")
@@ -225,7 +225,7 @@ def reorder_sources(
 
 
 def reordered(text: str, old: Sequence[str], new: Sequence[str]) -> str:
-    """An entry of the offset log with one line for each leaf of ``new``."""
+    """An entry of the offset log with a line for each leaf of ``new``; a new one has no offset."""
     entry = parse_offsets(text)
     if len(entry.lines) != len(old):
         raise DamageError(
@@ -233,7 +233,7 @@ def reordered(text: str, old: Sequence[str], new: Sequence[str]) -> str:
         )
     lines = dict(zip(reversed(old), reversed(entry.lines), strict=True))
     head = text.split("\n")[:2]
-    return "\n".join([*head, *(lines[name] for name in new)])
+    return "\n".join([*head, *(lines.get(name, NO_OFFSET) for name in new)])
 
 
 def _require_plain(copy: WorkingCopy, sources: Sequence[str]) -> None:
