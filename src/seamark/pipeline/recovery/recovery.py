@@ -131,6 +131,9 @@ class Recovery:
         check = self._checked(chosen)
         if check.fit is Compatibility.EVOLVES and chosen is not None and check.upgrade is not None:
             self._notes += [row.text for row in check.upgrade.changes]
+            # a rollback has given them up; else an output that it removed could not come again
+            kept = (shown_timeline(chosen), chosen.timeline or "")
+            self._notes += take_back_abandoned(self._sinks, chosen, *kept)
             chosen, timeline = self._upgraded(chosen, check.upgrade)
             check = self._checked(chosen)
         planned = planned_texts(check.gaps)  # they are told once they are recorded

@@ -144,10 +144,13 @@ def _fell_behind(name: str, chosen: CheckpointManifest, why: str) -> DamageError
 
 
 def take_back_abandoned(
-    sinks: PipelineSinks, chosen: CheckpointManifest, timeline: str
+    sinks: PipelineSinks, chosen: CheckpointManifest, *timelines: str
 ) -> list[str]:
-    """Take back the epochs that rollbacks have abandoned; returns notes for the report."""
-    abandoned = abandoned_timelines(chosen) - {timeline}
+    """Take back the epochs that rollbacks have abandoned; returns notes for the report.
+
+    Those of the ``timelines`` that are given stay.
+    """
+    abandoned = abandoned_timelines(chosen).difference(timelines)
     notes = []
     for output in sinks.outputs:
         newest = output.sink.newest() if output.sink.remembers else None
