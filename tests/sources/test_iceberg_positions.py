@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,77 @@ def test_a_table_that_was_rolled_back_is_not_gone_on_from(world: World) -> None:
     position = position_after(world, 4)
     world.table.manage_snapshots().rollback_to_snapshot(snapshots(world)[0]).commit()
     with pytest.raises(PositionUnavailable, match="was rolled back"):
+        world.source().check(position)
+
+
+def test_a_table_that_was_rolled_back_and_has_grown_since_is_not_gone_on_from(
+    world: World,
+) -> None:
+    position = position_after(world, 4)
+    first, second = snapshots(world)
+    world.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    world.append(30)
+    expire(world, first, second)
+    (left,) = world.table.metadata.snapshots
+    assert (left.parent_snapshot_id, left.sequence_number) == (None, 3)
+    for read in (lambda: world.all_of(100, position), lambda: world.source().check(position)):
+        with pytest.raises(PositionUnavailable, match=f"no longer has snapshot {second}") as gone:
+            read()
+        assert "nothing proves that the oldest one that is left comes right after" in str(
+            gone.value
+        )
+
+
+def without_earlier_metadata(world: World) -> None:
+    current = Path(world.table.metadata_location.removeprefix("file://"))
+    for file in current.parent.glob("*.metadata.json"):
+        if file != current:
+            file.unlink()
+
+
+def with_an_earlier_metadata_file_that_is_none(world: World) -> None:
+    current = Path(world.table.metadata_location.removeprefix("file://"))
+    for file in current.parent.glob("*.metadata.json"):
+        if file != current:
+            file.write_text('{"format-version": 2}')
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_rows_that_are_left_of_an_expired_snapshot_prove_what_comes_after_it(
+    world: World, merges: bool
+) -> None:
+    with world.table.transaction() as change:
+        change.set_properties(
+            {
+                "commit.manifest-merge.enabled": str(merges).lower(),
+                "commit.manifest.min-count-to-merge": "1",
+            }
+        )
+    position = position_after(world, 4)
+    world.append(4)
+    (*read, last) = snapshots(world)
+    expire(world, *read)
+    without_earlier_metadata(world)
+    (left,) = world.table.metadata.snapshots
+    added_by = {each.added_snapshot_id for each in left.manifests(world.table.io)}
+    assert (added_by == {last}) == merges
+    assert world.all_of(100, position) == [4]
+
+
+@pytest.mark.parametrize(
+    "happens", [without_earlier_metadata, with_an_earlier_metadata_file_that_is_none]
+)
+def test_an_earlier_metadata_file_proves_what_comes_after_a_snapshot_without_rows(
+    world: World, happens: Callable[[World], None]
+) -> None:
+    world.append()
+    position = position_after(world, 100)
+    assert position[1] == str(snapshots(world)[-1])
+    world.append(4)
+    expire(world, *snapshots(world)[:-1])
+    assert world.all_of(100, position) == [4]
+    happens(world)
+    with pytest.raises(PositionUnavailable, match="nothing proves"):
         world.source().check(position)
 
 

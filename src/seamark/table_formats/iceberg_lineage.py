@@ -1,4 +1,4 @@
-"""The snapshots that lead to one, in the metadata of an Iceberg table. Pure.
+"""The snapshots that lead to one in the metadata of an Iceberg table, and its earlier metadata.
 
 Each snapshot names its parent. pyiceberg follows these names through the whole list for each step,
 and for ever when they go in a circle.
@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from seamark import limits
 from seamark.errors import DamageError
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
@@ -44,3 +46,25 @@ def lineage_of(metadata: TableMetadata, newest: Snapshot | None) -> Iterator[Sna
         yield at
         parent = at.parent_snapshot_id
         at = known.get(parent) if parent is not None else None
+
+
+def earlier_metadata(table: Table) -> Iterator[tuple[str, TableMetadata]]:
+    """The metadata files before the current one, newest first, as far back as the table keeps them.
+
+    Only files beside the current one are read, each once: a log may name anything.
+    """
+    from pyiceberg.exceptions import ValidationError
+    from pyiceberg.serializers import FromInputFile
+
+    folder = table.metadata_location.rpartition("/")[0]
+    visited = {table.metadata_location}
+    for entry in [*reversed(table.metadata.metadata_log)][: limits.MOST_TABLE_METADATA]:
+        name = entry.metadata_file
+        if name in visited or name.rpartition("/")[0] != folder:
+            return
+        visited.add(name)
+        try:
+            metadata = FromInputFile.table_metadata(table.io.new_input(name))
+        except (FileNotFoundError, ValidationError, ValueError):
+            return  # what is gone, or no metadata, tells nothing
+        yield name, metadata

@@ -21,7 +21,6 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import TableProperties
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertTableUUID
@@ -29,8 +28,8 @@ from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
-from seamark import limits
 from seamark.sinks.iceberg.files import sync_files
+from seamark.table_formats.iceberg_lineage import earlier_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
@@ -176,22 +175,9 @@ def new_commit(table: Table, output: Output, change: Change, mark: Mark | None) 
 
 
 def first_metadata_with(table: Table, snapshot: int) -> str:
-    """The oldest metadata file that has a snapshot, as far back as the table keeps them.
-
-    Only files beside the current one are read, each once: a log may name anything.
-    """
+    """The oldest metadata file that has a snapshot, as far back as the table keeps them."""
     first = table.metadata_location
-    folder = first.rpartition("/")[0]
-    seen = {first}
-    for entry in [*reversed(table.metadata.metadata_log)][: limits.MOST_TABLE_METADATA]:
-        name = entry.metadata_file
-        if name in seen or name.rpartition("/")[0] != folder:
-            break
-        seen.add(name)
-        try:
-            earlier = FromInputFile.table_metadata(table.io.new_input(name))
-        except FileNotFoundError:
-            break
+    for name, earlier in earlier_metadata(table):
         if earlier.snapshot_by_id(snapshot) is None:
             break
         first = name

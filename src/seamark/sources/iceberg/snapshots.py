@@ -18,7 +18,7 @@ from seamark.errors import (
     SourceUnavailableError,
 )
 from seamark.sources.iceberg.position import IcebergPosition
-from seamark.table_formats.iceberg_lineage import lineage
+from seamark.table_formats.iceberg_lineage import earlier_metadata, lineage
 from seamark.table_formats.iceberg_settings import guard, refuse_overruling
 
 
@@ -82,16 +82,17 @@ class IcebergHistory:
                 str(snapshot_id),
                 snapshots,
                 f"the Iceberg table no longer has snapshot {snapshot_id}",
-                "It has expired, or the table was rolled back, before it was read to its end. "
-                "Start over with a new store and option starting_snapshot.",
+                "It has expired, or the table was rolled back, and nothing proves that the oldest "
+                "one that is left comes right after what was read. Start over with a new store "
+                "and option starting_snapshot.",
             )
         return snapshots[ids.index(snapshot_id) :]
 
     def after(self, snapshots: list[Any], position: IcebergPosition) -> list[Any]:
         """Those that are left to read after a position.
 
-        A snapshot that was read to its end may have expired, if the oldest one that is left comes
-        right after it: then no rows lie between the two.
+        A snapshot that was read to its end may have expired, if the oldest one that is left is
+        proven to come right after it: then no rows lie between the two.
         """
         if position.table_id != self.table_id:
             raise PositionUnavailable(
@@ -100,10 +101,48 @@ class IcebergHistory:
                 hint="Give the new table a pipeline with a new store.",
                 requested=str(position.snapshot).encode(),
             )
-        if position.is_complete and snapshots and _follows(snapshots[0], position):
+        if position.is_complete and snapshots and self._follows(snapshots[0], position):
             return snapshots
         left = self.from_snapshot(snapshots, position.snapshot)
         return left[1:] if position.is_complete else left
+
+    def _follows(self, snapshot: Any, position: IcebergPosition) -> bool:
+        """Whether a snapshot is proven to come right after the one that a position is the end of.
+
+        pyiceberg takes the parent out when that expires. Sequence numbers are never used twice, but
+        a table that was rolled back in between goes on with the next one, too.
+        """
+        if snapshot.snapshot_id == position.snapshot:
+            return False
+        if snapshot.parent_snapshot_id is not None:
+            return bool(snapshot.parent_snapshot_id == position.snapshot)
+        before = position.sequence or 0
+        if before <= 0 or snapshot.sequence_number != before + 1:
+            return False
+        with self._files_are_read():
+            return self._has_files_of(snapshot, position.snapshot) or (
+                self._former_parent(snapshot.snapshot_id) == position.snapshot
+            )
+
+    def _has_files_of(self, snapshot: Any, earlier: int) -> bool:
+        """Whether a snapshot has manifests or files that an earlier one has added."""
+        manifests = snapshot.manifests(self._table.io)
+        if any(manifest.added_snapshot_id == earlier for manifest in manifests):
+            return True
+        return any(
+            entry.snapshot_id == earlier
+            for manifest in manifests
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+            for entry in manifest.fetch_manifest_entry(self._table.io)
+        )
+
+    def _former_parent(self, snapshot: int) -> int | None:
+        """What a snapshot's parent was before that expired, by the metadata files of that time."""
+        for _, metadata in earlier_metadata(self._table):
+            found = metadata.snapshot_by_id(snapshot)
+            if found is None or found.parent_snapshot_id is not None:
+                return None if found is None else found.parent_snapshot_id
+        return None
 
     def _unavailable(
         self, wanted: str, snapshots: list[Any], what: str, hint: str
@@ -203,12 +242,3 @@ def _is_silence(error: Exception) -> bool:
     is_database = type(error).__name__ in ("OperationalError", "InterfaceError")
     is_io = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
     return is_database or is_io
-
-
-def _follows(snapshot: Any, position: IcebergPosition) -> bool:
-    """Whether a snapshot comes right after the one that a position is the end of."""
-    if snapshot.parent_snapshot_id is not None:
-        return bool(snapshot.parent_snapshot_id == position.snapshot)
-    # pyiceberg takes the parent out when that expires; sequence numbers are never used twice
-    before = position.sequence or 0
-    return before > 0 and bool(snapshot.sequence_number == before + 1)
