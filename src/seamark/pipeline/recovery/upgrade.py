@@ -110,6 +110,7 @@ class Upgrade:
         self._require_numbers(identity, empty)
         uploads = Uploads(self._store.shared_objects)
         captured, index = self._rearranged(identity, empty)
+        index.check()  # what no start could read must not be decided
         try:
             placed = place(captured, settings.sizes, uploads, index)
             self._store.begin_timeline()
