@@ -25,7 +25,7 @@ Tests: ``tests/cli/test_commands.py``.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from seamark._redaction import redacted
 
@@ -43,6 +43,11 @@ class SeamarkError(Exception):
 
     def __str__(self) -> str:
         return "\n  ".join(part for part in (self.what, self.where, self.hint) if part)
+
+    def as_value(self) -> Self:
+        """Itself, to be kept: without the frames that it was raised in, and what they had read."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         # keyword arguments survive the trip between processes

@@ -29,6 +29,7 @@ from seamark._common.files import (
     version_of_file,
     write_all,
 )
+from seamark._common.holes import is_mostly_hole
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.contract import (
     TEMPORARY,
@@ -83,6 +84,8 @@ class FilesystemBlobs(Blobs):
                 size = os.fstat(fd).st_size
                 if size > limit:
                     raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
+                if is_mostly_hole(fd, 0, size):
+                    raise self._hollow(key, size)
                 data = read_all(fd, size + 1)
             finally:
                 os.close(fd)
@@ -113,10 +116,16 @@ class FilesystemBlobs(Blobs):
                 return None
             try:
                 there = max(os.fstat(fd).st_size - offset, 0)  # never make room for a mere claim
+                length = min(length, there)
+                if is_mostly_hole(fd, offset, offset + length):
+                    raise self._hollow(key, length)
                 os.lseek(fd, offset, os.SEEK_SET)
-                return read_all(fd, min(length, there))
+                return read_all(fd, length)
             finally:
                 os.close(fd)
+
+    def _hollow(self, key: str, size: int) -> DamageError:
+        return DamageError(f"of {size} bytes of {key} most are a hole", where=self.url)
 
     def _pieces(self, fd: int, path: str, piece: int) -> Iterator[Buffer]:
         try:

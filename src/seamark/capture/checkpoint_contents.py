@@ -24,9 +24,10 @@ from seamark.capture.epoch_files import FILE_LIST, Captured
 from seamark.capture.file_index import FileIndex, StoredFile, objects_of
 from seamark.capture.movers import Contents, ObjectWriter, store_packed
 from seamark.checkpoint_dir.state_files import is_state
-from seamark.errors import DamageError
+from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.manifest.facts import SharedObject
+from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.pack import PackBuilder, PackedEntry, read_index, unpack_all, unpack_entry
 from seamark.store import CheckpointStore
 from seamark.store.index_parts import INDEX, LOG, check_path, find_index
@@ -109,7 +110,14 @@ def place(captured: Captured, sizes: Sizes, shared: ObjectWriter, index: FileInd
 def _pack(
     contents: Contents, *, plain: Collection[str] = ()
 ) -> tuple[bytes, dict[str, StoredFile]]:
-    """A pack, in which the files ``plain`` are not compressed."""
+    """A pack, in which the files ``plain`` are not compressed; :class:`RefusedError` if the files
+    are too large for one."""
+    if (size := sum(map(len, contents.values()))) > BATCH_LIMIT:
+        large = max(contents, key=lambda path: len(contents[path]))
+        raise RefusedError(
+            f"{len(contents)} files have {size} bytes, and {BATCH_LIMIT} is the most for a pack",
+            where=f"{large} alone has {len(contents[large])}",
+        )
     builder = PackBuilder()
     files: dict[str, StoredFile] = {}
     for compress in (True, False):

@@ -40,6 +40,13 @@ _SOURCE_ENTRY: Final = re.compile(r"[0-9]+(\.compact)?")
 _STATE_PATH: Final = re.compile(r"/state/[0-9]+/_stateSchema/")
 
 
+def largest_read(relative: str) -> int:
+    """How large a file of a checkpoint directory may be, to be read as a whole."""
+    folder, _, _ = relative.rpartition("/")
+    is_document = relative == "metadata" or folder in ("offsets", "commits")
+    return limits.LARGEST_DOCUMENT if is_document or "/_" in folder else limits.LARGEST_FILE
+
+
 class CheckpointFiles(ABC):
     """The files of one checkpoint directory; paths are relative to it."""
 

@@ -14,13 +14,13 @@ from seamark._common.parallel import map_in_threads
 from seamark._common.retry import TRIES, pruned_too_fast
 from seamark.blobs.conditional_writes import Taken, create_once
 from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
-from seamark.errors import DamageError, FencedError, InvalidInputError, SeamarkError
+from seamark.errors import DamageError, FencedError, InvalidInputError, RefusedError, SeamarkError
 from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 
 log = logger_named(__name__)
 
-MANIFEST_LIMIT: Final = 256 << 20
+MANIFEST_LIMIT: Final = 64 << 20
 _POINTER_LIMIT: Final = 1 << 20
 
 
@@ -117,7 +117,7 @@ class Catalog:
             try:
                 return self.load(checkpoint_id)
             except DamageError as error:
-                return error
+                return error.as_value()
 
         listed = list(ids)
         threads = max(1, self._blobs.parallel_reads)
@@ -138,6 +138,13 @@ class Catalog:
     def publish_bytes(self, checkpoint_id: CheckpointId, data: bytes) -> None:
         """The same with the manifest's bytes as they are, for a copy."""
         key = self._paths.manifest(checkpoint_id)
+        if len(data) > MANIFEST_LIMIT:
+            raise RefusedError(
+                f"the manifest of state checkpoint {checkpoint_id} has {len(data)} bytes, and "
+                f"{MANIFEST_LIMIT} is the most",
+                where=self._blobs.url,
+                hint="Use fewer partitions.",
+            )
         try:
             create_once(self._blobs, key, data, MANIFEST_LIMIT)
         except Taken:

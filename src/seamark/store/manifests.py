@@ -147,7 +147,7 @@ class Manifests:
             try:
                 return self.read(checkpoint_id)
             except (DamageError, StoreUnavailableError) as error:
-                return error
+                return error.as_value()
 
         if self._blobs.parallel_reads == 1 or len(ids) < 2:
             yield from ((checkpoint_id, one(checkpoint_id)) for checkpoint_id in ids)

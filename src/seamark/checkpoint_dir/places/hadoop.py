@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 from seamark._common.files import stream_file
 from seamark.blobs.contract import Buffer, check_key
 from seamark.blobs.streams import PIECE
+from seamark.checkpoint_dir.files import largest_read
 from seamark.checkpoint_dir.places.directory import (
     Directory,
     FileEntry,
@@ -30,7 +31,6 @@ from seamark.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from seamark.limits import LARGEST_FILE
 from seamark.spark.own_session import a_session
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class HadoopDirectory(Directory):
                 raise FileNotFoundError(path)
             if (size := int(status.getLen())) < _SMALL:
                 return self._small_bytes(source, size)
-        with self._local_copy(path, LARGEST_FILE) as local:
+        with self._local_copy(path, largest_read(path)) as local:
             return local.read_bytes()
 
     def _small_bytes(self, source: Any, size: int) -> bytes:

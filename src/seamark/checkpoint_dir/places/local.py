@@ -31,6 +31,7 @@ from seamark._common.files import (
 )
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.streams import PIECE
+from seamark.checkpoint_dir.files import largest_read
 from seamark.checkpoint_dir.formats.checksums import hidden_checksum
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -215,7 +216,7 @@ class LocalCopy(WorkingCopy):
     # files
 
     def read(self, relative: str) -> bytes:
-        return read_file(self._named, self._below_named(relative))
+        return read_file(self._named, self._below_named(relative), largest_read(relative))
 
     def stream(self, relative: str) -> Iterator[Buffer]:
         return stream_file(self._named, self._below_named(relative), PIECE)

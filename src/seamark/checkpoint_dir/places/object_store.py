@@ -11,6 +11,7 @@ from typing import Any
 from seamark.blobs.addresses import open_blobs
 from seamark.blobs.contract import Buffer, KeyExists
 from seamark.blobs.streams import PIECE
+from seamark.checkpoint_dir.files import largest_read
 from seamark.checkpoint_dir.places.directory import Directory, FileEntry, newest_of
 from seamark.errors import InvalidInputError
 from seamark.limits import LARGEST_FILE
@@ -40,7 +41,7 @@ class ObjectDirectory(Directory):
         return newest_of(e.key.removeprefix(below) for e in self._blobs.entries(below))
 
     def read(self, path: str) -> bytes:
-        blob = self._blobs.read(path, LARGEST_FILE)
+        blob = self._blobs.read(path, largest_read(path))
         if blob is None:
             raise FileNotFoundError(path)
         return blob.data

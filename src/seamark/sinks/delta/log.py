@@ -19,11 +19,11 @@ import msgspec
 from seamark._common.json_documents import UNREADABLE
 from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, LineageError, RefusedError
+from seamark.limits import LARGEST_TABLE_FILE
 from seamark.sinks.contract import Identity, Receipt
 from seamark.sinks.delta.place import entry_name
 
 KEY: Final = "seamark"
-_LARGEST: Final = 1 << 30
 
 
 class TakenBack(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class LogEntry:
 
 def read_entry(log: Blobs, version: int) -> LogEntry | None:
     """One entry of the log, or None when it is not there."""
-    blob = log.read(entry_name(version), _LARGEST)
+    blob = log.read(entry_name(version), LARGEST_TABLE_FILE)
     if blob is None:
         return None
     try:

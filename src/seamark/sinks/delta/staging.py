@@ -18,6 +18,7 @@ import msgspec
 from seamark._common.json_documents import UNREADABLE
 from seamark.blobs.contract import Blobs, KeyExists
 from seamark.errors import DamageError
+from seamark.limits import LARGEST_DOCUMENT, LARGEST_FILE
 from seamark.sinks.contract import Receipt
 from seamark.sinks.delta.actions import StagedFile
 from seamark.sinks.delta.place import DATA, TablePlace
@@ -26,7 +27,6 @@ from seamark.sinks.folders import check_token
 _EPOCH: Final = "epoch.json"
 _FILES: Final = "files.json"
 _WITHDRAWN: Final = "withdrawn.json"
-_LARGEST: Final = 1 << 30
 
 
 class Staging:
@@ -89,7 +89,7 @@ class Staging:
         return self._receipt(attempt, _EPOCH) or self._receipt(attempt, _WITHDRAWN)
 
     def _receipt(self, attempt: str, name: str) -> Receipt | None:
-        blob = self._place.control.read(self._name(attempt, name), _LARGEST)
+        blob = self._place.control.read(self._name(attempt, name), LARGEST_DOCUMENT)
         try:
             return None if blob is None else msgspec.json.decode(blob.data, type=Receipt)
         except UNREADABLE:
@@ -105,7 +105,7 @@ class Staging:
 
     def _rename(self, attempt: str, old: str, new: str) -> None:
         control = self._place.control
-        blob = control.read(self._name(attempt, old), _LARGEST)
+        blob = control.read(self._name(attempt, old), LARGEST_DOCUMENT)
         if blob is None:
             return
         with suppress(KeyExists):
@@ -154,7 +154,7 @@ class Staging:
 
     def read_list(self, attempt: str, digest: str) -> bytes:
         """The list that has this digest; :class:`DamageError` when it is gone or another one."""
-        blob = self._place.control.read(self._name(attempt, _FILES), _LARGEST)
+        blob = self._place.control.read(self._name(attempt, _FILES), LARGEST_FILE)
         if blob is None or hashlib.sha256(blob.data).hexdigest() != digest:
             raise DamageError(
                 f"the list of the staged files of attempt {attempt} is gone or damaged",

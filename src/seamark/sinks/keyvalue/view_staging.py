@@ -17,6 +17,7 @@ from seamark._common.files import read_file, require_inside, sync_folder, write_
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
+from seamark.limits import LARGEST_DOCUMENT
 from seamark.sinks.epoch_folder import (
     drop_litter,
     epoch_of,
@@ -180,6 +181,6 @@ def _newest_epoch(folder: str) -> int:
 
 def _decoded(folder: str) -> StagedEpoch:
     try:
-        return msgspec.json.decode(read_file(folder, _ABOUT), type=StagedEpoch)
+        return msgspec.json.decode(read_file(folder, _ABOUT, LARGEST_DOCUMENT), type=StagedEpoch)
     except UNREADABLE as error:
         raise DamageError(f"{folder}/{_ABOUT} cannot be read: {error}") from None

@@ -18,6 +18,7 @@ from seamark._common.files import read_file, sync_folder
 from seamark._common.json_documents import UNREADABLE
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
+from seamark.limits import LARGEST_DOCUMENT
 from seamark.progress.session import Session
 from seamark.sinks.epoch_folder import find_damage, read_record, seal_epoch
 from seamark.sinks.folders import is_there, lost_the_race, remove_tree
@@ -130,7 +131,9 @@ def _read(folder: str) -> tuple[pa.Table, SourcesBefore]:
     with translate_os_errors("reading", folder):
         _require_whole(folder)
         try:
-            sources = msgspec.json.decode(read_file(folder, _ABOUT), type=SourcesBefore)
+            sources = msgspec.json.decode(
+                read_file(folder, _ABOUT, LARGEST_DOCUMENT), type=SourcesBefore
+            )
         except UNREADABLE as error:
             raise DamageError(f"{folder}/{_ABOUT} cannot be read: {error}") from None
         return parquet.read_table(f"{folder}/{_ROWS}"), sources
