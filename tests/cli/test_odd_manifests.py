@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +14,14 @@ import pytest
 
 from seamark import open_store
 from seamark._common.json_documents import SELF_CHECKSUM, seal
+from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.app import run
 from seamark.errors import DamageError
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS
+from seamark.native.snapshot import take_snapshot
 from tests.cli.support.stores import Commands, fill, save, stored_manifest
+from tests.native.support.growing import GrowingDirectory
+from tests.native.support.tables import delta_table
 
 ODD: list[Any] = [
     None, True, 0, -1, 2**63, 2**64, 1.5, 1e308, -1e308, "", "x", "²", "\x00\x1b[2J\n", "../x", "/",
@@ -39,6 +46,21 @@ COMMANDS = [
     ["rollback", "STORE", "2"],
     ["gc", "STORE"],
     ["sources", "STORE"],
+    ["sources", "STORE", "--check"],
+    ["cut", "STORE"],
+    ["cut", "STORE", "--epoch", "4", "--for", "spark"],
+    ["estimate", "STORE"],
+    ["doctor", "STORE", "--read-only"],
+    ["copy", "STORE", "NEW"],
+]
+
+READING_STRUCTURE = [
+    words for words in COMMANDS if words[0] in ("cut", "show", "rollback", "sources")
+]
+
+RESTORES = [
+    ["spark", "restore", "STORE", "latest", "NEW", "--query-id", "keep"],
+    ["spark", "restore", "STORE", "1", "NEW", "--table", "TABLE"],
 ]
 
 
@@ -57,27 +79,68 @@ def replaced(document: bytes, field: str, value: str) -> bytes:
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_an_odd_value_in_any_field_is_an_answer_or_a_damaged_row(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str
+    tmp_path: Path, field: str
 ) -> None:
     fill(tmp_path / "store")
     newest = stored_manifest(tmp_path / "store", 4)
     whole = newest.read_bytes()
     # all pairs of values and commands would take minutes
+    others = COMMANDS[1:]
     for number, value in enumerate(odd_values()):
         newest.write_bytes(replaced(whole, field, value))
-        chosen = [COMMANDS[0]]
+        chosen = [others[(number + len(field)) % len(others)]]
         if number % 3 == len(field) % 3:
-            chosen.append(COMMANDS[1 + (number // 3 + len(field)) % (len(COMMANDS) - 1)])
+            chosen.append(COMMANDS[0])
         for words in chosen:
-            given = [str(tmp_path / "store") if word == "STORE" else word for word in words]
-            code = run([*given, *(["--json"] if number % 2 else [])])
-            out, err = capsys.readouterr()
+            code, out, err = run_in(tmp_path, words, is_json=bool(number % 2))
             assert code in (0, 3, 4, 6), (words, value, code, err)
-            assert "should not have happened" not in err, (words, value, err)
             if words[0] == "list" and not number % 2:
                 told = [line.split()[:1] for line in out.splitlines()]
                 assert ["3"] in told, (value, out, err)
                 assert ["1"] in told, (value, out, err)
+
+
+def run_in(root: Path, words: list[str], *, is_json: bool) -> tuple[int, str, str]:
+    """Run a command on the store of a folder; nothing that it says is unexpected."""
+    shutil.rmtree(root / "new", ignore_errors=True)
+    given = [str(root / word.lower()) if word.isupper() else word for word in words]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run([*given, *(["--json"] if is_json else [])])
+    told = out.getvalue(), err.getvalue()
+    assert "should not have happened" not in "".join(told), (words, told)
+    return code, *told
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_an_odd_value_in_a_snapshot_restores_or_says_why_it_does_not(
+    tmp_path: Path, field: str
+) -> None:
+    GrowingDirectory(tmp_path / "query").run_batches(2)
+    with open_store(tmp_path / "store") as store:
+        take_snapshot(LocalDirectory(str(tmp_path / "query")), store)
+    delta_table(tmp_path / "table", [None, ("q", 0)])
+    newest = stored_manifest(tmp_path / "store", 1)
+    whole = newest.read_bytes()
+    for number, value in enumerate(odd_values()):
+        newest.write_bytes(replaced(whole, field, value))
+        words = RESTORES[(number // 2 + len(field)) % 2]
+        code, _, err = run_in(tmp_path, words, is_json=bool(number % 2))
+        # 1: a checkpoint without the id of a query, and --table
+        assert code in (0, 1, 3, 4, 6), (words, value, code, err)
+
+
+@pytest.mark.parametrize("value", [1, "x", [1], {"bars": 1}, {"bars": [1]}, None])
+@pytest.mark.parametrize("part", ["sinks", "sources"])
+@pytest.mark.parametrize("words", READING_STRUCTURE, ids=str)
+def test_a_structure_that_describes_nothing_is_no_fault_of_a_command(
+    tmp_path: Path, words: list[str], part: str, value: object
+) -> None:
+    fill(tmp_path / "store")
+    for number in (3, 4):
+        file = stored_manifest(tmp_path / "store", number)
+        file.write_bytes(replaced(file.read_bytes(), "structure", json.dumps({part: value})))
+    assert run_in(tmp_path, words, is_json=False)[0] == 0
 
 
 @pytest.mark.parametrize("value", [5, "x", [1]])

@@ -124,3 +124,15 @@ def test_a_structure_that_cannot_be_read_is_damage(part: str, odd: Any, policy: 
     identity = PipelineIdentity(name="trades", structure=ADDED_SINK, leaves=("trades",))
     with pytest.raises(DamageError, match="checkpoint 1 does not say in a known way"):
         check_checkpoint(checkpoint, identity, policy)
+
+
+@pytest.mark.parametrize("key", sorted(BASE.keys() - {"name"}))
+@pytest.mark.parametrize("value", [None, 1, "x", [1], {"x": 1}, "absent"])
+def test_a_structure_that_is_none_is_refused_with_a_way_out(key: str, value: object) -> None:
+    odd = {**BASE, key: value}
+    if value == "absent":
+        del odd[key]
+    check = compare_structures(odd, BASE, "strict")
+    assert check.fit is Compatibility.REFUSED
+    assert "auto_reset" in check.hint
+    assert compare_structures(odd, BASE, "auto_reset").fit is Compatibility.RESET

@@ -13,6 +13,7 @@ from seamark.cli.output import Document
 from seamark.cli.source_check import not_checked
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.described import described
 from seamark.table_formats.delta_addresses import is_known_address
 
 if TYPE_CHECKING:
@@ -121,12 +122,11 @@ def _recorded(name: str, manifest: CheckpointManifest) -> tuple[str, dict[str, s
 
     Nothing else is taken from a store: it must not choose the server that a login is sent to.
     """
-    sources = (manifest.structure or {}).get("sources")
-    described = sources.get(name) if isinstance(sources, dict) else None
-    if not isinstance(described, dict) or not isinstance(described.get("options"), dict):
+    about = described(manifest, "sources").get(name, {})
+    options = about.get("options")
+    if not isinstance(options, dict):
         return "", {}
-    options = described["options"]
-    return str(described.get("format")), {
+    return str(about.get("format")), {
         key: str(options[key]) for key in ("path", "table") if key in options
     }
 

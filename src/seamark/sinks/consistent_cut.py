@@ -21,6 +21,7 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.described import described
 from seamark.sinks.contract import Guarantee
 from seamark.sinks.epoch_ranges import merged_beyond
 from seamark.sinks.read_point import ReadPoint, read_point_in
@@ -204,8 +205,7 @@ def _completed(chosen: CheckpointManifest, other: CheckpointManifest) -> Checkpo
 
 
 def _sink_cut(name: str, chosen: CheckpointManifest, newer: Sequence[ScannedCheckpoint]) -> SinkCut:
-    described = ((chosen.structure or {}).get("sinks") or {}).get(name)
-    described = described if isinstance(described, dict) else {}
+    about = described(chosen, "sinks").get(name, {})
     point = read_point_in((chosen.read_points or {}).get(name))
     for one in newer if point is None else ():
         late = (one.manifest.late_read_points or {}) if one.manifest is not None else {}
@@ -217,8 +217,8 @@ def _sink_cut(name: str, chosen: CheckpointManifest, newer: Sequence[ScannedChec
         readable, note = _verdict(name, point, chosen, newer)
     return SinkCut(
         sink=name,
-        kind=point.kind if point else str(described.get("kind") or "unknown"),
-        target=point.target if point else str(described.get("target") or ""),
+        kind=point.kind if point else str(about.get("kind") or "unknown"),
+        target=point.target if point else str(about.get("target") or ""),
         guarantee=guarantee,
         point=point,
         readable=readable,

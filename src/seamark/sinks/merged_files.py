@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import DamageError, RefusedError
+from seamark.manifest.described import described
 from seamark.sinks.target_checks import EPOCH_COLUMN
 from seamark.store import CheckpointStore, open_store
 
@@ -61,8 +62,7 @@ def oldest_epoch(store: CheckpointStore | str | os.PathLike[str], path: str) -> 
         newest = reader.load_latest()
         if newest is None:
             return 0
-        sinks = (newest.structure or {}).get("sinks") or {}
-        if path not in [each.get("target") for each in sinks.values() if isinstance(each, dict)]:
+        if path not in [sink.get("target") for sink in described(newest, "sinks").values()]:
             raise RefusedError(
                 "the pipeline of this store does not write to this folder",
                 where=f"{reader.url}, {path}",

@@ -232,6 +232,10 @@ def compare_structures(
     """
     if old is None or old == _as_recorded(new, old):
         return CompatibilityCheck(Compatibility.SAME)
+    if not _is_structure(old):
+        what = "the checkpoint does not say what its pipeline consists of"
+        hint = "Give the pipeline a store of its own, or start over with policy='auto_reset'."
+        return _decided(policy, [what], hint=hint, acceptable=False)
     before, after = _Described(old), _Described(new)
     topology = explain_change(before.topology, after.topology)
     computed = [
@@ -263,6 +267,15 @@ def _as_recorded(new: Structure, old: Structure) -> Structure:
     """A structure without what the older one does not record."""
     since = ("reads", "shares")
     return {key: value for key, value in new.items() if key not in since or key in old}
+
+
+def _is_structure(value: Structure) -> bool:
+    """Whether it is one that a Seamark has recorded."""
+    return (
+        all(isinstance(value.get(key), dict) for key in ("sources", "sinks"))
+        and isinstance(value.get("operators"), list)
+        and {"state_partitions", "output_mode"} <= value.keys()
+    )
 
 
 class _Described:

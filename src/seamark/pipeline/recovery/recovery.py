@@ -32,6 +32,7 @@ from seamark.errors import (
     SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.described import described
 from seamark.pipeline.declaration.compatibility import (
     Compatibility,
     CompatibilityCheck,
@@ -330,7 +331,7 @@ class Recovery:
 
     def _moved(self, chosen: CheckpointManifest) -> set[str]:
         """Sinks that write to another place than before; a policy has let that pass."""
-        before = (chosen.structure or {}).get("sinks", {})
+        before = described(chosen, "sinks")
         now = self._identity.structure["sinks"]
         return {
             name

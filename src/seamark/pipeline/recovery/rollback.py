@@ -15,6 +15,7 @@ from seamark._common.checks import check_id
 from seamark._common.logs import logger_named
 from seamark.errors import CheckpointNotFoundError, DamageError, FencedError, RefusedError
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.described import described
 from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.store import CheckpointStore, Owner
 from seamark.store.consistent_read import Overtaken, history_of, until_settled
@@ -145,15 +146,9 @@ def sink_rollbacks(
     ``given_up_before`` are checkpoints of an earlier rollback that no start has followed yet.
     """
     manifests = [chosen, *given_up_before, newest or chosen]
-    kinds = {name: sink for manifest in manifests for name, sink in _sinks_in(manifest).items()}
+    kinds = {name: sink for each in manifests for name, sink in described(each, "sinks").items()}
     names = dict.fromkeys(name for manifest in manifests for name in manifest.sink_names)
     return [_sink_rollback(name, kinds.get(name, {}), chosen, manifests) for name in names]
-
-
-def _sinks_in(manifest: CheckpointManifest) -> dict[str, dict[str, Any]]:
-    sinks = (manifest.structure or {}).get("sinks")
-    items = sinks.items() if isinstance(sinks, dict) else ()
-    return {str(name): dict(sink) for name, sink in items if isinstance(sink, dict)}
 
 
 def _sink_rollback(

@@ -1,0 +1,20 @@
+"""What the structure in a manifest says about sinks and sources, whoever wrote it.
+
+Tests: ``tests/manifest/test_described.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from seamark.manifest.checkpoint_manifest import CheckpointManifest
+
+
+def described(
+    manifest: CheckpointManifest, part: Literal["sinks", "sources"]
+) -> dict[str, dict[str, Any]]:
+    """Each of them by its name. What is not described by an object is left out."""
+    members = (manifest.structure or {}).get(part)
+    if not isinstance(members, dict):
+        return {}
+    return {name: about for name, about in members.items() if isinstance(about, dict)}
