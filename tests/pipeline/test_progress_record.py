@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from seamark import open_store
-from seamark.errors import InvalidInputError
+from seamark.errors import InvalidInputError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.epoch.epoch_manifest import source_offsets
 from seamark.pipeline.epoch.running_epoch import source_positions
@@ -159,6 +160,59 @@ def test_it_lies_beside_a_local_store_unless_told_otherwise(
         assert progress_url("redis://host/0", remote) == "redis://host/0"
         monkeypatch.setattr(progress_record, "find_spec", lambda _: None)
         assert progress_url("auto", local) is None
+
+
+def test_a_link_in_its_place_is_refused_and_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "LOG").write_bytes(b"mine")
+    with open_store(tmp_path / "store") as store:
+        store.claim(pipeline="trades")
+        (tmp_path / "store" / "progress").symlink_to(victim)
+        with pytest.raises(StoreUnavailableError, match="progress is a link"):
+            progress_url("auto", store)
+        assert progress_url(None, store) is None
+    assert [path.name for path in victim.iterdir()] == ["LOG"]
+
+
+def test_a_link_among_its_files_is_not_followed_and_epochs_go_on_without_the_record(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    written_up_to(url, 2)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    for name in ("LOG", "IDENTITY.dbtmp", "CURRENT"):
+        link = tmp_path / "store/progress" / name
+        before = link.read_bytes() if link.exists() else None
+        link.unlink(missing_ok=True)
+        link.symlink_to(victim)
+        record = ProgressRecord(url, "trades")
+        assert record.bring_to(manifest(3)) is None
+        note(record, 4)
+        record.close()
+        assert f"{name} is a link" in caplog.text
+        assert victim.read_bytes() == b"mine"
+        assert link.is_symlink()
+        link.unlink()
+        if before is not None:
+            link.write_bytes(before)
+    link.unlink()
+    link.symlink_to(victim)
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        told_by(url)
+
+
+def test_a_pipe_among_its_files_is_not_waited_for_and_the_record_is_written_again(
+    tmp_path: Path, url: str
+) -> None:
+    written_up_to(url, 2)
+    current = tmp_path / "store/progress/CURRENT"
+    current.unlink()
+    os.mkfifo(current)
+    record = ProgressRecord(url, "trades")
+    assert "damaged" in (record.bring_to(manifest(3)) or "")
+    record.close()
+    assert told_by(url) == wanted(3)
 
 
 def test_without_a_url_nothing_is_written(tmp_path: Path) -> None:

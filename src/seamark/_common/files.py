@@ -68,22 +68,6 @@ def require_no_link(path: str) -> None:
             raise
 
 
-def require_no_links_in(folder: str) -> None:
-    """:class:`StoreUnavailableError` when a folder, or a name directly in it, is a link.
-
-    For a folder that a library opens by its own means. Fine when there is none.
-    """
-    require_no_link(folder)
-    try:
-        with os.scandir(folder) as names:
-            for name in names:
-                if name.is_symlink():
-                    raise a_link(name.path)
-    except OSError as error:
-        if isinstance(error, StoreUnavailableError) or error.errno not in ABSENT:
-            raise
-
-
 def open_no_follow(path: str, flags: int, mode: int = 0o666) -> int:
     """A descriptor of what has the name itself: no link is followed, no pipe is waited for."""
     try:

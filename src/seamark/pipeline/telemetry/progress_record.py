@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
-from seamark._common.files import require_no_links_in
+from seamark._common.files import require_no_link
 from seamark._common.logs import logger_named
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, FencedError, InvalidInputError
@@ -31,13 +31,16 @@ _WAIT: Final = 2
 
 
 def progress_url(option: str | None, store: CheckpointStore) -> str | None:
-    """Where a pipeline records its progress: ``auto`` is RocksDB next to a local store."""
+    """Where a pipeline records its progress: ``auto`` is RocksDB next to a local store.
+
+    :class:`StoreUnavailableError` when a link is in the place of that folder.
+    """
     if option != "auto":
         return option
     if not isinstance(store.backend, FilesystemBlobs) or find_spec("rocksdict") is None:
         return None
     folder = f"{os.path.realpath(store.url)}/{_FOLDER}"
-    require_no_links_in(folder)  # whoever made the store may have put them there
+    require_no_link(folder)  # whoever made the store may have put it there
     return rocksdb_url(folder)
 
 

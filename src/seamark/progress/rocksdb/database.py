@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
-from seamark._common.files import make_folders
+from seamark._common.files import a_link, make_folders
 from seamark.errors import (
     DamageError,
     FencedError,
@@ -98,6 +98,7 @@ class Primary:
         self._path = path
         with translate_rocksdb_errors(path):
             make_folders(path)
+            refuse_foreign_files(path)
             self._rdict = _rocksdict().Rdict(path, _options(create=True))
             # now that the lock is ours, those are of a process that died before RocksDB took them
             for name in os.listdir(path):
@@ -184,6 +185,7 @@ class Secondary:
         options = _options(create=False)
         options.set_max_open_files(-1)  # files that the writer removes stay readable
         with translate_rocksdb_errors(self._path):
+            refuse_foreign_files(self._path)
             opened: Rdict = _rocksdict().Rdict(self._path, options, access_type=access)
         return opened
 
@@ -236,6 +238,20 @@ class Secondary:
         with translate_rocksdb_errors(self._path):
             self._forget()
         self._scratch.cleanup()
+
+
+def refuse_foreign_files(path: str) -> None:
+    """:class:`StoreUnavailableError` for a link in the folder of a database, :class:`DamageError`
+    for a pipe, a socket or a device.
+
+    RocksDB would write through the one and wait for the other.
+    """
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                raise a_link(entry.path)
+            if not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False):
+                raise DamageError(f"{entry.path} is not a regular file")
 
 
 def _options(*, create: bool) -> Options:
