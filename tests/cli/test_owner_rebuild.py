@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from seamark import open_store
 from seamark.errors import FencedError
+from seamark.store import CheckpointStore
+from seamark.store.plans import StoredPlan
 from tests.cli.support.stores import Commands, flip, save
 
 NEED_AN_OWNER = {
@@ -102,3 +105,65 @@ def test_where_there_is_nothing_to_rebuild_nothing_is_written(
     seamark("doctor", store, "--yes", code=2)
     seamark("doctor", store, "--rebuild-owner", "--read-only", "--yes", code=2)
     seamark("doctor", "redis://localhost/0", "--rebuild-owner", code=1)
+
+
+# before the first checkpoint
+
+
+def _begun(root: Path, *epochs: int) -> str:
+    """A store in which a first epoch has a plan and no checkpoint; its timeline."""
+    with open_store(root) as store:
+        timeline = store.claim(pipeline="orders").timeline
+        for epoch in epochs:
+            _keep_plan(store, timeline, epoch)
+    return timeline
+
+
+def _keep_plan(store: CheckpointStore, timeline: str, epoch: int) -> None:
+    store.plans.keep(
+        StoredPlan(
+            timeline=timeline,
+            epoch=epoch,
+            fingerprint="f",
+            follows="",
+            leaves=("in",),
+            offsets="v1",
+        )
+    )
+
+
+@pytest.mark.parametrize("remains", [None, b'{"generation":1' + bytes(20), b"nonsense"])
+@pytest.mark.parametrize("has_tombstone", [True, False])
+def test_an_epoch_that_was_begun_before_the_first_checkpoint_keeps_its_plan(
+    seamark: Commands, tmp_path: Path, remains: bytes | None, has_tombstone: bool
+) -> None:
+    timeline = _begun(tmp_path, 1)
+    (tmp_path / "owner.json").unlink()
+    if remains is not None:
+        (tmp_path / "owner.json").write_bytes(remains)
+    if not has_tombstone:
+        shutil.rmtree(tmp_path / "checkpoints")
+    seamark("doctor", tmp_path, "--rebuild-owner", "--yes")
+    with open_store(tmp_path) as store:
+        assert store.claim(pipeline="orders").timeline == timeline
+        assert store.plans.epochs_after(timeline, 0) == {1}
+
+
+def test_plans_of_two_timelines_without_a_checkpoint_are_not_chosen_between(
+    seamark: Commands, tmp_path: Path
+) -> None:
+    timeline = _begun(tmp_path, 1)
+    with open_store(tmp_path) as store:
+        store.claim()
+        _keep_plan(store, "0" * 32, 1)
+    owner = (tmp_path / "owner.json").read_bytes()
+    (tmp_path / "owner.json").write_bytes(b"nonsense")
+    seamark("doctor", tmp_path, "--rebuild-owner", "--yes", code=6)
+    assert "epochs of 2 timelines were begun" in " ".join(seamark.err.split())
+    assert (tmp_path / "owner.json").read_bytes() == b"nonsense"
+
+    # what is left of the old one names the timeline
+    (tmp_path / "owner.json").write_bytes(owner.replace(b'"orders"', b'"orderz"'))
+    seamark("doctor", tmp_path, "--rebuild-owner", "--yes")
+    with open_store(tmp_path) as store:
+        assert store.claim().timeline == timeline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -46,10 +46,11 @@ def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
     # after the manifests: somebody may claim and save meanwhile, and an owner from before is older
     blob = blobs.read(OWNER_KEY, OWNER_LIMIT)
     newest = _newest_generation(contents)
+    planned = {plan.timeline for plan in parts.plans.entries()}
     before: Owner | None = None
     if blob is None:
         why = "owner.json is gone"
-        if newest == 0:
+        if newest == 0 and not planned:
             raise RefusedError(
                 "this store has no owner.json, and needs none: nobody has claimed it",
                 where=blobs.url,
@@ -63,7 +64,7 @@ def plan_rebuild(parts: StoreParts) -> OwnerRebuild:
             why = error.what
     if before is not None and before.generation >= newest:
         raise RefusedError("owner.json is whole: there is nothing to rebuild", where=blobs.url)
-    owner = rebuilt_owner(contents, blob.data if blob else b"")
+    owner = rebuilt_owner(contents, blob.data if blob else b"", planned, blobs.url)
     if before is not None:
         # an old copy is right in what it knows
         owner = msgspec.structs.replace(
@@ -111,12 +112,16 @@ def _newest_generation(contents: Sequence[tuple[int, object]]) -> int:
 
 
 def rebuilt_owner(
-    contents: Sequence[tuple[int, StoredManifest | Tombstone | Exception | None]], remains: bytes
+    contents: Sequence[tuple[int, StoredManifest | Tombstone | Exception | None]],
+    remains: bytes,
+    planned: Collection[str] = (),
+    where: str | None = None,
 ) -> Owner:
     """The best owner that can be derived from the manifests and the remains of the old one.
 
     What only ``owner.json`` knew is gone: pins, and which late writes of a fenced writer do not
-    count. Rolled-back ranges are in the manifests that superseded them.
+    count. Rolled-back ranges are in the manifests that superseded them. Before the first checkpoint
+    the timeline is that of the ``planned`` epochs; :class:`RefusedError` when they have several.
     """
     manifests = [stored.manifest for _, stored in contents if isinstance(stored, StoredManifest)]
     old = _readable_part(remains)
@@ -133,7 +138,7 @@ def rebuilt_owner(
         generation=generation,
         writer="rebuilt",
         released=True,
-        timeline=_newest_timeline(manifests) or uuid.uuid4().hex,
+        timeline=_newest_timeline(manifests) or _planned_timeline(planned, old.timeline, where),
         pipeline=old.pipeline,
         next_id=next_id,
         prune_boundary=max(min(ids, default=1) - 1, 0),
@@ -149,6 +154,7 @@ class _Remains(msgspec.Struct):
     generation: int = 0
     next_id: int = 1
     pipeline: str | None = None
+    timeline: str = ""
     superseded: tuple[tuple[int, int], ...] = ()
 
 
@@ -158,6 +164,21 @@ def _readable_part(data: bytes) -> _Remains:
         return msgspec.json.decode(data, type=_Remains)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _Remains()
+
+
+def _planned_timeline(planned: Collection[str], remembered: str, where: str | None) -> str:
+    """The timeline of epochs that were begun: in another one, their rows would come again."""
+    if remembered in planned:
+        return remembered
+    if len(planned) > 1:
+        raise RefusedError(
+            f"epochs of {len(planned)} timelines were begun, and no checkpoint says which of them "
+            "goes on",
+            where=where,
+            hint="Put owner.json back from a copy. Or remove the plans of the earlier timelines: "
+            "their names in plans/ begin with the timeline, and the newest file is of the last.",
+        )
+    return next(iter(planned), None) or uuid.uuid4().hex
 
 
 def _newest_timeline(manifests: Sequence[CheckpointManifest]) -> str | None:
