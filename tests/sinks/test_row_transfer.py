@@ -107,11 +107,15 @@ def columns(text: str) -> StructType:
     return made
 
 
+@pytest.mark.warm
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("kind", ["array<int>", "struct<a:int>", "map<string,int>", "variant"])
 def test_rows_with_nested_columns_have_no_known_size(kind: str) -> None:
     assert not has_known_sizes(columns(f"a int, b {kind}"))
 
 
+@pytest.mark.warm
+@pytest.mark.usefixtures("spark")
 def test_rows_with_very_many_columns_have_no_known_size() -> None:
     few, many = (", ".join(f"c{n} int" for n in range(count)) for count in (100, 1000))
     assert has_known_sizes(columns(few))

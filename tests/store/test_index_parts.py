@@ -138,6 +138,7 @@ def test_a_file_has_the_size_and_hash_of_the_object_that_it_is() -> None:
 
 
 def test_an_object_is_one_file_unless_it_is_a_pack() -> None:
+    refused(part(entry(), entry("state/0/0/2.delta")), "alone is several files")
     many = [entry(f"state/{number}/0/1.delta") for number in range(limits.MOST_COPIES + 1)]
     refused(part(*many), "alone is several files")
     refused(part(entry(), [*entry("state/0/0/2.delta", 0)[:-1], True]), "alone is several files")

@@ -84,8 +84,11 @@ class FileIndex:
 
     def check(self) -> None:
         """:class:`DamageError` when files of several checkpoints do not go together."""
-        files = self.files.values()
-        check_holders((f.shared, f.size, f.is_packed) for f in files if f.shared is not None)
+        check_holders(
+            (path, file.shared, file.size, file.is_packed)
+            for path, file in self.files.items()
+            if file.shared is not None
+        )
         check_folders(self.files)
 
     def label_of(self, path: str) -> str:

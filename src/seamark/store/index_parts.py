@@ -35,6 +35,7 @@ _KNOWN: Final = re.compile(
     r"|state/[0-9]{1,9}/(?:[0-9]{1,9}|_[^/]+)/.+",
     re.DOTALL,
 )
+_OPERATOR: Final = re.compile(r"\Astate/[0-9]+/")
 _UNSAFE: Final = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|[\\\x00]")
 
 
@@ -132,7 +133,7 @@ def _check_entries(entries: list[IndexEntry], named: list[SharedObject]) -> None
         if entry.object >= len(named):
             raise ValueError(f"{path!r} is in an object that is not listed")
         check_size(path, entry.size, entry.sha256, named[entry.object], is_packed=entry.is_packed)
-    check_holders((named[entry.object], entry.size, entry.is_packed) for entry in entries)
+    check_holders((e.path, named[e.object], e.size, e.is_packed) for e in entries)
 
 
 def _check_removed(paths: list[str]) -> None:
@@ -153,21 +154,25 @@ def check_size(
         raise DamageError(f"the index gives {path!r} another size or SHA-256 than its object has")
 
 
-def check_holders(held: Iterable[tuple[SharedObject, int, bool]]) -> None:
-    """:class:`DamageError` when an object is a pack and a file at once, is more files than any
-    upgrade makes of it, or all packs together hold too much; ``held`` is (object, size, whether it
-    is in a pack) of each file.
+def check_holders(held: Iterable[tuple[str, SharedObject, int, bool]]) -> None:
+    """:class:`DamageError` when an object is several files, or all packs together hold too much.
+
+    ``held`` is (path, object, size, whether it is in a pack) of each file. Only operators that have
+    gone on from the state of one have the same file, each in the same place below its own number.
     """
-    alone: Counter[SharedObject] = Counter()
+    alone: dict[SharedObject, set[str]] = {}
+    copies: Counter[SharedObject] = Counter()
     packs: set[SharedObject] = set()
     plain = 0
-    for shared, size, is_packed in held:
+    for path, shared, size, is_packed in held:
         if is_packed:
             packs.add(shared)
             plain += size
         else:
-            alone[shared] += 1
-        if (shared in alone and shared in packs) or alone[shared] > limits.MOST_COPIES:
+            alone.setdefault(shared, set()).add(_OPERATOR.sub("state/", path))
+            copies[shared] += 1
+        several = len(alone.get(shared, ())) > 1 or copies[shared] > limits.MOST_COPIES
+        if several or (shared in alone and shared in packs):
             raise DamageError(f"the index says that {shared.name} alone is several files")
     stored = sum(pack.size for pack in packs)
     if limits.unpacks_to_too_much(plain, stored):
