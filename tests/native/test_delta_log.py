@@ -247,3 +247,16 @@ def test_nothing_is_imported_from_the_folder_that_a_command_is_run_in(
     (tmp_path / "pyarrow.py").write_text("raise SystemExit('a file of unknown origin was run')")
     monkeypatch.chdir(tmp_path)
     assert look(tmp_path, 1).newest_batch == 7
+
+
+def test_batches_under_the_name_of_a_function_are_not_taken_for_a_table_that_has_seen_nothing(
+    tmp_path: Path,
+) -> None:
+    delta_table(tmp_path, [None, ("trades/bars", 3), ("trades/bars", 5), (OTHER, 9)])
+    with pytest.raises(RefusedError, match="later ones under other names") as refused:
+        look(tmp_path, 3)
+    assert "'trades/bars' up to 5" in str(refused.value)
+    assert OTHER not in str(refused.value)
+    assert look(tmp_path, 5).newest_batch is None
+    delta_table(tmp_path / "own", [(QUERY, 4), ("trades/bars", 9)])
+    assert look(tmp_path / "own", 3).newest_batch == 4

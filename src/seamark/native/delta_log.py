@@ -10,7 +10,7 @@ Tests: ``tests/native/test_delta_log.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
@@ -32,6 +32,9 @@ _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 _UNPUBLISHED: Final = ("_commits", "_staged_commits")
 """Where commits lie that a coordinator or a catalog decides about."""
 _TXN: Final = b'"txn"'
+_QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What Spark's own sink of Delta names its batches by: one like it is another query."""
+_MOST_NAMED: Final = 5
 
 
 class _Txn(msgspec.Struct):
@@ -59,12 +62,19 @@ def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
             hint=SAY_IT_YOURSELF,
         )
     oldest_read = last + 1
+    others: dict[str, int] = {}
     newest: int | None = None
     first_later: int | None = None
     reached = False
     while oldest_read - 1 in commits and last - oldest_read + 1 < limits.MOST_TABLE_COMMITS:
         oldest_read -= 1
-        last_batch = max(_batches_in(tree, commits[oldest_read], query_id), default=None)
+        batches = _batches_in(tree, commits[oldest_read])
+        last_batch = batches.pop(query_id, None)
+        others |= {
+            name: at
+            for name, at in batches.items()
+            if at > others.get(name, batch) and not _QUERY_ID.fullmatch(name)
+        }
         if last_batch is None:
             continue
         newest = last_batch if newest is None else newest
@@ -76,6 +86,8 @@ def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
     reached = reached or oldest_read == 0
     if newest is None and not reached:
         newest = _in_checkpoint(tree, query_id, oldest_read - 1)
+    if newest is None and others:
+        raise _seen_under_another_name(tree, others)
     version = first_later - 1 if first_later is not None and reached and first_later else None
     return TableAt("delta", url, newest, version)
 
@@ -91,8 +103,21 @@ def _refuse_unpublished(tree: Tree) -> None:
             )
 
 
-def _batches_in(tree: Tree, name: str, query_id: str) -> Iterator[int]:
-    """The batches of the query in a file that has one action a line."""
+def _seen_under_another_name(tree: Tree, others: Mapping[str, int]) -> RefusedError:
+    """A function that writes with ``txnAppId`` and ``txnVersion`` gives its batches a name."""
+    named = ", ".join(f"{name!r} up to {at}" for name, at in sorted(others.items())[:_MOST_NAMED])
+    return RefusedError(
+        "the table knows no batch of this query by its id, and later ones under other names",
+        where=f"{tree.directory.url}: {named}",
+        hint="If one of them is the query's own (txnAppId in a function), the table drops its next "
+        "batches: restore the table as well, or give the function another name. Then leave --table "
+        "out and say --query-id yourself.",
+    )
+
+
+def _batches_in(tree: Tree, name: str) -> dict[str, int]:
+    """By the name of a writer: its last batch in a file that has one action a line."""
+    batches: dict[str, int] = {}
     data = read_file(tree, name)
     at = data.find(_TXN)
     while at >= 0:
@@ -102,9 +127,10 @@ def _batches_in(tree: Tree, name: str, query_id: str) -> Iterator[int]:
             action = msgspec.json.decode(memoryview(data)[start:end], type=_Action)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise damaged(tree, name, error) from None
-        if action.txn is not None and action.txn.appId == query_id:
-            yield action.txn.version
+        if (txn := action.txn) is not None:
+            batches[txn.appId] = max(txn.version, batches.get(txn.appId, txn.version))
         at = data.find(_TXN, end)
+    return batches
 
 
 def _in_checkpoint(tree: Tree, query_id: str, needed: int) -> int | None:
@@ -123,7 +149,7 @@ def _in_checkpoint(tree: Tree, query_id: str, needed: int) -> int | None:
         )
     names = checkpoints[version]
     if names[0].endswith(".json"):
-        return max(_batches_in(tree, names[0], query_id), default=None)
+        return _batches_in(tree, names[0]).get(query_id)
     if find_spec("pyarrow") is None:
         raise RefusedError(
             "a part of the table's log is a Parquet file, which takes pyarrow to read",
