@@ -70,7 +70,10 @@ def options(description: str | None) -> Options:
 @contextmanager
 def scratch(directory: Path) -> Iterator[Path]:
     """A folder on the disk to measure; it is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix=".seamark-bench-", dir=directory) as folder:
+    # Spark's maintenance may write into it while it is being removed
+    with tempfile.TemporaryDirectory(
+        prefix=".seamark-bench-", dir=directory, ignore_cleanup_errors=True
+    ) as folder:
         yield Path(folder)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from seamark import open_store
 from seamark.errors import FencedError
+from seamark.manifest import CheckpointManifest
 from seamark.store import CheckpointStore
 from seamark.store.plans import StoredPlan
 from tests.cli.support.stores import Commands, flip, save
@@ -167,3 +168,44 @@ def test_plans_of_two_timelines_without_a_checkpoint_are_not_chosen_between(
     seamark("doctor", tmp_path, "--rebuild-owner", "--yes")
     with open_store(tmp_path) as store:
         assert store.claim().timeline == timeline
+
+
+# after a rollback or a reset, before the first checkpoint of the new timeline
+
+
+def _left(root: Path) -> tuple[str, str]:
+    """A store whose timeline was left, and in which an epoch of the next has begun; both."""
+    with open_store(root) as store:
+        before = store.claim(pipeline="orders").timeline
+        for number in range(1, 4):
+            store.save(CheckpointManifest.new(number, epoch=number))
+        store.supersede(1, 3)
+        after = store.owner().timeline
+        _keep_plan(store, after, 1)
+    return before, after
+
+
+def test_a_timeline_that_has_only_plans_is_not_exchanged_for_the_one_before(
+    seamark: Commands, tmp_path: Path
+) -> None:
+    before, after = _left(tmp_path)
+    owner = (tmp_path / "owner.json").read_bytes()
+    (tmp_path / "owner.json").unlink()
+    seamark("doctor", tmp_path, "--rebuild-owner", "--yes", code=6)
+    assert "epochs of a timeline were begun of which no checkpoint knows" in " ".join(
+        seamark.err.split()
+    )
+    (tmp_path / "owner.json").write_bytes(owner.replace(b'"orders"', b'"orderz"'))
+    seamark("doctor", tmp_path, "--rebuild-owner", "--yes")
+    with open_store(tmp_path) as store:
+        assert store.claim().timeline == after != before
+
+
+def test_a_timeline_that_was_left_does_not_come_back(seamark: Commands, tmp_path: Path) -> None:
+    before, after = _left(tmp_path)
+    shutil.rmtree(tmp_path / "plans")
+    owner = (tmp_path / "owner.json").read_bytes()
+    (tmp_path / "owner.json").write_bytes(owner.replace(b'"orders"', b'"orderz"'))
+    seamark("doctor", tmp_path, "--rebuild-owner", "--yes")
+    with open_store(tmp_path) as store:
+        assert store.claim().timeline not in (before, "")

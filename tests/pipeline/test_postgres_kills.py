@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +17,8 @@ from seamark.errors import FencedError
 from tests.pipeline.support import postgres as example
 from tests.pipeline.support.drivers import visible, wait_for, wait_until_stopped, write_input
 from tests.pipeline.test_kills import seeded
+from tests.sinks.support.postgres import with_options
+from tests.support.cutting_proxy import cutting_proxy
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -65,6 +68,18 @@ def test_killed_at_any_point_the_tables_are_exact_in_the_end(
     for point in (("prepare", "after", "2"), ("save", "after", "3")):
         killed_at(tmp_path, dsn, *point)
     assert example.pipeline(spark, tmp_path, dsn).run().epoch == 5
+    check(tmp_path, dsn, rows)
+
+
+def test_an_answer_that_is_lost_while_a_sink_opens_does_not_end_the_start(
+    spark: SparkSession, tmp_path: Path, dsn: str
+) -> None:
+    rows = write_input(tmp_path / "in")
+    with cutting_proxy("127.0.0.1", urlsplit(dsn).port or 0) as proxy:
+        pipeline = example.pipeline(spark, tmp_path, with_options(dsn, port=proxy.port))
+        proxy.lose_answer_to(b"COMMIT\0")  # the first one: the sink makes its ledger
+        pipeline.run()
+        assert proxy.cuts == 1
     check(tmp_path, dsn, rows)
 
 

@@ -28,6 +28,18 @@ def test_a_folder_of_ours_that_is_a_link_is_refused_and_nothing_behind_it_is_tou
     assert [path.name for path in victim.iterdir()] == ["precious"]
 
 
+@pytest.mark.parametrize("folder", ["_delta_log", "_seamark", "seamark"])
+def test_a_link_that_comes_later_is_refused_too(tmp_path: Path, folder: str) -> None:
+    victim, table = tmp_path / "victim", tmp_path / "table"
+    victim.mkdir()
+    table.mkdir()
+    place = TablePlace(str(table))
+    assert place.find() is None
+    (table / folder).symlink_to(victim)
+    with pytest.raises(StoreUnavailableError, match="links are not followed here"):
+        place.look()
+
+
 def test_the_table_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "table").symlink_to(tmp_path / "real")

@@ -130,6 +130,26 @@ class Inside:
                 raise
         return fd
 
+    def read(self, relative: str, largest: int = LARGEST_FILE) -> bytes:
+        """The bytes of a regular file below the folder; FileNotFoundError when there is none.
+
+        :class:`RefusedError` for one that is too large, or that is mostly a hole.
+        """
+        path = f"{self._root}/{relative}"
+        _refuse_climbing(self._root, path)
+        fd = self.open(path)
+        if fd is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        try:
+            size = os.fstat(fd).st_size
+            if size > largest:
+                raise RefusedError(f"{path} has {size} bytes, and {largest} is the most")
+            if is_mostly_hole(fd, 0, size):
+                raise RefusedError(f"{path} has {size} bytes, and most of them are a hole")
+            return read_all(fd, size + 1)
+        finally:
+            os.close(fd)
+
     def stat(self, path: str) -> os.stat_result | None:
         """What the system knows about a file; None when there is none."""
         try:
@@ -168,25 +188,8 @@ def create_beside(path: str, mode: int = 0o666) -> tuple[int, str]:
 
 
 def read_file(root: str, relative: str, largest: int = LARGEST_FILE) -> bytes:
-    """The bytes of a regular file below a folder; FileNotFoundError when there is none.
-
-    :class:`RefusedError` for one that is too large, or that is mostly a hole.
-    """
-    path = f"{root}/{relative}"
-    _refuse_climbing(root, path)
-    fd = open_to_read(path)
-    if fd is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    try:
-        require_inside(root, path)
-        size = os.fstat(fd).st_size
-        if size > largest:
-            raise RefusedError(f"{path} has {size} bytes, and {largest} is the most")
-        if is_mostly_hole(fd, 0, size):
-            raise RefusedError(f"{path} has {size} bytes, and most of them are a hole")
-        return read_all(fd, size + 1)
-    finally:
-        os.close(fd)
+    """As :meth:`Inside.read`, for a single file."""
+    return Inside(root).read(relative, largest)
 
 
 def stream_file(root: str, relative: str, piece: int) -> Iterator[memoryview]:

@@ -121,7 +121,8 @@ def rebuilt_owner(
 
     What only ``owner.json`` knew is gone: pins, and which late writes of a fenced writer do not
     count. Rolled-back ranges are in the manifests that superseded them. Before the first checkpoint
-    the timeline is that of the ``planned`` epochs; :class:`RefusedError` when they have several.
+    of a timeline it is that of the ``planned`` epochs; :class:`RefusedError` when nothing tells
+    which of several.
     """
     manifests = [stored.manifest for _, stored in contents if isinstance(stored, StoredManifest)]
     old = _readable_part(remains)
@@ -138,7 +139,7 @@ def rebuilt_owner(
         generation=generation,
         writer="rebuilt",
         released=True,
-        timeline=_newest_timeline(manifests) or _planned_timeline(planned, old.timeline, where),
+        timeline=_timeline_to_go_on(manifests, old, {*planned}, where),
         pipeline=old.pipeline,
         next_id=next_id,
         prune_boundary=max(min(ids, default=1) - 1, 0),
@@ -166,22 +167,27 @@ def _readable_part(data: bytes) -> _Remains:
         return _Remains()
 
 
-def _planned_timeline(planned: Collection[str], remembered: str, where: str | None) -> str:
-    """The timeline of epochs that were begun: in another one, their rows would come again."""
-    if remembered in planned:
-        return remembered
-    if len(planned) > 1:
+def _timeline_to_go_on(
+    manifests: Sequence[CheckpointManifest], old: _Remains, planned: set[str], where: str | None
+) -> str:
+    """The timeline of the epochs that come: in another one, rows of begun epochs come again."""
+    newest = max((m for m in manifests if m.timeline), key=lambda m: m.checkpoint_id, default=None)
+    known = {m.timeline or "" for m in manifests}.union(*(m.abandoned or () for m in manifests))
+    begun = planned - known
+    if old.timeline in begun:
+        return old.timeline
+    if len(begun) > 1 or (begun and newest is not None):
+        which = "a timeline" if len(begun) == 1 else f"{len(begun)} timelines"
         raise RefusedError(
-            f"epochs of {len(planned)} timelines were begun, and no checkpoint says which of them "
-            "goes on",
+            f"epochs of {which} were begun of which no checkpoint knows, and nothing says which "
+            "history goes on",
             where=where,
-            hint="Put owner.json back from a copy. Or remove the plans of the earlier timelines: "
-            "their names in plans/ begin with the timeline, and the newest file is of the last.",
+            hint="Put owner.json back from a copy. Or remove the plans of all timelines but the "
+            "last: their names in plans/ begin with the timeline, and the newest file is of the "
+            "last.",
         )
-    return next(iter(planned), None) or uuid.uuid4().hex
-
-
-def _newest_timeline(manifests: Sequence[CheckpointManifest]) -> str | None:
-    named = [m for m in manifests if m.timeline is not None]
-    newest = max(named, key=lambda m: m.checkpoint_id, default=None)
-    return newest.timeline if newest else None
+    if newest is None:
+        return next(iter(begun), None) or uuid.uuid4().hex
+    if any(first <= newest.checkpoint_id <= last for first, last in old.superseded):
+        return uuid.uuid4().hex  # its timeline was left, and no epoch was begun since
+    return newest.timeline or ""

@@ -20,9 +20,9 @@ from typing import Final
 
 from seamark._common.files import (
     Buffer,
+    Inside,
     folders_below,
     open_to_read,
-    read_file,
     remove_tree,
     replace_file,
     require_inside,
@@ -182,6 +182,7 @@ class LocalCopy(WorkingCopy):
         self._durable = durable
         self._named = inside or self.root
         """The folder that the user has named, which may be a link. None is followed below it."""
+        self._inside = Inside(self._named)
 
     @property
     def uri(self) -> str:
@@ -216,7 +217,7 @@ class LocalCopy(WorkingCopy):
     # files
 
     def read(self, relative: str) -> bytes:
-        return read_file(self._named, self._below_named(relative), largest_read(relative))
+        return self._inside.read(self._below_named(relative), largest_read(relative))
 
     def stream(self, relative: str) -> Iterator[Buffer]:
         return stream_file(self._named, self._below_named(relative), PIECE)
@@ -290,8 +291,7 @@ class LocalCopy(WorkingCopy):
 
     def digests(self, paths: Collection[str]) -> Iterator[tuple[str, bytes | None]]:
         def digest(path: str) -> tuple[str, bytes | None]:
-            self._require_inside(path)
-            fd = open_to_read(self.path(path))
+            fd = self._inside.open(self.path(path))
             if fd is None:
                 return path, None
             with open(fd, "rb") as file:

@@ -8,19 +8,29 @@ from __future__ import annotations
 from typing import Final
 
 from seamark._common.files import require_no_link
+from seamark._common.retry import retry_unavailable
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.pipeline.declaration.compile import Output
 from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
 
 _STAGING: Final = "staging"
+_PATIENCE: Final = 15.0
+"""Seconds for which a server that does not answer is asked again: enough for one that restarts, and
+not long for somebody who has mistyped its address."""
 
 
 def open_sink(output: Output, pipeline: str, store: CheckpointStore) -> None:
-    """Open the sink of an output, as every run and every question about a rollback does."""
+    """Open the sink of an output, as every run and every question about a rollback does.
+
+    A target that does not answer is asked again for some seconds.
+    """
     sink = output.sink
     sink.default_staging = default_staging(store, is_local=is_local(output.df.sparkSession))
-    sink.open(pipeline, output.name, output.df.schema)
+    schema = output.df.schema
+    retry_unavailable(
+        lambda: sink.open(pipeline, output.name, schema), _PATIENCE, f"opening sink {output.name}"
+    )
 
 
 def default_staging(store: CheckpointStore, *, is_local: bool) -> str | None:

@@ -73,13 +73,18 @@ class TablePlace:
         self._redact = Redactor(self._options)
         self._table: DeltaTable | None = None
         self._seen: _SeenEntry | None = None
+        self._require_no_links()
         self.log = self._blobs(LOG)
         self.control = self._blobs(CONTROL)
         self.data = self._blobs(DATA)
 
-    def _blobs(self, folder: str) -> Blobs:
+    def _require_no_links(self) -> None:
+        """Refuse a link in the place of a folder of ours: as a root of files it is followed."""
         if self.is_local:
-            require_no_link(f"{self._address}/{folder}")  # as a root it would be followed
+            for folder in (LOG, CONTROL, DATA):
+                require_no_link(f"{self._address}/{folder}")
+
+    def _blobs(self, folder: str) -> Blobs:
         return open_blobs(f"{self._address}/{folder}", self._options or None)
 
     @property
@@ -94,6 +99,7 @@ class TablePlace:
         """The table as it is now, or None when there is none."""
         from deltalake.exceptions import TableNotFoundError
 
+        self._require_no_links()  # others may write there at any time
         with self.translated("reading"):
             try:
                 return self._newest()
