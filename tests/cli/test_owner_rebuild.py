@@ -202,7 +202,7 @@ def test_a_timeline_that_has_only_plans_is_not_exchanged_for_the_one_before(
 
 
 def test_a_timeline_that_was_left_does_not_come_back(seamark: Commands, tmp_path: Path) -> None:
-    before, after = _left(tmp_path)
+    before, _ = _left(tmp_path)
     shutil.rmtree(tmp_path / "plans")
     owner = (tmp_path / "owner.json").read_bytes()
     (tmp_path / "owner.json").write_bytes(owner.replace(b'"orders"', b'"orderz"'))
