@@ -30,16 +30,19 @@ from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.batches import batch_at
+from seamark.capture.epoch_files import FILE_LIST
+from seamark.capture.file_index import FileIndex
 from seamark.capture.movers import store_packed
-from seamark.checkpoint_dir.closures import needs_of
+from seamark.checkpoint_dir.closures import has_one_partition, needs_of
 from seamark.checkpoint_dir.file_logs.compactions import is_accepted, laid_out, restart_interval
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, log_problems
 from seamark.checkpoint_dir.files import rooted_at, schema_paths
+from seamark.checkpoint_dir.formats import hdfs_state
 from seamark.checkpoint_dir.formats.hdfs_state import lineage_of, read_changes, same_state
 from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
 from seamark.checkpoint_dir.formats.rocksdb_zip import zip_problems
-from seamark.checkpoint_dir.operators import StatefulOperator
+from seamark.checkpoint_dir.operators import UNKNOWN, StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed_ssts
@@ -47,17 +50,20 @@ from seamark.cli.diff import _flat as flat_members
 from seamark.cli.sources import _parts as position_parts
 from seamark.cli.spark.state_output import _flat as flat_row
 from seamark.errors import DamageError, RefusedError
-from seamark.manifest import CheckpointManifest
+from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.contents import ReadState
 from seamark.native.inspect.replaced_files import StrangeTime, copy_findings
 from seamark.native.inspect.state import State, Store
+from seamark.native.restore import restore_directory
+from seamark.native.snapshot import take_snapshot
 from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.progress.configuration import explain_change
 from seamark.spark.batch_log import readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack, unpack_all
 from seamark.store import CheckpointStore, validation
+from seamark.store.index_parts import INDEX, LOG
 from seamark.store.layout import ObjectLayout
 from seamark.store.owner import (
     Owner,
@@ -105,6 +111,30 @@ def test_a_file_that_is_one_large_hole_is_refused_and_not_read(tmp_path: Path) -
         batch_at(Tree.of(LocalDirectory(tmp_path)), 1)
     with bounded_memory():
         assert looked_at(tmp_path).findings
+
+
+def _hollow(path: Path) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(1 << 40)
+
+
+def test_a_hole_is_not_streamed_from_a_directory_into_a_store(tmp_path: Path) -> None:
+    make_copy(tmp_path / "ck", 2)
+    _hollow(tmp_path / "ck" / "state" / "0" / "0" / "2.delta")
+    directory = LocalDirectory(tmp_path / "ck")
+    with open_store(tmp_path / "store") as store, pytest.raises(RefusedError, match="a hole"):
+        take_snapshot(directory, store)
+    with pytest.raises(RefusedError, match="a hole"):
+        next(iter(directory.stream("state/0/0/2.delta")))
+    assert dict(directory.copy.digests(["state/0/0/2.delta"])) == {"state/0/0/2.delta": None}
+
+
+def test_a_hole_in_a_store_is_damage_and_is_not_streamed(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "1").touch()
+    _hollow(tmp_path / "shared" / "1")
+    with pytest.raises(DamageError, match="most are a hole"):
+        FilesystemBlobs(tmp_path).stream("shared/1", 1 << 20)
 
 
 # compressed state files
@@ -591,3 +621,55 @@ def test_a_sink_may_show_so_many_epochs_beyond_the_newest_checkpoint_and_no_more
     assert most_ahead({}, 7) == 0
     with pytest.raises(DamageError, match=f"'bars' shows epoch {farthest + 1}, .* of epoch 8"):
         most_ahead({"bars": farthest + 1, "quotes": 9}, 7)
+
+
+def test_the_changes_of_an_operator_without_a_description_are_not_all_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one key is looked for, and it takes no more than two records to see that there are
+    more."""
+    copy = make_copy(tmp_path, 3, partitions=1)
+    record = struct.pack(">ii", 0, 0)
+    data = lz4_file(record * 400_000 + struct.pack(">i", -1))
+    for version in (1, 2, 3):
+        copy.write(f"state/0/0/{version}.delta", data)
+    made = 0
+    change = hdfs_state.StateChange
+
+    def counted(*parts: Any) -> Any:
+        nonlocal made
+        made += 1
+        return change(*parts)
+
+    monkeypatch.setattr(hdfs_state, "StateChange", counted)
+    operator = StatefulOperator(0, UNKNOWN, ["default"], 200)
+    assert not has_one_partition(Tree.of(LocalDirectory(tmp_path)), operator)
+    assert made <= 3
+
+
+@pytest.mark.parametrize("unit", ["{}", '{"":' * 200 + "{}" + "}" * 200])
+def test_the_metadata_of_a_rocksdb_snapshot_costs_what_is_stored_of_it(unit: str) -> None:
+    many = ",".join([unit] * ((4 << 20) // len(unit)))
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("metadata", f'v1\n{{"sstFiles":[],"others":[{many}]}}')
+    with bounded_memory(), pytest.raises(DamageError, match="larger than any can be"):
+        needed_ssts(out.getvalue())
+
+
+def test_a_list_of_files_that_is_small_when_packed_is_damage(tmp_path: Path) -> None:
+    names = ",".join(['"ab"'] * 1_000_000)
+    builder = PackBuilder()
+    for path, text in {
+        "metadata": '{"id":"q"}',
+        "offsets/0": "v1\n{}\n0",
+        "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',
+        FILE_LIST: f'{{"taken":{{}},"needed":[{names}]}}',
+    }.items():
+        builder.add(path, text.encode())
+    builder.add(INDEX, FileIndex().part({}, ()))
+    pack = OperatorCheckpoint.inline(b"".join(builder.finish()))
+    with open_store(tmp_path) as store:
+        store.save(CheckpointManifest.new(1, epoch=1, operator_states={LOG: pack}, batch=0))
+        with bounded_memory(), pytest.raises(DamageError, match="list of a snapshot's files"):
+            restore_directory(store, 1, LocalDirectory(tmp_path / "new"))

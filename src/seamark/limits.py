@@ -42,8 +42,13 @@ MOST_ZIP_MEMBERS: Final = 10_000
 """Files inside a RocksDB snapshot. Spark puts about ten there."""
 
 LARGEST_ZIP_METADATA: Final = 8 * MIB
+ZIP_METADATA_FLOOR: Final = MIB // 4
+"""The metadata of a RocksDB snapshot unpacks to no more than the floor, or :data:`UNPACKED_RATIO`
+times its size if that is larger, and never to more than the first."""
+
 LARGEST_ZIP_PLAIN: Final = 128 * MIB
-"""What all files inside a RocksDB snapshot unpack to; the large ones are stored next to it."""
+"""What all files inside a RocksDB snapshot unpack to, at most; the large ones are stored next to
+it. It is :data:`UNPACKED_FLOOR`, or :data:`UNPACKED_RATIO` times the snapshot if that is larger."""
 
 MOST_MISSING_NAMED: Final = 100
 """Missing files of one snapshot that are named one by one."""
@@ -57,7 +62,7 @@ MOST_STORE_NAMES: Final = 100
 LARGEST_ENTRY: Final = 10**12
 """No log of Spark has an entry with a higher number."""
 
-MOST_ENTRIES_TRIED: Final = 10_000_000
+MOST_ENTRIES_TRIED: Final = 500_000
 """Files that are examined to find the batches that a directory can be rolled back to: trying one
 batch goes through all of them. Spark keeps about 100 batches."""
 
@@ -183,6 +188,16 @@ MOST_EPOCHS_AHEAD: Final = 100_000
 def largest_unpacked(stored: int) -> int:
     """How many bytes a compressed state file of that size may unpack to."""
     return max(UNPACKED_FLOOR, UNPACKED_RATIO * stored)
+
+
+def largest_zip_metadata(stored: int) -> int:
+    """What the metadata of a RocksDB snapshot may unpack to."""
+    return min(LARGEST_ZIP_METADATA, max(ZIP_METADATA_FLOOR, UNPACKED_RATIO * stored))
+
+
+def largest_zip_plain(stored: int) -> int:
+    """What all files inside a RocksDB snapshot may unpack to."""
+    return min(LARGEST_ZIP_PLAIN, largest_unpacked(stored))
 
 
 def most_records(stored: int) -> int:

@@ -38,9 +38,9 @@ from tests.support.processes import Server
 from tests.support.skipped import or_skip
 
 pytestmark = [pytest.mark.integration]
-SECONDS = 240.0
+SECONDS = 1800.0
 """For a life that ends after an epoch or two."""
-LAST_SECONDS = 900.0
+LAST_SECONDS = 1800.0
 """For the last one, which has to read all that those before it have left."""
 ROWS_AT_ONCE = 700
 

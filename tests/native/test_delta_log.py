@@ -256,7 +256,38 @@ def test_batches_under_the_name_of_a_function_are_not_taken_for_a_table_that_has
     with pytest.raises(RefusedError, match="later ones under other names") as refused:
         look(tmp_path, 3)
     assert "'trades/bars' up to 5" in str(refused.value)
-    assert OTHER not in str(refused.value)
-    assert look(tmp_path, 5).newest_batch is None
+    assert look(tmp_path, 9).newest_batch is None
     delta_table(tmp_path / "own", [(QUERY, 4), ("trades/bars", 9)])
     assert look(tmp_path / "own", 3).newest_batch == 4
+
+
+def test_the_name_of_a_function_may_look_like_the_id_of_a_query(tmp_path: Path) -> None:
+    delta_table(tmp_path, [None, (OTHER, 9)])
+    with pytest.raises(RefusedError, match=f"later ones under other names[^$]*{OTHER}"):
+        look(tmp_path, 3)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_the_name_of_a_function_is_found_in_a_checkpoint_of_the_log(
+    tmp_path: Path, is_json: bool
+) -> None:
+    delta_table(tmp_path, [None, ("trades/bars", 5), None])
+    log = clean_up(tmp_path, 2)
+    if is_json:
+        (log / f"{1:020}.checkpoint.{UUID}.json").write_text(
+            json.dumps({"txn": {"appId": "trades/bars", "version": 5}})
+        )
+    else:
+        checkpoint(log / f"{1:020}.checkpoint.parquet", [("trades/bars", 5)])
+    with pytest.raises(RefusedError, match="later ones under other names") as refused:
+        look(tmp_path, 3)
+    assert "'trades/bars' up to 5" in str(refused.value)
+    assert look(tmp_path, 5).newest_batch is None
+
+
+def test_a_query_that_has_become_a_function_is_not_taken_for_one_that_is_behind(
+    tmp_path: Path,
+) -> None:
+    delta_table(tmp_path, [(QUERY, 2), ("trades/bars", 9)])
+    with pytest.raises(RefusedError, match="later ones under other names"):
+        look(tmp_path, 3)

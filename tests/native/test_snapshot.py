@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from seamark import open_store
+from seamark.capture import plans
 from seamark.capture.checkpoint_contents import Sizes
 from seamark.capture.movers import LARGE
 from seamark.capture.plans import possible_lines
@@ -23,6 +26,7 @@ from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError
 from seamark.native.restore import RestoreOptions, restore_directory
 from seamark.native.snapshot import Snapshot, take_snapshot
+from seamark.spark.batch_log import log_offset
 from tests.checkpoint_dir.support.directories import make_copy, offsets_text, source_entry, state_of
 from tests.native.support.growing import GrowingDirectory, batches_restored_from
 from tests.support.servers import ObjectServer
@@ -550,6 +554,27 @@ class TestLines:
         for number, expected in found.items():
             assert possible[number] == set(map(line, expected))
 
+    def test_equal_lines_cost_no_more_than_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looked_at = 0
+
+        def counted(line: str) -> int | None:
+            nonlocal looked_at
+            looked_at += 1
+            return log_offset(line)
+
+        monkeypatch.setattr(plans, "log_offset", counted)
+        lines, newest = ['{"logOffset":0}'] * 12, dict.fromkeys(range(6), 0)
+        assert possible_lines(lines, newest) == {n: {lines[0]} for n in range(6)}
+        assert looked_at <= 2
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_lines_are_matched_in_every_way_that_fits_and_in_no_other(self, seed: int) -> None:
+        dice = random.Random(seed)
+        texts = ['{"logOffset":0}', '{"logOffset":2}', "x", "-"]
+        lines = [dice.choice(texts) for _ in range(dice.randint(1, 6))]
+        newest = {n: dice.choice([None, 0, 1, 2]) for n in range(4) if dice.random() < 0.6}
+        assert possible_lines(lines, newest) == _tried_one_by_one(lines, newest)
+
     def test_a_source_that_has_read_nothing_yet_keeps_where_it_began(self, tmp_path: Path) -> None:
         copy = make_copy(tmp_path / "ck", 2)
         for batch in (0, 1):
@@ -558,6 +583,33 @@ class TestLines:
         copy.write("sources/1/0", b'v1\n{"trades":{"0":17}}')
         back = restored(tmp_path, take(tmp_path).checkpoint_id)
         assert back.read("sources/1/0") == b'v1\n{"trades":{"0":17}}'
+
+
+def _tried_one_by_one(lines: list[str], newest: dict[int, int | None]) -> dict[int, set[str]]:
+    """Which source each line may be of: every line is a new source or one that had it before."""
+    found: dict[int, set[str]] = {}
+    for fresh in itertools.product([True, False], repeat=len(lines)):
+        chosen: list[str] = []
+        for line, is_fresh in zip(lines, fresh, strict=True):
+            if is_fresh:
+                chosen.append(line)
+            elif line not in chosen:
+                break
+        else:
+            fits = all(_is_of(line, number, newest) for number, line in enumerate(chosen))
+            if fits and len(chosen) > max(newest, default=-1):
+                for number, line in enumerate(chosen):
+                    found.setdefault(number, set()).add(line)
+    return found
+
+
+def _is_of(line: str, number: int, newest: dict[int, int | None]) -> bool:
+    if number not in newest:
+        return log_offset(line) is None
+    last, at = newest[number], plans.position_in(line)
+    if last is None:
+        return at is None or line == "-"
+    return at is not None and at <= last
 
 
 class Overtaken(LocalDirectory):

@@ -144,8 +144,7 @@ class Inside:
             size = os.fstat(fd).st_size
             if size > largest:
                 raise RefusedError(f"{path} has {size} bytes, and {largest} is the most")
-            if is_mostly_hole(fd, 0, size):
-                raise RefusedError(f"{path} has {size} bytes, and most of them are a hole")
+            _refuse_hole(fd, path, size)
             return read_all(fd, size + 1)
         finally:
             os.close(fd)
@@ -193,7 +192,7 @@ def read_file(root: str, relative: str, largest: int = LARGEST_FILE) -> bytes:
 
 
 def stream_file(root: str, relative: str, piece: int) -> Iterator[memoryview]:
-    """The same in pieces, for a file of any size. A piece is valid until the next is asked for."""
+    """The bytes of a file of any size in pieces. A piece is valid until the next is asked for."""
     path = f"{root}/{relative}"
     _refuse_climbing(root, path)
     fd = open_to_read(path)
@@ -201,9 +200,16 @@ def stream_file(root: str, relative: str, piece: int) -> Iterator[memoryview]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     with open(fd, "rb", buffering=0) as file:
         require_inside(root, path)
-        buffer = memoryview(bytearray(min(piece, os.fstat(fd).st_size + 1)))
+        size = os.fstat(fd).st_size
+        _refuse_hole(fd, path, size)
+        buffer = memoryview(bytearray(min(piece, size + 1)))
         while count := file.readinto(buffer):
             yield buffer[:count]
+
+
+def _refuse_hole(fd: int, path: str, size: int) -> None:
+    if is_mostly_hole(fd, 0, size):
+        raise RefusedError(f"{path} has {size} bytes, and most of them are a hole")
 
 
 def read_all(fd: int, most: int) -> bytes:

@@ -84,8 +84,7 @@ class FilesystemBlobs(Blobs):
                 size = os.fstat(fd).st_size
                 if size > limit:
                     raise DamageError(f"{key} has {size} bytes, more than {limit}", where=self.url)
-                if is_mostly_hole(fd, 0, size):
-                    raise self._hollow(key, size)
+                self._refuse_hole(fd, key, 0, size)
                 data = read_all(fd, size + 1)
             finally:
                 os.close(fd)
@@ -104,6 +103,11 @@ class FilesystemBlobs(Blobs):
             if fd is None:
                 return None
             info = os.fstat(fd)
+            try:
+                self._refuse_hole(fd, key, 0, info.st_size)
+            except DamageError:
+                os.close(fd)
+                raise
         pieces = self._pieces(fd, path, min(piece, max(info.st_size, 1)))
         return Stream(pieces, version_of_file(info))
 
@@ -117,15 +121,15 @@ class FilesystemBlobs(Blobs):
             try:
                 there = max(os.fstat(fd).st_size - offset, 0)  # never make room for a mere claim
                 length = min(length, there)
-                if is_mostly_hole(fd, offset, offset + length):
-                    raise self._hollow(key, length)
+                self._refuse_hole(fd, key, offset, length)
                 os.lseek(fd, offset, os.SEEK_SET)
                 return read_all(fd, length)
             finally:
                 os.close(fd)
 
-    def _hollow(self, key: str, size: int) -> DamageError:
-        return DamageError(f"of {size} bytes of {key} most are a hole", where=self.url)
+    def _refuse_hole(self, fd: int, key: str, start: int, size: int) -> None:
+        if is_mostly_hole(fd, start, start + size):
+            raise DamageError(f"of {size} bytes of {key} most are a hole", where=self.url)
 
     def _pieces(self, fd: int, path: str, piece: int) -> Iterator[Buffer]:
         try:

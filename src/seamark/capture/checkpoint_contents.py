@@ -86,7 +86,7 @@ def place(captured: Captured, sizes: Sizes, shared: ObjectWriter, index: FileInd
     logs = dict(captured.files.get(LOG, {}))
     operators = [label for label in captured.files if label != LOG]
     logs[INDEX] = index.part(added, () if captured.is_full else captured.removed, operators)
-    pack, digests = _pack(logs, plain=_too_small(logs[INDEX]))
+    pack, digests = _pack(logs, plain=[*_shrinking_too_much(logs)])
     chunks: list[bytes] = []
     if len(pack) <= sizes.inline_operator and inlined + len(pack) <= sizes.inline_manifest:
         placed[LOG] = OperatorCheckpoint.inline(pack)
@@ -130,12 +130,14 @@ def _pack(
     return b"".join(builder.finish()), files
 
 
-def _too_small(index: bytes) -> list[str]:
-    """The index, if it would shrink by more than a reader allows: equal files, long names."""
-    if len(index) <= limits.INDEX_FLOOR:
-        return []
-    packed = PackBuilder().add(INDEX, index)
-    return [INDEX] if limits.index_shrinks_too_much(packed.size, packed.length) else []
+def _shrinking_too_much(logs: Contents) -> Iterator[str]:
+    """The index and the list of files, if they would shrink by more than a reader allows: equal
+    files, long names."""
+    for path in (INDEX, FILE_LIST):
+        if len(logs.get(path, b"")) > limits.INDEX_FLOOR:
+            packed = PackBuilder().add(path, logs[path])
+            if limits.index_shrinks_too_much(packed.size, packed.length):
+                yield path
 
 
 Unpacked = tuple[str, Contents, dict[str, bytes]]
@@ -159,7 +161,11 @@ class UnpackBudget:
 
 
 def _unpacked(label: str, pack: bytes, budget: UnpackBudget) -> Unpacked:
-    budget.spend(read_index(pack, len(pack)), len(pack))
+    listed = read_index(pack, len(pack))
+    for entry in listed:
+        if entry.key == FILE_LIST and limits.index_shrinks_too_much(entry.size, entry.length):
+            raise DamageError(f"the list of a snapshot's files claims {entry.size} bytes")
+    budget.spend(listed, len(pack))
     entries = unpack_all(pack)
     contents = {entry.key: data for entry, data in entries}
     return label, contents, {entry.key: entry.sha256 for entry, _ in entries}

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -184,29 +185,39 @@ def possible_lines(lines: Sequence[str], newest: Mapping[int, int | None]) -> di
     Sources are numbered by their first line, lines of one source are equal, and a line of a file
     source names an entry that its log has. ``newest`` is the last entry of each log that is there.
     """
+    if len(lines) > _MOST_LINES:
+        return {}
     sources = max(newest, default=-1) + 1
-    possible: dict[int, set[str]] = {}
+    offsets = {line: (log_offset(line), position_in(line)) for line in {*lines}}
+    # the first of several equal lines is that of a new source: only the others may be of an old one
+    is_repeated = [line in lines[:place] for place, line in enumerate(lines)]
 
     def fits(number: int, line: str) -> bool:
+        offset, at = offsets[line]
         if number not in newest:
-            return log_offset(line) is None
-        last, at = newest[number], position_in(line)
+            return offset is None
+        last = newest[number]
         return at is None or line == NO_OFFSET if last is None else at is not None and at <= last
 
-    def assign(rest: int, chosen: tuple[str, ...]) -> bool:
-        if rest == len(lines):
-            if len(chosen) < sources:
-                return False
-            for number, line in enumerate(chosen):
-                possible.setdefault(number, set()).add(line)
-            return True
-        line = lines[rest]
-        again = line in chosen and assign(rest + 1, chosen)
-        fresh = fits(len(chosen), line) and assign(rest + 1, (*chosen, line))
-        return again or fresh
+    @cache
+    def ends_well(place: int, sources_before: int) -> bool:
+        if place == len(lines):
+            return sources_before >= sources
+        return (is_repeated[place] and ends_well(place + 1, sources_before)) or (
+            fits(sources_before, lines[place]) and ends_well(place + 1, sources_before + 1)
+        )
 
-    if len(lines) <= _MOST_LINES:
-        assign(0, ())
+    possible: dict[int, set[str]] = {}
+    reached = {0} if ends_well(0, 0) else set()
+    for place, line in enumerate(lines):
+        following: set[int] = set()
+        for number in reached:
+            if is_repeated[place] and ends_well(place + 1, number):
+                following.add(number)
+            if fits(number, line) and ends_well(place + 1, number + 1):
+                possible.setdefault(number, set()).add(line)
+                following.add(number + 1)
+        reached = following
     return possible
 
 

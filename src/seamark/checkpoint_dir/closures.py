@@ -28,8 +28,10 @@ from seamark.errors import DamageError, SeamarkError
 from seamark.spark.batch_log import CommitIds, parse_commit, parse_offsets
 
 _AT_A_TIME: Final = 8
-_MOST_KEYS_READ: Final = 1 << 20
-"""A state file of more bytes than this is not that of an operator with one key."""
+_MOST_KEYS_READ: Final = 64 << 10
+"""The changes of an operator with one key, in a batch, take no more bytes than this."""
+_MOST_CHANGES: Final = 2
+"""Such an operator removes a row and puts one in a batch."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,10 @@ def _keys_of_first(files: CheckpointFiles, operator: StatefulOperator) -> set[by
         if (files.size(f"{folder}/{name}") or 0) > _MOST_KEYS_READ:
             return set()
         try:
-            keys.update(change.key for change in read_changes(files.read(f"{folder}/{name}")))
+            changes = read_changes(files.read(f"{folder}/{name}"), most=_MOST_CHANGES)
         except (SeamarkError, FileNotFoundError):
             return set()
+        keys.update(change.key for change in changes)
         if len(keys) > 1:
             return set()
     return keys

@@ -9,13 +9,14 @@ Spark's maintenance thread, at any time. In checkpoint format 2 a unique id foll
 from __future__ import annotations
 
 import io
-import json
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
+
+import msgspec
 
 from seamark import limits
 from seamark._common.checks import unsafe_name
@@ -111,24 +112,39 @@ def zip_metadata(zipped: bytes) -> bytes:
     """
     try:
         with opened_zip(zipped) as archive, archive.open("metadata") as member:
-            text = member.read(limits.LARGEST_ZIP_METADATA + 1)
+            most = limits.largest_zip_metadata(archive.getinfo("metadata").compress_size)
+            text = member.read(most + 1)
     except ZIP_TROUBLE as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
-    if len(text) > limits.LARGEST_ZIP_METADATA:
+    if len(text) > most:
         raise DamageError("not a RocksDB snapshot: its metadata is larger than any can be")
     return text
 
 
+class _Sst(msgspec.Struct):
+    name: str = msgspec.field(name="dfsSstFileName")
+
+
+class _Log(msgspec.Struct):
+    name: str = msgspec.field(name="dfsLogFileName")
+
+
+class _Needed(msgspec.Struct):
+    """What the metadata of a snapshot refers to. Whatever else it says costs no memory."""
+
+    ssts: list[_Sst] = msgspec.field(name="sstFiles", default_factory=list)
+    logs: list[_Log] = msgspec.field(name="logFiles", default_factory=list)
+
+
 def needed_ssts(zipped: bytes) -> list[str]:
     """Paths, relative to the store, of the files that a RocksDB snapshot refers to."""
-    text = zip_metadata(zipped)
+    text = zip_metadata(zipped).partition(b"\n")[2]
     try:
-        fields = json.loads(text.decode().partition("\n")[2])
-        ssts = [_named(SST_FOLDER, sst["dfsSstFileName"]) for sst in fields.get("sstFiles", ())]
-        logs = [_named("logs", log["dfsLogFileName"]) for log in fields.get("logFiles", ())]
-        return ssts + logs
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        needed = msgspec.json.decode(text, type=_Needed)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise DamageError(f"not a RocksDB snapshot: {error}") from None
+    ssts = [_named(SST_FOLDER, sst.name) for sst in needed.ssts]
+    return ssts + [_named("logs", log.name) for log in needed.logs]
 
 
 def _named(folder: str, name: str) -> str:

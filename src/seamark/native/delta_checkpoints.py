@@ -9,7 +9,6 @@ Tests: ``tests/native/test_delta_log.py``.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -26,6 +25,10 @@ from seamark._common.limited_process import ask_process, limit_this_process
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
+
+MOST_NAMED: Final = 5
+LONGEST_NAME: Final = 100
+"""Of the other writers of a table: how many are named, and by how many characters."""
 
 _ROWS_AT_A_TIME: Final = 16 << 10
 
@@ -61,16 +64,26 @@ def whole_checkpoints(names: Collection[str]) -> dict[int, list[str]]:
     return whole
 
 
+class KnownBatches(msgspec.Struct, frozen=True):
+    """What a checkpoint of the log knows of those who number their batches."""
+
+    newest: int | None
+    """The last batch of the query, by its id."""
+    ahead: dict[str, int]
+    """Some of the others that are ahead of the batch, by their names: each with its last one."""
+
+
 class _Question(msgspec.Struct):
     query_id: str
+    batch: int
     files: list[int]
     """Descriptors of the Parquet files."""
     stored: int
     """Bytes of all of them."""
 
 
-def newest_batch_in(parts: Mapping[str, Iterable[Buffer]], query_id: str) -> int | None:
-    """The last batch of the query in the files of a checkpoint, which come by name and in pieces.
+def batches_in(parts: Mapping[str, Iterable[Buffer]], query_id: str, batch: int) -> KnownBatches:
+    """What the files of a checkpoint say, which come by name and in pieces.
 
     :class:`UnreadablePart` when one cannot be read, or not within the limits for all of them.
     """
@@ -85,7 +98,7 @@ def newest_batch_in(parts: Mapping[str, Iterable[Buffer]], query_id: str) -> int
                     raise UnreadablePart(name, "it is larger than it was when it was listed")
             file.flush()
             files.append(file.fileno())
-        question = msgspec.json.encode(_Question(query_id, files, stored))
+        question = msgspec.json.encode(_Question(query_id, batch, files, stored))
         answer = ask_process(__name__, question, patience=limits.TABLE_PATIENCE, files=files)
     told = answer.lines
     if len(told) < len(parts):
@@ -96,8 +109,9 @@ def newest_batch_in(parts: Mapping[str, Iterable[Buffer]], query_id: str) -> int
         if answer.is_late:
             why = f"reading the checkpoint takes more than {limits.TABLE_PATIENCE} s"
         raise UnreadablePart(list(parts)[len(told)], why)
-    batches = (msgspec.json.decode(line, type=int | None) for line in told)
-    return max((batch for batch in batches if batch is not None), default=None)
+    known = [msgspec.json.decode(line, type=KnownBatches) for line in told]
+    newest = max((part.newest for part in known if part.newest is not None), default=None)
+    return KnownBatches(newest, {name: at for part in known for name, at in part.ahead.items()})
 
 
 class UnreadablePart(Exception):
@@ -109,7 +123,7 @@ class UnreadablePart(Exception):
 
 
 def main() -> None:
-    """Print the last batch of a query in each of the files that standard input names."""
+    """Print what each of the files knows that standard input names, a line for each."""
     import pyarrow.compute  # noqa: F401 - before the time is limited
     from pyarrow import parquet
 
@@ -121,20 +135,37 @@ def main() -> None:
             left -= file.metadata.num_rows
             if left < 0:
                 raise ValueError("it has far more rows than files of its size")
-            newest = max(_versions(file, question.query_id), default=None)
-            sys.stdout.write(f"{json.dumps(newest)}\n")
+            known = _known_in(file, question.query_id, question.batch)
+            sys.stdout.write(f"{msgspec.json.encode(known).decode()}\n")
             sys.stdout.flush()
 
 
-def _versions(file: ParquetFile, query_id: str) -> Iterator[int]:
+def _known_in(file: ParquetFile, query_id: str, batch: int) -> KnownBatches:
+    newest: int | None = None
+    ahead: dict[str, int] = {}
+    for name, version in _transactions(file, query_id, batch):
+        if name == query_id:
+            newest = version if newest is None else max(version, newest)
+        elif name[:LONGEST_NAME] in ahead or len(ahead) < MOST_NAMED:
+            ahead[name[:LONGEST_NAME]] = max(version, ahead.get(name[:LONGEST_NAME], version))
+    return KnownBatches(newest, ahead)
+
+
+def _transactions(file: ParquetFile, query_id: str, batch: int) -> Iterator[tuple[str, int]]:
+    """Name and batch of those that count: the query's own, and all that are ahead of the batch."""
     import pyarrow.compute as pc
 
     if "txn" not in file.schema_arrow.names:
         return
     for rows in file.iter_batches(_ROWS_AT_A_TIME, columns=["txn"], use_threads=False):
         entries = rows.column("txn")
-        ours = pc.fill_null(pc.equal(pc.struct_field(entries, "appId"), query_id), False)
-        yield from map(int, pc.struct_field(entries, "version").filter(ours).to_pylist())
+        names, versions = (pc.struct_field(entries, field) for field in ("appId", "version"))
+        counts = pc.or_kleene(pc.equal(names, query_id), pc.greater(versions, batch))
+        counts = pc.fill_null(pc.and_(counts, pc.is_valid(names)), False)
+        found = zip(
+            names.filter(counts).to_pylist(), versions.filter(counts).to_pylist(), strict=True
+        )
+        yield from ((str(name), int(version)) for name, version in found)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,11 @@ from seamark import limits
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import RefusedError
 from seamark.native.delta_checkpoints import (
+    LONGEST_NAME,
+    MOST_NAMED,
+    KnownBatches,
     UnreadablePart,
-    newest_batch_in,
+    batches_in,
     versions_of,
     whole_checkpoints,
 )
@@ -32,9 +35,6 @@ _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
 _UNPUBLISHED: Final = ("_commits", "_staged_commits")
 """Where commits lie that a coordinator or a catalog decides about."""
 _TXN: Final = b'"txn"'
-_QUERY_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""What Spark's own sink of Delta names its batches by: one like it is another query."""
-_MOST_NAMED: Final = 5
 
 
 class _Txn(msgspec.Struct):
@@ -70,11 +70,7 @@ def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
         oldest_read -= 1
         batches = _batches_in(tree, commits[oldest_read])
         last_batch = batches.pop(query_id, None)
-        others |= {
-            name: at
-            for name, at in batches.items()
-            if at > others.get(name, batch) and not _QUERY_ID.fullmatch(name)
-        }
+        others |= {name: at for name, at in batches.items() if at > others.get(name, batch)}
         if last_batch is None:
             continue
         newest = last_batch if newest is None else newest
@@ -85,8 +81,10 @@ def delta_table_at(tree: Tree, query_id: str, batch: int) -> TableAt:
             break
     reached = reached or oldest_read == 0
     if newest is None and not reached:
-        newest = _in_checkpoint(tree, query_id, oldest_read - 1)
-    if newest is None and others:
+        known = _in_checkpoint(tree, query_id, batch, oldest_read - 1)
+        newest, others = known.newest, {**known.ahead, **others}
+    # a query that has noted this batch by its id writes no other way
+    if others and (newest is None or newest < batch):
         raise _seen_under_another_name(tree, others)
     version = first_later - 1 if first_later is not None and reached and first_later else None
     return TableAt("delta", url, newest, version)
@@ -105,9 +103,11 @@ def _refuse_unpublished(tree: Tree) -> None:
 
 def _seen_under_another_name(tree: Tree, others: Mapping[str, int]) -> RefusedError:
     """A function that writes with ``txnAppId`` and ``txnVersion`` gives its batches a name."""
-    named = ", ".join(f"{name!r} up to {at}" for name, at in sorted(others.items())[:_MOST_NAMED])
+    some = sorted(others.items())[:MOST_NAMED]
+    named = ", ".join(f"{name[:LONGEST_NAME]!r} up to {at}" for name, at in some)
     return RefusedError(
-        "the table knows no batch of this query by its id, and later ones under other names",
+        "the table does not know this batch of the query by its id, and has later ones under other "
+        "names",
         where=f"{tree.directory.url}: {named}",
         hint="If one of them is the query's own (txnAppId in a function), the table drops its next "
         "batches: restore the table as well, or give the function another name. Then leave --table "
@@ -133,8 +133,8 @@ def _batches_in(tree: Tree, name: str) -> dict[str, int]:
     return batches
 
 
-def _in_checkpoint(tree: Tree, query_id: str, needed: int) -> int | None:
-    """The last batch that a checkpoint of the log knows; its commits have been removed.
+def _in_checkpoint(tree: Tree, query_id: str, batch: int, needed: int) -> KnownBatches:
+    """What a checkpoint of the log knows; the commits that it stands for have been removed.
 
     It must be one of the version ``needed`` or a later one, or commits lie between.
     """
@@ -149,7 +149,9 @@ def _in_checkpoint(tree: Tree, query_id: str, needed: int) -> int | None:
         )
     names = checkpoints[version]
     if names[0].endswith(".json"):
-        return _batches_in(tree, names[0]).get(query_id)
+        batches = _batches_in(tree, names[0])
+        own = batches.pop(query_id, None)
+        return KnownBatches(own, {name: at for name, at in batches.items() if at > batch})
     if find_spec("pyarrow") is None:
         raise RefusedError(
             "a part of the table's log is a Parquet file, which takes pyarrow to read",
@@ -165,6 +167,6 @@ def _in_checkpoint(tree: Tree, query_id: str, needed: int) -> int | None:
             hint=SAY_IT_YOURSELF,
         )
     try:
-        return newest_batch_in({name: tree.stream(name) for name in names}, query_id)
+        return batches_in({name: tree.stream(name) for name in names}, query_id, batch)
     except UnreadablePart as error:
         raise damaged(tree, error.name, error) from None

@@ -159,13 +159,21 @@ def _unzipped(data: bytes) -> bytes:
 def _look(tree: Tree, metadata: _Metadata, query_id: str, batch: int) -> TableAt:
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     visited: set[int] = set()  # by any branch: where two meet, the first one has told
-    at = _look_from(tree, by_id, metadata.current_snapshot_id, query_id, batch, visited)
+    at, oldest = _look_from(tree, by_id, metadata.current_snapshot_id, query_id, batch, visited)
     if at.is_ahead_of(batch):
         return at
+    if at.newest_batch is None and oldest is not None and oldest not in by_id:
+        raise RefusedError(
+            "the Iceberg table does not tell whether it has seen the query: its snapshots up to "
+            f"{oldest} have expired",
+            where=at.url,
+            hint=SAY_IT_YOURSELF,
+        )
     for name, ref in metadata.refs.items():
         if ref.type != "branch":
             continue
-        if _look_from(tree, by_id, ref.snapshot_id, query_id, batch, visited).is_ahead_of(batch):
+        branch, _ = _look_from(tree, by_id, ref.snapshot_id, query_id, batch, visited)
+        if branch.is_ahead_of(batch):
             raise RefusedError(
                 f"branch {name!r} of the Iceberg table has later batches of this query than main, "
                 "and it is not known which of them the query writes to",
@@ -183,7 +191,9 @@ def _look_from(
     query_id: str,
     batch: int,
     visited: set[int],
-) -> TableAt:
+) -> tuple[TableAt, int | None]:
+    """What the snapshots of a branch say, and the last one that was looked for; None if that was
+    the first of the table."""
     url = tree.directory.url.removesuffix(f"/{ICEBERG_METADATA}")
     newest: int | None = None
     before_later: int | None = None
@@ -202,7 +212,7 @@ def _look_from(
     # where snapshots have expired, earlier ones of later batches may be among them
     reached = at is None or at in by_id or last_later == batch + 1
     known = before_later if reached and before_later in by_id else None
-    return TableAt("iceberg", url, newest, known)
+    return TableAt("iceberg", url, newest, known), at
 
 
 def _epoch_of(tree: Tree, snapshot: _Snapshot, query_id: str) -> int | None:

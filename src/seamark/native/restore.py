@@ -61,11 +61,13 @@ def restore_directory(
     target: Directory,
     wishes: RestoreOptions | None = None,
     advance: Advance | None = None,
+    before_shown: Callable[[], None] | None = None,
 ) -> RestoredDirectory:
     """Write a directory as it was after the checkpoint's batch; it must be empty or not there.
 
     Every file is verified by its SHA-256 on the way. On a local disk the directory appears whole
     or not at all; elsewhere the files come in an order in which Spark refuses a part of them.
+    ``before_shown`` is called when all of it is whole and verified, and nobody can see it yet.
     """
     manifest = store.load_by_id(checkpoint_id)
     if manifest is None:
@@ -80,6 +82,8 @@ def restore_directory(
         copy = LocalCopy(f"{scratch}/directory", uri=target.uri)
         written = _restored(store, manifest, copy, advance)
         replays = _adapted(copy, manifest, wishes or RestoreOptions())
+        if before_shown is not None:
+            before_shown()
         if near is not None:
             _show(copy, target.url)
         else:

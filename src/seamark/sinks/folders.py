@@ -143,6 +143,19 @@ def make_durable_folder(path: str, below: str) -> None:
     make_folders(path, below)
 
 
+def make_folder_below(root: str, path: str) -> None:
+    """Make a folder at or below ``root`` so that its name survives a power cut.
+
+    :class:`StoreUnavailableError` when a link leads there from ``root``, which may be one itself.
+    """
+    require_inside(root, f"{path}/")
+    there = path
+    while not is_there(there):
+        there = os.path.dirname(there)
+    make_durable_folder(path, there)
+    sync_if_there(os.path.dirname(there))
+
+
 def lost_the_race(error: OSError) -> bool:
     """Whether a rename failed because somebody else has moved the source or made the target."""
     return error.errno in (*ABSENT, errno.EEXIST, errno.ENOTEMPTY)

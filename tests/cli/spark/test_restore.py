@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.support.running import Cli
+from tests.cli.support.stores import flip
 from tests.native.support.rewinds import make_directory, make_sink
 from tests.native.support.tables import QUERY, delta_table, iceberg_table
 
@@ -67,6 +69,19 @@ def test_a_sink_is_left_alone_when_nothing_can_be_restored(
     (tmp_path / "new" / "something").touch()
     assert cli(*restore, "--file-sink", tmp_path / "out") == 6
     assert len(list((tmp_path / "out" / "_spark_metadata").iterdir())) == 7
+
+
+def test_a_sink_is_left_alone_when_the_checkpoint_is_damaged(cli: Cli, tmp_path: Path) -> None:
+    directory, store = tmp_path / "checkpoint", tmp_path / "store"
+    make_directory(directory)
+    (directory / "state" / "0" / "0" / "4.delta").write_bytes(os.urandom(2 << 20))
+    assert cli("spark", "snapshot", directory, store, "--batch", BATCH) == 0, cli.err
+    flip(max(store.glob("shared/*"), key=lambda path: path.stat().st_size))
+    make_sink(tmp_path / "out")
+    restore = ("spark", "restore", store, 1, tmp_path / "new")
+    assert cli(*restore, "--file-sink", tmp_path / "out") == 3
+    assert len(list((tmp_path / "out" / "_spark_metadata").iterdir())) == 7
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("make", [delta_table, iceberg_table])

@@ -51,18 +51,19 @@ class StateChange(NamedTuple):
     """Whether the value is added to those that the key has."""
 
 
-def read_changes(data: bytes) -> list[StateChange]:
-    """The records of a delta, a snapshot or a changelog, in their order.
+def read_changes(data: bytes, most: int | None = None) -> list[StateChange]:
+    """The records of a delta, a snapshot or a changelog, in their order; at most so many.
 
     :class:`DamageError` for a file that is torn or whose bytes are proven wrong, with one of this
     module's reasons or those of the blocks; :class:`NotDecodable` for another codec or a newer
-    changelog.
+    changelog, or for more records than that.
     """
     plain = unpacked(data)
     version, at = _version(plain)
     if version in (3, 4):
         at = _after_utf(plain, at)
-    return _records(plain, at, limits.most_records(len(data)), typed=version in (2, 4))
+    most = limits.most_records(len(data)) if most is None else most
+    return _records(plain, at, most, typed=version in (2, 4))
 
 
 def lineage_of(data: bytes) -> dict[int, str]:

@@ -29,6 +29,7 @@ from seamark._common.files import (
     stream_file,
     sync_folders,
 )
+from seamark._common.holes import is_mostly_hole
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.streams import PIECE
 from seamark.checkpoint_dir.files import largest_read
@@ -121,6 +122,10 @@ class LocalDirectory(Directory):
                 if fd is None:
                     raise FileNotFoundError(path)
                 held[path] = fd
+                if is_mostly_hole(fd, 0, size := os.fstat(fd).st_size):
+                    raise RefusedError(
+                        f"{self.copy.path(path)} has {size} bytes, and most of them are a hole"
+                    )
             self._held = held
             yield
         finally:
@@ -295,6 +300,8 @@ class LocalCopy(WorkingCopy):
             if fd is None:
                 return path, None
             with open(fd, "rb") as file:
+                if is_mostly_hole(fd, 0, os.fstat(fd).st_size):
+                    return path, None  # no file of Spark's, and it could take hours
                 return path, hashlib.file_digest(file, "sha256").digest()
 
         with ThreadPoolExecutor(_THREADS, "seamark-compare") as pool:

@@ -28,7 +28,8 @@ DECISION: Final = (
     " --file-sink OUT, or keep the id and let the query write to a new folder. Delta Lake and"
     " others that remember the query's id and the batch: give --query-id new, and undo there what"
     " later batches wrote. All others (foreachBatch, Kafka, console) get the batches again:"
-    " --query-id keep."
+    " --query-id keep. A function that gives Delta txnAppId and txnVersion: Delta drops what it has"
+    " seen under that name, whatever the id; undo it in the table and change the name."
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Final
 
 import click
@@ -78,10 +78,22 @@ def command(
         decided = _decided(query_id, table_state, batch, target.url)
         log = stack.enter_context(opened_sink_log(file_sink, batch)) if file_sink else None
         wishes = RestoreOptions(decided == "new", moved, without_plan)
-        # first the sink: a directory that is there would be started on
-        aside = _rewound(log, target) if log is not None else None
-        with progress_bar("restoring", None, of_bytes=True) as advance:
-            done = restore_directory(source, manifest.checkpoint_id, target, wishes, advance)
+        rewind = _SinkRewind(log, target) if log is not None else None
+        try:
+            with progress_bar("restoring", None, of_bytes=True) as advance:
+                # the sink goes back when the restore cannot fail for what the store holds, and
+                # before the directory is there: somebody might start on it
+                done = restore_directory(
+                    source, manifest.checkpoint_id, target, wishes, advance, rewind
+                )
+        except Exception:
+            if rewind is not None and rewind.aside is not None:
+                print_hint(
+                    f"The log of the file sink had gone back to batch {batch} already. Its later "
+                    f"entries are in {rewind.aside}: move them back, or restore once more."
+                )
+            raise
+        aside = rewind.aside if rewind is not None else None
         document: Document = {
             "id": done.checkpoint_id,
             "batch": done.batch,
@@ -132,15 +144,21 @@ def _decided(query_id: str | None, table: TableAt | None, batch: int, where: str
     return query_id
 
 
-def _rewound(log: SinkPlan, target: Directory) -> str | None:
-    if not log.moves and not log.rewind.write:
-        return None
-    aside = target.sibling(moved_files_suffix())
-    try:
-        rewind_sink(log, aside)
-    finally:
-        aside.close()
-    return aside.url
+class _SinkRewind:
+    """Takes the log of a file sink back when it is called."""
+
+    def __init__(self, log: SinkPlan, target: Directory) -> None:
+        self._log = log
+        self._target = target
+        self.aside: str | None = None
+        """Where entries have been moved to; None as long as there are none."""
+
+    def __call__(self) -> None:
+        if not self._log.moves and not self._log.rewind.write:
+            return
+        with closing(self._target.sibling(moved_files_suffix())) as aside:
+            self.aside = aside.url
+            rewind_sink(self._log, aside)
 
 
 def _show(document: Document, table: TableAt | None) -> None:

@@ -41,7 +41,7 @@ from seamark.spark.plans.plan import (
     analyzed,
     stateful_operators,
 )
-from seamark.spark.plans.shared_plan import SharedPlan, shared_plans
+from seamark.spark.plans.shared_plan import SharedPlan, of_one_lateness, shared_plans
 from seamark.spark.plans.watermark_rows import watermark_rows
 from seamark.spark.session import session_settings, watermark_policy
 
@@ -239,7 +239,12 @@ def _check_output(output: Output) -> None:
 
 def _branches(outputs: Sequence[DataFrame], *, share_state: bool) -> tuple[Branch, ...]:
     """The branches of the query, in the order of their first outputs."""
-    groups = list(shared_plans(outputs)) if share_state and len(outputs) > 1 else []
+    groups = [
+        part
+        for group in (shared_plans(outputs) if share_state and len(outputs) > 1 else ())
+        for part in of_one_lateness(outputs, group)
+        if len(part) > 1
+    ]
     sharing = {number for group in groups for number in group}
     branches = [Branch(df, (n,)) for n, df in enumerate(outputs) if n not in sharing]
     for group in groups:

@@ -28,13 +28,7 @@ from seamark.sinks.epoch_folder import (
     read_record,
     seal_epoch,
 )
-from seamark.sinks.folders import (
-    is_there,
-    local_folder,
-    make_durable_folder,
-    names_in,
-    sync_if_there,
-)
+from seamark.sinks.folders import local_folder, make_folder_below, names_in
 from seamark.sinks.staged_epochs import (
     attempt_folder,
     making_durable,
@@ -91,11 +85,7 @@ class RecordStaging:
         # an attempt's token is the same for all sinks of an epoch: none may clear another's
         self.path = f"{root}/{check_name(pipeline)}/{check_name(sink)}"
         with translate_os_errors("making", self.path):
-            there = self.path
-            while not is_there(there):
-                there = os.path.dirname(there)
-            make_durable_folder(self.path, there)
-            sync_if_there(os.path.dirname(there))
+            make_folder_below(root, self.path)
 
     @contextmanager
     def writing(self, attempt: str, epoch: int) -> Iterator[str]:

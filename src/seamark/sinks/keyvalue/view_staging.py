@@ -31,9 +31,9 @@ from seamark.sinks.folders import (
     is_there,
     lost_the_race,
     make_durable_folder,
+    make_folder_below,
     names_in,
     remove_tree,
-    sync_if_there,
 )
 from seamark.sinks.keyvalue.view import StagedEpoch, ViewVersion
 from seamark.sinks.staged_epochs import attempt_folder, making_durable, staging_folder
@@ -63,11 +63,7 @@ class Staging:
     def make(self) -> None:
         """Make the folder so that its name survives a power cut."""
         with translate_os_errors("making", self.path):
-            there = self.path
-            while not is_there(there):
-                there = os.path.dirname(there)
-            make_durable_folder(self.path, there)
-            sync_if_there(os.path.dirname(there))
+            make_folder_below(self._given, self.path)
 
     def folder(self, attempt: str, epoch: int) -> str:
         """Where an attempt's rows are staged."""

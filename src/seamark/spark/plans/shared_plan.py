@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.spark.plans.definitions import each
-from seamark.spark.plans.plan import analyzed, stateful_operators
+from seamark.spark.plans.executed_plan import optimized
+from seamark.spark.plans.plan import analyzed, stateful_kind, stateful_operators
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROW_BY_ROW: Final = frozenset({"Project", "Filter", "SubqueryAlias"})
+
+_DELAY: Final = "spark.watermarkDelayMs"
+"""What Spark notes with a column that has a watermark."""
 
 _BOUND_TO_THE_QUERY: Final = ("CURRENT_LIKE", "PYTHON_UDF", "PLAN_EXPRESSION")
 """Expressions that stay in the query: Spark replaces the time by the epoch's, a Python function
@@ -101,6 +105,45 @@ def shared_plans(outputs: Sequence[DataFrame]) -> Iterator[dict[int, Cut]]:
         below = next(iter(group.values())).below
         if len(group) > 1 and stateful_operators(below):
             yield group
+
+
+def of_one_lateness(outputs: Sequence[DataFrame], group: Mapping[int, Cut]) -> list[dict[int, Cut]]:
+    """The outputs of a group, those together whose operators judge alike which rows are late.
+
+    An operator drops late rows if the time is among the columns that it reads. When an output does
+    not use the time, Spark leaves that column out, and the output alone has its late rows.
+    """
+    alike: dict[tuple[tuple[bool, ...], ...], dict[int, Cut]] = {}
+    for number, cut in group.items():
+        alike.setdefault(_reads_time(outputs[number]), {})[number] = cut
+    parts: list[dict[int, Cut]] = []
+    for reads_time, part in alike.items():
+        if (
+            len(part) > 1
+            and _reads_time(SharedPlan(outputs[0].sparkSession, part).df) != reads_time
+        ):
+            parts += [{number: cut} for number, cut in part.items()]
+        else:
+            parts.append(part)
+    return parts
+
+
+def _reads_time(output: DataFrame) -> tuple[tuple[bool, ...], ...]:
+    """For each stateful operator and each of its inputs: has it a column with a watermark?"""
+    found: list[tuple[bool, ...]] = []
+    waiting = [optimized(output)]
+    while waiting:
+        node = waiting.pop()
+        children = list(each(node.children()))
+        waiting += children
+        if stateful_kind(node) is not None:
+            found.append(
+                tuple(
+                    any(column.metadata().contains(_DELAY) for column in each(child.output()))
+                    for child in children
+                )
+            )
+    return tuple(found)
 
 
 def _cut(plan: Any, patterns: Sequence[Any]) -> Cut:
