@@ -34,6 +34,14 @@ def write(root: Path, name: str, commits: Commits, **more: Any) -> None:
     os.utime(file, (time, time))
 
 
+def test_a_table_whose_snapshots_have_expired_is_not_taken_for_one_that_has_seen_nothing(
+    tmp_path: Path,
+) -> None:
+    iceberg_table(tmp_path, [(QUERY, 3), (QUERY, 4), ("another", 0), ("another", 1)], expired=2)
+    with pytest.raises(RefusedError, match="does not tell whether it has seen the query"):
+        look(tmp_path, 2)
+
+
 def test_expired_snapshots_do_not_make_a_version_up(tmp_path: Path) -> None:
     ids = iceberg_table(tmp_path, [(QUERY, 0), (QUERY, 1), (QUERY, 2), (QUERY, 3)], expired=2)
     at = look(tmp_path, 0)

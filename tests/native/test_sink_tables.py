@@ -51,7 +51,7 @@ def test_a_table_that_is_not_ahead_has_nothing_to_undo(make: Any, tmp_path: Path
 
 def test_a_table_that_does_not_know_the_query_says_so(make: Any, tmp_path: Path) -> None:
     make(tmp_path, [None, (OTHER, 5)])
-    assert look(tmp_path, 1).newest_batch is None
+    assert look(tmp_path, 5).newest_batch is None
 
 
 def test_batches_without_a_commit_of_their_own_make_no_difference(

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from seamark.errors import InvalidInputError, SeamarkError
 from seamark.pipeline.recovery.sink_opening import default_staging
 from seamark.sinks import KafkaSink
+from seamark.sinks.kafka.staging import RecordStaging
 from seamark.store import open_store
 
 
@@ -50,3 +51,12 @@ def test_a_folder_that_is_given_wins(tmp_path: Path) -> None:
     sink._staging.make("trades", "bars", sink.default_staging)
     assert (tmp_path / "mine" / "trades" / "bars").is_dir()
     assert not (tmp_path / "default").exists()
+
+
+def test_a_link_below_that_folder_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "staging" / "trades").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SeamarkError, match="link"):
+        RecordStaging(None).make("trades", "bars", str(tmp_path / "staging"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -240,3 +241,56 @@ def test_only_what_looks_at_one_row_at_a_time_is_left_to_the_batch(
         "8 shared with 4": "4 the time of the epoch",
     }
     assert shared_by(spark, folder, lambda source: {"a": source, "b": source}) == [(0,), (1,)]
+
+
+def by_id(source: DataFrame) -> DataFrame:
+    """Rows of one id once; the time is not among the keys."""
+    return source.withWatermark("t", "10 seconds").dropDuplicates(["id"])
+
+
+@pytest.mark.warm
+def test_outputs_share_only_operators_that_judge_alike_which_rows_are_late(
+    spark: SparkSession, folder: Path
+) -> None:
+    def outputs(source: DataFrame) -> Mapping[str, DataFrame]:
+        single = by_id(source)
+        return {
+            "0 with the time": single,
+            "1 without it": single.select("id"),
+            "2 with the time": single.select("t"),
+            "3 without it": single.select("id", "v"),
+        }
+
+    assert shared_by(spark, folder, outputs) == [(0, 2), (1, 3)]
+
+
+@pytest.mark.warm
+@pytest.mark.slow
+def test_an_output_without_the_time_has_the_late_rows_that_it_has_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    times = {1: "00:00", 2: "10:00", 4: "10:01", 5: "10:02", 3: "00:01", 6: "10:03"}
+    (tmp_path / "in").mkdir()
+    for number, (row, time) in enumerate(times.items()):
+        at = tmp_path / "in" / f"{number}.json"
+        at.write_text(json.dumps({"id": row, "t": f"2026-01-01T00:{time}Z"}))
+        os.utime(at, (1.7e9 + number, 1.7e9 + number))
+
+    def rows() -> DataFrame:
+        reader = spark.readStream.schema("id long, t timestamp").option("maxFilesPerTrigger", 1)
+        return reader.json(str(tmp_path / "in"))
+
+    alone = by_id(rows()).select("id").writeStream.trigger(availableNow=True)
+    alone = alone.option("checkpointLocation", str(tmp_path / "stock"))
+    alone.format("parquet").start(str(tmp_path / "alone")).awaitTermination()
+    p = Pipeline("late", tmp_path / "store")
+    single = by_id(p.source("rows", rows()))
+    p.sink("all", single, FileSink(tmp_path / "all"))
+    p.sink("ids", single.select("id"), FileSink(tmp_path / "ids"))
+    p.run()
+
+    def ids(folder: str) -> set[int]:
+        return {row.id for row in spark.read.parquet(str(tmp_path / folder)).collect()}
+
+    assert ids("ids") == ids("alone") == {1, 2, 3, 4, 5, 6}
+    assert ids("all") == {1, 2, 4, 5, 6}

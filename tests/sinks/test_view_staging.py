@@ -196,3 +196,13 @@ def test_no_staged_epoch_is_looked_for_behind_a_link(tmp_path: Path, linked: str
         staging.find(ViewVersion(OLD, 1, "a1"))
     with pytest.raises(StoreUnavailableError, match="is a link"):
         staging.epochs("a1")
+
+
+def test_a_folder_of_a_view_that_is_a_link_is_refused_when_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "given" / "view").symlink_to(tmp_path / "outside")
+    staging = Staging(str(tmp_path / "given"), 1)
+    staging.below = "view"
+    with pytest.raises(StoreUnavailableError, match="is a link"):
+        staging.make()

@@ -243,7 +243,6 @@ def _branches(outputs: Sequence[DataFrame], *, share_state: bool) -> tuple[Branc
         part
         for group in (shared_plans(outputs) if share_state and len(outputs) > 1 else ())
         for part in of_one_lateness(outputs, group)
-        if len(part) > 1
     ]
     sharing = {number for group in groups for number in group}
     branches = [Branch(df, (n,)) for n, df in enumerate(outputs) if n not in sharing]

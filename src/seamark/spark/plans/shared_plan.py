@@ -108,7 +108,7 @@ def shared_plans(outputs: Sequence[DataFrame]) -> Iterator[dict[int, Cut]]:
 
 
 def of_one_lateness(outputs: Sequence[DataFrame], group: Mapping[int, Cut]) -> list[dict[int, Cut]]:
-    """The outputs of a group, those together whose operators judge alike which rows are late.
+    """The outputs of a group that can share: those whose operators judge alike what is late.
 
     An operator drops late rows if the time is among the columns that it reads. When an output does
     not use the time, Spark leaves that column out, and the output alone has its late rows.
@@ -116,16 +116,12 @@ def of_one_lateness(outputs: Sequence[DataFrame], group: Mapping[int, Cut]) -> l
     alike: dict[tuple[tuple[bool, ...], ...], dict[int, Cut]] = {}
     for number, cut in group.items():
         alike.setdefault(_reads_time(outputs[number]), {})[number] = cut
-    parts: list[dict[int, Cut]] = []
-    for reads_time, part in alike.items():
-        if (
-            len(part) > 1
-            and _reads_time(SharedPlan(outputs[0].sparkSession, part).df) != reads_time
-        ):
-            parts += [{number: cut} for number, cut in part.items()]
-        else:
-            parts.append(part)
-    return parts
+    spark = outputs[0].sparkSession
+    return [
+        part
+        for reads_time, part in alike.items()
+        if len(part) > 1 and _reads_time(SharedPlan(spark, part).df) == reads_time
+    ]
 
 
 def _reads_time(output: DataFrame) -> tuple[tuple[bool, ...], ...]:
