@@ -33,6 +33,7 @@ from seamark.pipeline.declaration.upgrade_plan import (
 )
 from seamark.progress.configuration import explain_change
 from seamark.progress.policy import Action, as_policy, outcome_of_change
+from seamark.spark.plans.computation import FORM
 from seamark.spark.plans.lossy_options import losses_changed, may_lose_of
 from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_folders import other_folders
@@ -226,16 +227,13 @@ def compare_structures(
 ) -> CompatibilityCheck:
     """Whether a pipeline may go on from a checkpoint of structure ``old``. Pure.
 
-    A sink may be added. What else differs is refused by ``strict``; ``warn`` lets everything pass
-    that Spark can go on with, and ``auto_reset`` starts over. When another Spark described the
-    old computations, a difference in the wording of an expression is reported and refuses nothing.
+    ``old`` is one that :func:`require_readable` has let pass. A sink may be added. What else
+    differs is refused by ``strict``; ``warn`` lets everything pass that Spark can go on with, and
+    ``auto_reset`` starts over. When another Spark described the old computations, a difference in
+    the wording of an expression is reported and refuses nothing.
     """
     if old is None or old == _as_recorded(new, old):
         return CompatibilityCheck(Compatibility.SAME)
-    if not _is_structure(old):
-        what = "the checkpoint does not say what its pipeline consists of"
-        hint = "Give the pipeline a store of its own, or start over with policy='auto_reset'."
-        return _decided(policy, [what], hint=hint, acceptable=False)
     before, after = _Described(old), _Described(new)
     topology = explain_change(before.topology, after.topology)
     computed = [
@@ -269,15 +267,6 @@ def _as_recorded(new: Structure, old: Structure) -> Structure:
     return {key: value for key, value in new.items() if key not in since or key in old}
 
 
-def _is_structure(value: Structure) -> bool:
-    """Whether it is one that a Seamark has recorded."""
-    return (
-        all(isinstance(value.get(key), dict) for key in ("sources", "sinks"))
-        and isinstance(value.get("operators"), list)
-        and {"state_partitions", "output_mode"} <= value.keys()
-    )
-
-
 class _Described:
     """A structure in the three parts that are compared each in its own way."""
 
@@ -288,7 +277,8 @@ class _Described:
         shares, reads = rest.pop("shares", None), rest.pop("reads", None)
         self.reads: dict[str, Any] = reads if isinstance(reads, dict) else {}
         self.shares: dict[str, Any] | None = shares if isinstance(shares, dict) else None
-        self.computes: Computes = computes if _is_computes(computes) else {}
+        # texts of another form are not compared, nor has anybody looked at them
+        self.computes: Computes = computes if computes and self.form == FORM else {}
         sources = rest.get("sources", {})
         self.may_lose = {name: may_lose_of(source) for name, source in sources.items()}
         rest["sources"] = {name: _without_losses(source) for name, source in sources.items()}
@@ -304,14 +294,6 @@ def _without_losses(source: Any) -> Any:
     if not isinstance(source, dict):
         return source
     return {key: value for key, value in source.items() if key != "may_lose"}
-
-
-def _is_computes(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(operators, list)
-        and all(isinstance(o, dict) and isinstance(o.get("operator"), str) for o in operators)
-        for operators in value.values()
-    )
 
 
 def _computed(old: _Described, new: _Described) -> list[ComputedChange]:

@@ -9,7 +9,8 @@ Tests: ``tests/pipeline/test_upgrades.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -108,8 +109,6 @@ def empty_state(
 
 
 def _start(declared: DeclaredPipeline, folder: str, copy: WorkingCopy) -> StreamingQuery:
-    from pyspark.errors import PySparkException
-
     empty = with_empty_sources(declared.compiled.df, folder)
     writer = (
         empty.writeStream.outputMode(declared.output_mode)
@@ -118,19 +117,25 @@ def _start(declared: DeclaredPipeline, folder: str, copy: WorkingCopy) -> Stream
         .trigger(availableNow=True)
         .foreachBatch(_read_all)
     )
-    try:
+    with _explained():
         return writer.start()
-    except PySparkException as error:
-        raise explained(error) from error
 
 
 def _finish(query: StreamingQuery) -> None:
+    with _explained():
+        if query.awaitTermination(_PATIENCE):
+            return
+    query.stop()
+    raise RefusedError(f"Spark has not made empty state in {_PATIENCE} s")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Have an error of Spark say what happened in our words."""
     from pyspark.errors import PySparkException
 
     try:
-        if not query.awaitTermination(_PATIENCE):
-            query.stop()
-            raise RefusedError(f"Spark has not made empty state in {_PATIENCE} s")
+        yield
     except PySparkException as error:
         raise explained(error) from error
 

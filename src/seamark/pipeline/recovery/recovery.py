@@ -14,14 +14,7 @@ from seamark._common.text import size_text
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
 from seamark.capture.plans import install_plan
-from seamark.capture.restore import (
-    FetchAll,
-    RestoredFiles,
-    difference,
-    keep,
-    restore,
-    restore_index,
-)
+from seamark.capture.restore import FetchAll
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -47,6 +40,7 @@ from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, refuse_unknown
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
+from seamark.pipeline.recovery.copy_maker import CopyMaker
 from seamark.pipeline.recovery.reanchor import apply_gaps, record_gaps
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
@@ -97,8 +91,8 @@ class Recovery:
         self._sinks = sinks
         self._place = place
         self._adopt = adopt
-        self._long_work = long_work or (lambda *_: nullcontext(unwatched))
-        self._fetch_all = fetch_all
+        work = long_work or (lambda *_: nullcontext(unwatched))
+        self._copies = CopyMaker(store, work, fetch_all)
         self._notes: list[str] = []
 
     def run(self) -> StartingPoint:
@@ -278,7 +272,7 @@ class Recovery:
         history.links = len(chain.manifests) - 1
         history.full_bytes = chosen.restore_bytes or sum(m.size_bytes for m in chain.manifests)
         # first: a sink must not be finished by a checkpoint whose state turns out to be damaged
-        what, planned = self._working_copy(dirs, history, chain)
+        what, planned = self._copies.fitting(dirs, chain, history.timeline)
         finished = finish_sinks(self._sinks, chosen, history.generation, self._moved(chosen))
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
@@ -338,46 +332,6 @@ class Recovery:
             for name in now.keys() & before.keys()
             if any(now[name][key] != before[name].get(key) for key in ("kind", "target"))
         }
-
-    def _working_copy(
-        self, dirs: WorkingDirs, history: EpochHistory, chain: Chain
-    ) -> tuple[str, dict[int, Plan]]:
-        """Keep the newest working copy if it matches the checkpoint, else make one from the store.
-
-        Returns what was done, and what the copy had planned after the chosen epoch.
-        """
-        planned = dirs.saved_plans(history.timeline)
-        ready = dirs.newest_ready()
-        if ready is not None:
-            copy, note = ready
-            if chain.index is None:
-                for _ in chain.read(self._store):
-                    pass  # only to verify and to learn the hashes
-            planned = dirs.plans_in(copy, note, chain.batch, history.timeline)
-            expected = chain.expected
-            with self._long_work("proving the working copy", chain.bytes_of(expected)) as advance:
-                why = difference(
-                    copy, expected, chain.batch, lambda path: advance(chain.bytes_of([path]))
-                )
-            if why is None and note.leaves != chain.leaves:
-                why = "its sources are in another order"
-            self._store.check_claim()
-            if why is None:
-                dirs.take_over(copy)
-                return keep(dirs.own, chain.logs, chain.expected, chain.batch), planned
-            log.warning("the working copy %s is not kept: %s", copy.root, why)
-        dirs.clear_own()
-        written = self._restored(dirs.own, chain)
-        chosen = chain.manifests[-1].checkpoint_id
-        size = size_text(written.size)
-        return f"rebuilt from checkpoint {chosen} ({written.files} files, {size})", planned
-
-    def _restored(self, copy: WorkingCopy, chain: Chain) -> RestoredFiles:
-        if chain.index is None:
-            return restore(copy, chain.read(self._store), chain.batch)
-        shared = self._store.shared_objects
-        with self._long_work("restoring the working copy", chain.index.size) as advance:
-            return restore_index(copy, chain.index, chain.small, shared, advance, self._fetch_all)
 
     def _plan_again(
         self, mine: WorkingCopy, history: EpochHistory, batch: int, planned: dict[int, Plan]

@@ -22,7 +22,11 @@ from seamark.capture.epoch_files import Captured
 from seamark.capture.file_index import FileIndex
 from seamark.capture.movers import Contents
 from seamark.capture.uploads import Uploads
-from seamark.checkpoint_dir.operators import StatefulOperator, parse_description
+from seamark.checkpoint_dir.operators import (
+    StatefulOperator,
+    description_path,
+    parse_description,
+)
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, OutcomeUnknownError, RefusedError
 from seamark.manifest import CheckpointManifest
@@ -43,6 +47,7 @@ from seamark.store import CheckpointStore
 from seamark.store.index_parts import LOG
 
 _STATE: Final = re.compile(r"state/([0-9]+)/(.+)")
+_DESCRIPTION: Final = re.compile(r"state/([0-9]+)/_metadata/v2/([0-9]{1,18})")
 _SOURCE: Final = re.compile(r"sources/([0-9]+)/(.+)")
 _LOG_ENTRY: Final = re.compile(r"(offsets|commits)/([0-9]+)")
 _KINDS: Final[Mapping[str, str]] = {
@@ -205,10 +210,12 @@ class Upgrade:
         return operators
 
     def _described(self, number: int) -> StatefulOperator:
-        folder = f"state/{number}/_metadata"
-        versions = [p for p in self._small if p.startswith(f"{folder}/v2/")]
-        newest = max(versions, key=lambda path: int(path.rpartition("/")[2]), default=None)
-        text = self._small.get(newest or f"{folder}/metadata")
+        versions = [
+            int(match[2])
+            for match in map(_DESCRIPTION.fullmatch, self._small)
+            if match is not None and match[1] == str(number)
+        ]
+        text = self._small.get(description_path(number, versions))
         if text is None:
             raise DamageError(
                 f"checkpoint {self._chosen.checkpoint_id} does not say what operator {number} is",
