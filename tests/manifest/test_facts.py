@@ -42,6 +42,7 @@ VALUES: dict[str, Any] = {
     "source_servers": {"trades": "broker:9092"},
     "source_latest": {"trades": '{"topic":{"0":7}}'},
     "source_times": {"trades": {"topic-0": 1_700_000_000_000}},
+    "target_names": {"candles": "bars"},
     "upgrade": {"from": 3, "rows": []},
     "gaps": ({"source": "trades", "epoch": 3},),
 }

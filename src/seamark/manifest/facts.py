@@ -181,6 +181,8 @@ class SeamarkFacts:
         _of_type(tuple[dict[str, Any], ...]), "a list of objects", absent=()
     )
     """Where sources went on elsewhere because the rows that came next were gone; empty for none."""
+    target_names = Fact[dict[str, str] | None](_of_type(dict[str, str]), "an object of texts")
+    """By output that was renamed: the name under which its target knows it."""
     upgrade = Fact[dict[str, Any] | None](_object, "an object", is_only_shown=True)
     """For the first checkpoint of a changed pipeline: from which one it was made, and what became
     of each part."""

@@ -25,7 +25,7 @@ from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.recovery.recovery import Recovery
-from seamark.pipeline.recovery.sink_opening import open_sink
+from seamark.pipeline.recovery.sink_opening import open_sink, with_target_names
 from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
 from seamark.pipeline.source_outage import waiting_for
@@ -150,16 +150,17 @@ def start_run(
         resources.callback(telemetry.close)
         if kafka is not None:
             telemetry.follow(kafka, declared.settings.consumer_group)
-        sinks = PipelineSinks(declared, telemetry.metrics)
-        resources.callback(sinks.close)
         starter = QueryStarter(spark, declared, trigger)
         root = working_root(store, name, options.working_copy, is_local=is_local(spark))
         place = open_working_copy(root, spark)
         resources.callback(place.close)
         adopt = open_working_copy(options.adopt, spark) if options.adopt is not None else None
+        declared = with_target_names(declared, store)
+        sinks = PipelineSinks(declared, telemetry.metrics)
+        resources.callback(sinks.close)
         for output in declared.compiled.outputs:
             resources.callback(output.sink.close)
-            open_sink(output, name, store)
+            open_sink(output, name, store, declared.identity.name_at_target(output.name))
         on_executors = declared.settings.capture == "executors" or (
             declared.settings.capture == "auto" and not is_local(spark)
         )

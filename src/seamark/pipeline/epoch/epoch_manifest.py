@@ -113,6 +113,7 @@ def draft_manifest(
         structure=identity.stored_structure,
         leaves=list(identity.leaves),
         sink_guarantees=dict(identity.guarantees),
+        target_names=dict(identity.target_names) or None,
         late_read_points={str(e): p for e, p in history.late_read_points.items()} or None,
         spark_version=identity.spark_version,
         source_ids=identity.source_ids_after(parent.source_ids if parent else None) or None,
