@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.movers import Contents
 from seamark.checkpoint_dir.closures import needs_of
@@ -24,6 +24,7 @@ from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.spark.batch_log import parse_commit
 from seamark.spark.failures import explained
+from seamark.spark.plans.aggregate_buffers import Buffers, FunctionBuffer, aggregate_buffers
 from seamark.spark.plans.empty_sources import with_empty_sources
 from seamark.spark.session import session_settings
 
@@ -47,6 +48,8 @@ class EmptyOperator:
     """The files of its stores at version 1, each a whole state, by path."""
     ids: list[list[str]] | None
     """By partition: the id of each store, in checkpoint format 2."""
+    buffers: tuple[FunctionBuffer, ...] = ()
+    """What each function of an aggregation keeps for a group."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,18 @@ class EmptyState:
         """The files of one operator as those of a later version: what is empty stays empty."""
         found = self.operators[number]
         return found.descriptions | {
-            _at_version(path, version): data for path, data in found.state.items()
+            at_version(path, version): data for path, data in found.state.items()
         }
 
 
-def _at_version(path: str, version: int) -> str:
+def at_version(path: str, version: int) -> str:
+    """The path of a file of a whole state when that is taken for another version's."""
     folder, _, name = path.rpartition("/")
     checksum = name.endswith(".crc")
     file = parse_state_file(name.removesuffix(".crc"))
     if file is None:
         return path  # an SST file, which is known by a name of its own
-    # an empty change and an empty snapshot are the same bytes
+    # a change of nothing else than new rows, or of none, and a snapshot are the same bytes
     extension = "snapshot" if file.extension == "delta" else file.extension
     renamed = file._replace(version=version, extension=extension).name
     return f"{folder}/{renamed}{'.crc' if checksum else ''}"
@@ -103,7 +107,7 @@ def empty_state(
         with session_settings(declared.compiled.df.sparkSession, settings):
             query = _start(declared, scratch.path("in"), copy)
         _finish(query)
-        return EmptyState(_operators(copy))
+        return EmptyState(_operators(copy, _buffers(query, declared)))
     finally:
         scratch.destroy()
 
@@ -144,7 +148,13 @@ def _read_all(batch: DataFrame, _: int) -> None:
     batch.write.format("noop").mode("overwrite").save()
 
 
-def _operators(copy: WorkingCopy) -> dict[int, EmptyOperator]:
+def _buffers(query: StreamingQuery, declared: DeclaredPipeline) -> Buffers:
+    wrapper: Any = query._jsq
+    plan = wrapper.streamingQuery().lastExecution().executedPlan()
+    return aggregate_buffers(declared.compiled.df.sparkSession.sparkContext._jvm, plan)
+
+
+def _operators(copy: WorkingCopy, buffers: Buffers) -> dict[int, EmptyOperator]:
     _, ids = parse_commit(copy.read_text("commits/0") or "")
     descriptions, needs = copy.descriptions(), list(needs_of(copy, 0))
     return {
@@ -162,6 +172,7 @@ def _operators(copy: WorkingCopy) -> dict[int, EmptyOperator]:
                 for path in need.paths
             },
             None if ids is None else ids.get(operator.number),
+            tuple(buffers.get(operator.number, ())),
         )
         for operator in copy.operators()
     }

@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from seamark.capture.checkpoint_contents import Chain, PlacedState, place
 from seamark.capture.epoch_files import Captured
-from seamark.capture.file_index import FileIndex
+from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import Contents
 from seamark.capture.uploads import Uploads
 from seamark.checkpoint_dir.operators import (
@@ -34,7 +34,14 @@ from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIde
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.epoch.save_with_retry import save_with_retry
 from seamark.pipeline.recovery.empty_state import EmptyState, empty_state
+from seamark.pipeline.recovery.operator_numbers import STATE_PATH, renumbered, require_kinds
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
+from seamark.pipeline.recovery.value_rewrite import (
+    RewrittenState,
+    StateOfOperator,
+    new_columns,
+    rewritten_state,
+)
 from seamark.pipeline.recovery.working_dirs import reordered
 from seamark.progress.configuration import canonical_json
 from seamark.spark.batch_log import (
@@ -46,24 +53,9 @@ from seamark.spark.batch_log import (
 from seamark.store import CheckpointStore
 from seamark.store.index_parts import LOG
 
-_STATE: Final = re.compile(r"state/([0-9]+)/(.+)")
 _DESCRIPTION: Final = re.compile(r"state/([0-9]+)/_metadata/v2/([0-9]{1,18})")
 _SOURCE: Final = re.compile(r"sources/([0-9]+)/(.+)")
 _LOG_ENTRY: Final = re.compile(r"(offsets|commits)/([0-9]+)")
-_KINDS: Final[Mapping[str, str]] = {
-    "stateStoreSave": "aggregation",
-    "sessionWindowStateStoreSaveExec": "aggregation",
-    "dedupe": "deduplication",
-    "dedupeWithinWatermark": "deduplication within the watermark",
-    "symmetricHashJoin": "stream-stream join",
-    "globalLimit": "limit",
-    "flatMapGroupsWithState": "flatMapGroupsWithState",
-    "applyInPandasWithState": "applyInPandasWithState",
-    "transformWithStateExec": "transformWithState",
-    "transformWithStateInPandasExec": "transformWithState",
-    "transformWithStateInPySparkExec": "transformWithState",
-}
-"""What Spark calls its operators where it describes them."""
 
 
 class Upgrade:
@@ -105,18 +97,41 @@ class Upgrade:
 
     def empty_state(self, declared: DeclaredPipeline, place: WorkingCopy) -> EmptyState:
         """Empty state of every operator, of the kind that the checkpoint has. Made by Spark."""
-        pinned = {str(name): str(value) for name, value in self._offsets.conf.items()}
         _, ids = self._commit
-        return empty_state(declared, place, pinned=pinned, format_2=ids is not None)
+        return empty_state(declared, place, pinned=self._pinned, format_2=ids is not None)
 
-    def save(self, declared: DeclaredPipeline, empty: EmptyState) -> CheckpointManifest:
-        """Save the new checkpoint in a new timeline; that is the decision."""
+    @property
+    def _pinned(self) -> dict[str, str]:
+        """Spark's settings that the checkpoint has pinned."""
+        return {str(name): str(value) for name, value in self._offsets.conf.items()}
+
+    def require_possible(self, declared: DeclaredPipeline, empty: EmptyState) -> None:
+        """:class:`RefusedError` for what only Spark's plans and the state itself can tell."""
+        self._require_numbers(declared.identity, empty)
+        targets = self._targets(declared.identity)
+        for path in self._index.files:
+            targets(path)
+        for number in self._plan.rewritten:
+            self._new_columns(number, empty)
+
+    def save(
+        self, declared: DeclaredPipeline, empty: EmptyState, copies: WorkingCopy
+    ) -> CheckpointManifest:
+        """Save the new checkpoint in a new timeline; that is the decision.
+
+        State that has to be written again is written in folders of their own below ``copies``.
+        """
         identity, settings = declared.identity, declared.settings
-        self._require_numbers(identity, empty)
+        self.require_possible(declared, empty)
         uploads = Uploads(self._store.shared_objects)
-        captured, index = self._rearranged(identity, empty)
-        index.check()  # what no start could read must not be decided
         try:
+            rewritten = {
+                number: self._rewritten(number, declared, empty, copies, uploads)
+                for number in self._plan.rewritten
+            }
+            captured, index = self._rearranged(identity, empty, rewritten)
+            # what no start could read must not be decided
+            index.after((), captured.stored).check()
             placed = place(captured, settings.sizes, uploads, index)
             self._store.begin_timeline()
             manifest = self._manifest(identity, placed, captured.versions)
@@ -131,19 +146,57 @@ class Upgrade:
         """Refuse unless the numbers in both plans are those that the structures tell."""
         before = dict(self._operators_before())
         declared = (self._chosen.structure or {}).get("operators", [])
-        _require_kinds(declared, before, f"checkpoint {self._chosen.checkpoint_id}")
+        require_kinds(declared, before, f"checkpoint {self._chosen.checkpoint_id}")
         after = {number: found.operator.name for number, found in empty.operators.items()}
-        _require_kinds(identity.structure["operators"], after, "Spark's plan")
+        require_kinds(identity.structure["operators"], after, "Spark's plan")
 
     def _operators_before(self) -> Iterator[tuple[int, str]]:
         for label in self._index.operators:
             number, _, name = label.partition("-")
             yield int(number), name
 
+    # state with other columns
+
+    def _new_columns(self, number: int, empty: EmptyState) -> list[Any]:
+        change = self._plan.rewritten[number]
+        return new_columns(self._state_of(change.origin), change, empty.operators[number])
+
+    def _rewritten(
+        self,
+        number: int,
+        declared: DeclaredPipeline,
+        empty: EmptyState,
+        copies: WorkingCopy,
+        uploads: Uploads,
+    ) -> RewrittenState:
+        return rewritten_state(
+            declared.compiled.df.sparkSession,
+            copies,
+            self._state_of(self._plan.rewritten[number].origin),
+            self._new_columns(number, empty),
+            empty.operators[number],
+            self._store.shared_objects,
+            uploads,
+        )
+
+    def _state_of(self, number: int) -> StateOfOperator:
+        _, ids = self._commit
+        return StateOfOperator(
+            number=number,
+            version=self._chosen.epoch,
+            index=self._index,
+            small=self._small,
+            ids=None if ids is None else ids.get(number, []),
+            pinned=self._pinned,
+        )
+
     # files
 
     def _rearranged(
-        self, identity: PipelineIdentity, empty: EmptyState
+        self,
+        identity: PipelineIdentity,
+        empty: EmptyState,
+        rewritten: Mapping[int, RewrittenState],
     ) -> tuple[Captured, FileIndex]:
         """What the new checkpoint holds itself, and the index of what is stored already."""
         targets = self._targets(identity)
@@ -156,23 +209,27 @@ class Upgrade:
         small: Contents = {}
         for old, data in self._small.items():
             for path in targets(old):
-                small[path] = _renumbered(path, old, data)
+                small[path] = renumbered(path, old, data)
         version = self._chosen.epoch
-        ids = self._ids(empty)
+        ids = self._ids(empty, rewritten)
         for batch in (self._chosen.batch, self._chosen.batch - 1):
             small |= self._log_entries(batch, identity.leaves, ids)
         for number in self._plan.empty:
             small |= empty.files_at(number, version)
+        stored: dict[str, StoredFile] = {}
+        for number, state in rewritten.items():
+            small |= empty.operators[number].descriptions | state.small
+            stored |= state.stored
         operators = self._operators(empty)
         labels = {operator.number: operator.label for operator in operators}
         files: dict[str, Contents] = {label: {} for label in labels.values()}
         for path, data in small.items():
-            match = _STATE.fullmatch(path)
+            match = STATE_PATH.fullmatch(path)
             is_state = match is not None and "/_" not in path
             label = labels[int(match[1])] if match is not None and is_state else LOG
             files.setdefault(label, {})[path] = data
         most = max((operator.partitions for operator in operators), default=0)
-        captured = Captured(files=files, is_full=True, versions=[version] * most)
+        captured = Captured(files=files, stored=stored, is_full=True, versions=[version] * most)
         return captured, FileIndex(shared, sorted(labels.values()))
 
     def _targets(self, identity: PipelineIdentity) -> Any:
@@ -185,7 +242,7 @@ class Upgrade:
         folders = {had.index(name): number for number, name in enumerate(has) if name in had}
 
         def targets(path: str) -> list[str]:
-            if match := _STATE.fullmatch(path):
+            if match := STATE_PATH.fullmatch(path):
                 return [f"state/{number}/{match[2]}" for number in places.get(int(match[1]), [])]
             if match := _SOURCE.fullmatch(path):
                 if int(match[1]) >= len(had):
@@ -225,7 +282,9 @@ class Upgrade:
 
     # Spark's logs
 
-    def _ids(self, empty: EmptyState) -> dict[int, list[list[str]]] | None:
+    def _ids(
+        self, empty: EmptyState, rewritten: Mapping[int, RewrittenState]
+    ) -> dict[int, list[list[str]]] | None:
         """The ids of the state files of every operator, in checkpoint format 2."""
         _, before = self._commit
         if before is None:
@@ -233,6 +292,8 @@ class Upgrade:
         ids = {new: before[old] for new, old in self._plan.origins.items() if old in before}
         for number in self._plan.empty:
             ids[number] = empty.operators[number].ids or []
+        for number, state in rewritten.items():
+            ids[number] = state.ids or []
         return dict(sorted(ids.items()))
 
     def _log_entries(
@@ -290,6 +351,7 @@ class Upgrade:
             structure=structure,
             leaves=list(identity.leaves),
             sink_guarantees=dict(identity.guarantees),
+            target_names=dict(identity.target_names) or None,
             sink_committables=_of(sinks, chosen.sink_committables or {}),
             read_points=_of(sinks, chosen.read_points or {}) or None,
             upgrade={
@@ -299,8 +361,9 @@ class Upgrade:
         )
 
 
-def _of(sinks: Collection[str], by_sink: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in by_sink.items() if name in sinks}
+def _of(sinks: Mapping[str, str], by_sink: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the sinks that go on, under the names that they have now."""
+    return {name: by_sink[old] for name, old in sinks.items() if old in by_sink}
 
 
 def _entry(small: Mapping[str, bytes], batch: int) -> OffsetLogEntry:
@@ -308,35 +371,3 @@ def _entry(small: Mapping[str, bytes], batch: int) -> OffsetLogEntry:
     if data is None:
         raise DamageError(f"the checkpoint has no entry of Spark's offset log for batch {batch}")
     return parse_offsets(data.decode())
-
-
-def _require_kinds(declared: Iterable[str], numbered: Mapping[int, str], where: str) -> None:
-    """:class:`RefusedError` unless the operators of a plan are numbered as they are declared."""
-    kinds = [str(text).partition(": ")[2] for text in declared]
-    found = [_KINDS.get(numbered[number], numbered[number]) for number in sorted(numbered)]
-    expected = [
-        kind.replace("transformWithStateInPandas", "transformWithState").replace(
-            "aggregation for except", "aggregation"
-        )
-        for kind in kinds
-    ]
-    if sorted(numbered) != list(range(len(kinds))) or found != expected:
-        raise RefusedError(
-            f"it is not known which state belongs to which operator in {where}",
-            where=f"declared: {', '.join(expected) or 'none'}; found: {', '.join(found) or 'none'}",
-            hint="Nothing was changed. Undo the change, or give the changed pipeline a store of "
-            "its own.",
-        )
-
-
-def _renumbered(path: str, old: str, data: bytes) -> bytes:
-    """A file whose operator has got another number: its description names that."""
-    before, after = _STATE.fullmatch(old), _STATE.fullmatch(path)
-    if before is None or after is None or before[1] == after[1]:
-        return data
-    if not after[2].startswith("_metadata/"):
-        return data
-    head, _, body = data.decode().partition("\n")
-    fields = json.loads(body.replace(f"/state/{before[1]}/", f"/state/{after[1]}/"))
-    fields["operatorInfo"]["operatorId"] = int(after[1])
-    return f"{head}\n{json.dumps(fields, separators=(',', ':'))}".encode()
