@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from seamark.pipeline.declaration.compatibility import (
     check_store,
     newest_checkpoint,
 )
-from seamark.pipeline.declaration.compile import Output, compile_outputs
+from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
 from seamark.pipeline.declaration.source_positions import (
     require_fitting_anchors,
@@ -68,8 +68,9 @@ class Pipeline:
     the store at any time: a path, or a URI that Spark knows, such as ``hdfs://…``. ``progress`` is
     where the position of each source is recorded for other programs: the URL of a progress store,
     None, or ``auto`` for RocksDB next to a local store. ``adopt`` names the checkpoint directory of
-    an existing query to go on from. ``metrics`` is True, a port of this machine, ``"host:port"``,
-    or a Prometheus registry. All other options are those of
+    an existing query to go on from, ``adopt_as`` the output that it has become when the pipeline
+    has others too, with ``policy="evolve"``. ``metrics`` is True, a port of this machine,
+    ``"host:port"``, or a Prometheus registry. All other options are those of
     :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
     """
 
@@ -82,6 +83,7 @@ class Pipeline:
         output_mode: OutputMode = "append",
         storage_options: Mapping[str, Any] | None = None,
         adopt: str | os.PathLike[str] | None = None,
+        adopt_as: str | None = None,
         progress: str | None = "auto",
         metrics: Any = None,
         **settings: Any,
@@ -104,6 +106,7 @@ class Pipeline:
         self._run_options = RunOptions(
             working_copy=working_copy,
             adopt=os.fspath(adopt) if adopt is not None else None,
+            adopt_as=adopt_as,
             progress=progress,
             metrics=metrics,
         )
@@ -226,8 +229,19 @@ class Pipeline:
         return text
 
     def _declared(self) -> DeclaredPipeline:
+        compiled, identity = self._compiled(list(self._outputs.values()))
+        adopted = self._run_options.adopted_output(self._outputs, self.settings)
+        return DeclaredPipeline(
+            compiled=compiled,
+            identity=identity,
+            settings=self.settings,
+            output_mode=self._output_mode,
+            adopted=None if adopted is None else self._compiled([adopted])[1],
+        )
+
+    def _compiled(self, outputs: Sequence[Output]) -> tuple[Compiled, PipelineIdentity]:
         compiled = compile_outputs(
-            list(self._outputs.values()),
+            outputs,
             self._sources,
             output_mode=self._output_mode,
             share_state=self.settings.share_state,
@@ -249,22 +263,15 @@ class Pipeline:
             leaves=compiled.leaves,
             read_apart=compiled.read_apart,
             watermarks=compiled.watermarks,
-            sinks=tuple(self._outputs),
+            sinks=tuple(output.name for output in outputs),
             tables=compiled.tables,
-            guarantees={
-                name: output.sink.guarantee.value for name, output in self._outputs.items()
-            },
+            guarantees={output.name: output.sink.guarantee.value for output in outputs},
             spark_version=self._session().version,
             addresses=kafka.addresses,
             servers=kafka.servers,
             folders=folder_ids(self._sources.info),
         )
-        return DeclaredPipeline(
-            compiled=compiled,
-            identity=identity,
-            settings=self.settings,
-            output_mode=self._output_mode,
-        )
+        return compiled, identity
 
     def _kafka(self, leaves: Iterable[str]) -> KafkaSources:
         options = {name: self._sources.options_of(name) for name in dict.fromkeys(leaves)}

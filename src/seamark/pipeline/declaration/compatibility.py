@@ -25,6 +25,7 @@ from seamark.pipeline.declaration.source_positions import (
     require_topics,
 )
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
+from seamark.pipeline.declaration.target_names import target_names
 from seamark.pipeline.declaration.upgrade_plan import (
     UpgradeOptions,
     UpgradePlan,
@@ -82,6 +83,7 @@ def check_store(
             hint="Give each pipeline a store of its own.",
         )
     newest = newest_checkpoint(store)
+    target_names(newest, identity.structure["sinks"], upgrade.renames if upgrade else None)
     check = check_checkpoint(newest, identity, policy, reanchor, upgrade)
     if check.fit is not Compatibility.REFUSED:
         require_topics(identity)
@@ -117,7 +119,7 @@ def check_checkpoint(
     check = compare_structures(old, identity.structure, policy, same_spark=same_spark)
     if check.fit is Compatibility.REFUSED and old is not None and policy == "strict":
         plan = upgrade_of(checkpoint, identity, upgrade, same_spark=same_spark)
-        check = _evolved(plan) if evolves else _with_the_way_on(check, plan)
+        check = as_check(plan) if evolves else _with_the_way_on(check, plan)
     if check.fit in (Compatibility.REFUSED, Compatibility.RESET):
         return check
     positions = check_positions(checkpoint, identity, policy, reanchor or {})
@@ -164,7 +166,7 @@ def upgrade_of(
         )
     rows += map(joined_with_itself, identity.read_apart)
     for name, status in checkpoint.sink_commit_statuses.items():
-        if name not in plan.sinks and not status.is_committed:
+        if name not in plan.sinks.values() and not status.is_committed:
             rows.append(
                 UpgradeRow(
                     "sink",
@@ -177,7 +179,8 @@ def upgrade_of(
     return replace(plan, rows=tuple(rows))
 
 
-def _evolved(plan: UpgradePlan) -> CompatibilityCheck:
+def as_check(plan: UpgradePlan) -> CompatibilityCheck:
+    """What follows from a plan under ``evolve``."""
     if refused := plan.refused:
         return CompatibilityCheck(
             Compatibility.REFUSED,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from seamark._common.logs import logger_named
 from seamark._common.text import size_text
 from seamark.capture.checkpoint_contents import Chain
@@ -19,6 +21,7 @@ from seamark.capture.restore import (
     restore_index,
 )
 from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.pipeline.recovery.moved_state import Moves
 from seamark.pipeline.recovery.starting_point import LongWork
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.spark.batch_log import Plan
@@ -36,10 +39,11 @@ class CopyMaker:
     fetch_all: FetchAll | None = None
 
     def fitting(
-        self, dirs: WorkingDirs, chain: Chain, timeline: str
+        self, dirs: WorkingDirs, chain: Chain, timeline: str, moves: Moves | None = None
     ) -> tuple[str, dict[int, Plan]]:
         """Keep the newest working copy if it matches the checkpoint, else make one from the store.
 
+        ``moves`` is what an upgrade has given other numbers, so that the copy has the old ones.
         Returns what was done, and what the copy had planned after the chosen epoch.
         """
         planned = dirs.saved_plans(timeline)
@@ -50,13 +54,19 @@ class CopyMaker:
                 for _ in chain.read(self.store):
                     pass  # only to verify and to learn the hashes
             planned = dirs.plans_in(copy, note, chain.batch, timeline)
+            if moves is not None:
+                self.store.check_claim()  # whoever has taken over may use it
+                dirs.take_over(copy)
+                copy, note = dirs.own, replace(note, leaves=chain.leaves)
+                moves.apply(copy, ready[1].leaves, chain.leaves, chain.small_state)
             why = self._difference(copy, chain)
             if why is None and note.leaves != chain.leaves:
                 why = "its sources are in another order"
             self.store.check_claim()
             if why is None:
                 dirs.take_over(copy)
-                return keep(dirs.own, chain.logs, chain.expected, chain.batch), planned
+                done = keep(dirs.own, chain.logs, chain.expected, chain.batch)
+                return done if moves is None else "rearranged", planned
             log.warning("the working copy %s is not kept: %s", copy.root, why)
         dirs.clear_own()
         written = self._restored(dirs.own, chain)

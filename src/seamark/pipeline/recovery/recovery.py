@@ -34,13 +34,14 @@ from seamark.pipeline.declaration.compatibility import (
     refuse_if_incompatible,
 )
 from seamark.pipeline.declaration.structure import DeclaredPipeline
-from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
+from seamark.pipeline.declaration.target_names import has_same_target
 from seamark.pipeline.epoch.epoch_manifest import with_sink_statuses
 from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, refuse_unknown_rows, stored_plans
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
 from seamark.pipeline.recovery.copy_maker import CopyMaker
+from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.pipeline.recovery.reanchor import apply_gaps, record_gaps
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
@@ -52,7 +53,6 @@ from seamark.pipeline.recovery.sink_recovery import (
     take_back_abandoned,
 )
 from seamark.pipeline.recovery.starting_point import LongWork, StartingPoint, unwatched
-from seamark.pipeline.recovery.upgrade import Upgrade
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
 from seamark.pipeline.telemetry.reports import StartReport
 from seamark.spark.batch_log import Plan
@@ -94,6 +94,7 @@ class Recovery:
         work = long_work or (lambda *_: nullcontext(unwatched))
         self._copies = CopyMaker(store, work, fetch_all)
         self._notes: list[str] = []
+        self._changes = PipelineChanges(declared, store, place, adopt)
 
     def run(self) -> StartingPoint:
         """Claim the store, choose a checkpoint, finish its epoch, make a working copy of it."""
@@ -103,6 +104,7 @@ class Recovery:
             self._store, self._identity, self._policy, self._anchors, self._upgrade_options
         )
         refuse_if_incompatible(self._store, check)
+        self._changes.refuse_impossible(check.upgrade)
         claim = self._store.claim(pipeline=self._identity.name)
         walk = self._store.recover_latest_validated(read_data=False)
         try:
@@ -121,15 +123,21 @@ class Recovery:
         return start
 
     def _start_from(self, walk: Walk, claim: Claim) -> StartingPoint:
-        chosen = self._chosen(walk)
         timeline = claim.timeline
+        chosen = self._chosen(walk)
+        if chosen is None and self._changes.adopts:
+            self._refuse_shown(timeline)
+            chosen = self._changes.adopted()
+            self._notes.append(f"adopted after batch {chosen.batch} of {self._changes.adopts}")
         check = self._checked(chosen)
         if check.fit is Compatibility.EVOLVES and chosen is not None and check.upgrade is not None:
             self._notes += [row.text for row in check.upgrade.changes]
             # a rollback has given them up; else an output that it removed could not come again
             kept = (shown_timeline(chosen), chosen.timeline or "")
             self._notes += take_back_abandoned(self._sinks, chosen, *kept)
-            chosen, timeline = self._upgraded(chosen, check.upgrade)
+            ahead = sinks_ahead(self._sinks, chosen, shown_timeline(chosen))
+            chosen = self._changes.upgraded(chosen, check.upgrade, ahead)
+            timeline = chosen.timeline or ""
             check = self._checked(chosen)
         planned = planned_texts(check.gaps)  # they are told once they are recorded
         self._notes += [text for text in check.changes if text not in planned]
@@ -162,15 +170,6 @@ class Recovery:
         )
         refuse_if_incompatible(self._store, check)
         return check
-
-    def _upgraded(
-        self, chosen: CheckpointManifest, plan: UpgradePlan
-    ) -> tuple[CheckpointManifest, str]:
-        """The first checkpoint of the changed pipeline, and its timeline."""
-        upgrade = Upgrade(self._store, chosen, plan)
-        upgrade.refuse_if_begun(sinks_ahead(self._sinks, chosen, shown_timeline(chosen)))
-        saved = upgrade.save(self._declared, upgrade.empty_state(self._declared, self._place))
-        return saved, saved.timeline or ""
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:
@@ -216,13 +215,7 @@ class Recovery:
         finished = finish_sinks(self._sinks, None, history.generation)
         if after_reset:
             self._notes += reset_sinks(self._sinks, history.timeline)
-        ahead = sinks_ahead(self._sinks, None, history.timeline)
-        if ahead:
-            raise LineageError(
-                "the store has no checkpoint, and sinks show epochs already",
-                where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
-                hint="Restore the store from a copy, or give the sinks new targets.",
-            )
+        self._refuse_shown(history.timeline)
         keeps_plans = not after_reset and not self._adopt
         planned = dirs.first_plans(history.timeline) if keeps_plans else {}
         self._store.check_claim()
@@ -250,6 +243,15 @@ class Recovery:
         )
         return StartingPoint(mine, history, report)
 
+    def _refuse_shown(self, timeline: str) -> None:
+        """:class:`LineageError` when sinks show epochs of which the store knows nothing."""
+        if ahead := sinks_ahead(self._sinks, None, timeline):
+            raise LineageError(
+                "the store has no checkpoint, and sinks show epochs already",
+                where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
+                hint="Restore the store from a copy, or give the sinks new targets.",
+            )
+
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
         """Plans that epochs were started with and have to keep, even if a directory has others."""
         needed = needs_stored_plans(self._sinks.outputs)
@@ -272,7 +274,7 @@ class Recovery:
         history.links = len(chain.manifests) - 1
         history.full_bytes = chosen.restore_bytes or sum(m.size_bytes for m in chain.manifests)
         # first: a sink must not be finished by a checkpoint whose state turns out to be damaged
-        what, planned = self._copies.fitting(dirs, chain, history.timeline)
+        what, planned = self._copies.fitting(dirs, chain, history.timeline, self._changes.moves)
         finished = finish_sinks(self._sinks, chosen, history.generation, self._moved(chosen))
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
@@ -330,7 +332,7 @@ class Recovery:
         return {
             name
             for name in now.keys() & before.keys()
-            if any(now[name][key] != before[name].get(key) for key in ("kind", "target"))
+            if not has_same_target(before[name], now[name])
         }
 
     def _plan_again(
