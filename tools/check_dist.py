@@ -30,6 +30,7 @@ IN_WHEEL = (
     "seamark/py.typed",
     "seamark/cli/__init__.py",
     "seamark/checkpoint_dir/places/ReadFiles.java",
+    "seamark/spark/RewriteValues.java",
     "seamark/spark/plans/PlanReader.java",
 )
 # The sdist is what distributions build and test from, so the tests are in it.

@@ -83,7 +83,7 @@ def adopting(spark: SparkSession, input_folder: Path, tmp_path: Path) -> Adoptin
 EVOLVE: dict[str, Any] = {"policy": "evolve", "adopt_as": "bars"}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "provider", ["hdfs", "rocksdb", "rocksdb-changelog", "format2", "format2-changelog"]
 )

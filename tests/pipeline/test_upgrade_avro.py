@@ -75,6 +75,7 @@ def newest(world: World, column: str) -> dict[int, int]:
     return {row["k"]: row[column] for row in rows}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("new", [False, True])
 def test_a_column_more_in_avro_state_goes_on(world: World, new: bool) -> None:
     with settings_of(world.spark, {ENCODING: "avro"}):

@@ -102,6 +102,7 @@ def test_I15_a_plan_of_any_shape_goes_on_under_other_numbers(
     assert rows_in(world.root / "pairs") == new_pairs(world.folder, BEFORE)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", [Step.WRITE, Step.COMMIT, Step.RECORD])
 def test_the_first_epoch_after_an_upgrade_is_finished_or_run_again_when_it_was_cut_off(
     counting: Counting, step: Step
