@@ -241,7 +241,6 @@ def test_sources_are_known_by_their_names() -> None:
     ("other", "name"),
     [
         ({"output_mode": "update"}, "output mode"),
-        ({"state_partitions": 200}, "state partitions"),
         ({"form": 2}, "computations"),
     ],
 )

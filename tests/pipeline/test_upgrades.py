@@ -33,7 +33,6 @@ from tests.pipeline.support.workloads import (
     put_file,
     read_json,
     rows_in,
-    settings_of,
     shown,
     values_in,
 )
@@ -497,19 +496,6 @@ def test_a_sink_that_does_not_show_its_epoch_yet_cannot_be_removed(counting: Cou
         counting.declare("counts", policy="evolve").run()
     counting.declare("counts", "rows").run()
     counting.declare("counts", policy="evolve").run()
-
-
-def test_another_number_of_state_partitions_is_refused_with_the_one_to_set(
-    counting: Counting,
-) -> None:
-    counting.declare("counts").run()
-    spark = counting.world.spark
-    now = str(spark.conf.get("spark.sql.shuffle.partitions"))
-    with (
-        settings_of(spark, {"spark.sql.shuffle.partitions": "7"}),
-        pytest.raises(RefusedError, match=f"Set spark.sql.shuffle.partitions to {now}"),
-    ):
-        counting.declare("sums", "counts", policy="evolve").run()
 
 
 # what would exchange or mix state in silence

@@ -18,6 +18,7 @@ from seamark.pipeline.declaration.computed_changes import (
 )
 from seamark.pipeline.declaration.operator_matching import Fate, UpgradeRow
 from seamark.pipeline.declaration.recorded_structure import require_readable
+from seamark.pipeline.declaration.rescaling import refused_partitions, with_other_partitions
 from seamark.pipeline.declaration.settings import Policy
 from seamark.pipeline.declaration.source_positions import (
     check_positions,
@@ -82,6 +83,9 @@ def check_store(
         )
     newest = newest_checkpoint(store)
     check = check_checkpoint(newest, identity, policy, reanchor, upgrade)
+    if check.upgrade is not None and newest is not None and check.fit is Compatibility.EVOLVES:
+        plan = refused_partitions(check.upgrade, store, newest)
+        check = _evolved(plan) if plan.refused else check
     if check.fit is not Compatibility.REFUSED:
         require_topics(identity)
     return check
@@ -147,20 +151,8 @@ def upgrade_of(
     """What becomes of every part when a changed pipeline goes on from a checkpoint."""
     structure = identity.structure
     plan = plan_upgrade(checkpoint.structure or {}, structure, options, same_spark=same_spark)
+    plan = with_other_partitions(plan, checkpoint, structure, identity.spark_version)
     rows = list(plan.rows)
-    pinned = checkpoint.state_partitions
-    had = (checkpoint.structure or {}).get("state_partitions")
-    if not had and structure["state_partitions"] not in (0, pinned):
-        rows.append(
-            UpgradeRow(
-                "pipeline",
-                "state partitions",
-                Fate.REFUSED,
-                f"Spark has pinned {pinned} for this checkpoint, and the session has "
-                f"{structure['state_partitions']}",
-                f"Set spark.sql.shuffle.partitions to {pinned}.",
-            )
-        )
     rows += map(joined_with_itself, identity.read_apart)
     for name, status in checkpoint.sink_commit_statuses.items():
         if name not in plan.sinks and not status.is_committed:

@@ -29,6 +29,7 @@ class Fate(StrEnum):
     """What becomes of one part of a pipeline."""
 
     CARRIED = "carried over"
+    RESCALED = "rescaled"
     EMPTY = "begins empty"
     NEW = "new"
     DROPPED = "dropped"

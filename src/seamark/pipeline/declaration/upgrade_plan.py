@@ -40,6 +40,8 @@ class UpgradePlan:
     """The numbers of operators that begin without state."""
     sinks: frozenset[str] = frozenset()
     """Sinks that go on at the target which they had."""
+    partitions: int | None = None
+    """How many partitions the state has from now on; None when that stays as it is."""
 
     @property
     def refused(self) -> list[UpgradeRow]:
@@ -99,15 +101,6 @@ def _whole(
             f"{old.get('output_mode')} → {new.get('output_mode')}: the mode decides what the state "
             "holds and which rows were emitted",
             "Keep the mode, or give the changed pipeline a store of its own.",
-        )
-    partitions = old.get("state_partitions"), new.get("state_partitions")
-    if all(partitions) and partitions[0] != partitions[1]:
-        yield UpgradeRow(
-            "pipeline",
-            "state partitions",
-            Fate.REFUSED,
-            f"{partitions[0]} → {partitions[1]}",
-            f"Set spark.sql.shuffle.partitions to {partitions[0]}.",
         )
     if after.operators and old.get("form") != new.get("form") and before.operators:
         yield UpgradeRow(

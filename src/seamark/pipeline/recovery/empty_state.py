@@ -17,7 +17,7 @@ from seamark.capture.movers import Contents
 from seamark.checkpoint_dir.closures import needs_of
 from seamark.checkpoint_dir.files import ROOT_MARK, with_root
 from seamark.checkpoint_dir.operators import StatefulOperator
-from seamark.checkpoint_dir.state_files import parse_state_file
+from seamark.checkpoint_dir.state_files import whole_at_version
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import DeclaredPipeline
@@ -58,20 +58,8 @@ class EmptyState:
         """The files of one operator as those of a later version: what is empty stays empty."""
         found = self.operators[number]
         return found.descriptions | {
-            _at_version(path, version): data for path, data in found.state.items()
+            whole_at_version(path, version): data for path, data in found.state.items()
         }
-
-
-def _at_version(path: str, version: int) -> str:
-    folder, _, name = path.rpartition("/")
-    checksum = name.endswith(".crc")
-    file = parse_state_file(name.removesuffix(".crc"))
-    if file is None:
-        return path  # an SST file, which is known by a name of its own
-    # an empty change and an empty snapshot are the same bytes
-    extension = "snapshot" if file.extension == "delta" else file.extension
-    renamed = file._replace(version=version, extension=extension).name
-    return f"{folder}/{renamed}{'.crc' if checksum else ''}"
 
 
 def empty_state(

@@ -175,7 +175,7 @@ class Recovery:
         """The first checkpoint of the changed pipeline, and its timeline."""
         upgrade = Upgrade(self._store, chosen, plan)
         upgrade.refuse_if_begun(sinks_ahead(self._sinks, chosen, shown_timeline(chosen)))
-        saved = upgrade.save(self._declared, upgrade.empty_state(self._declared, self._place))
+        saved = upgrade.carry_out(self._declared, self._place, self._long_work, self._fetch_all)
         return saved, saved.timeline or ""
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:

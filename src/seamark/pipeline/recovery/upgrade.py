@@ -21,6 +21,7 @@ from seamark.capture.checkpoint_contents import Chain, PlacedState, place
 from seamark.capture.epoch_files import Captured
 from seamark.capture.file_index import FileIndex
 from seamark.capture.movers import Contents
+from seamark.capture.restore import FetchAll
 from seamark.capture.uploads import Uploads
 from seamark.checkpoint_dir.operators import StatefulOperator, parse_description
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -30,10 +31,13 @@ from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIde
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
 from seamark.pipeline.epoch.save_with_retry import save_with_retry
 from seamark.pipeline.recovery.empty_state import EmptyState, empty_state
+from seamark.pipeline.recovery.rescale import StoredState, Workshop, rescaled
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
+from seamark.pipeline.recovery.starting_point import LongWork
 from seamark.pipeline.recovery.working_dirs import reordered
 from seamark.progress.configuration import canonical_json
 from seamark.spark.batch_log import (
+    SHUFFLE_PARTITIONS,
     OffsetLogEntry,
     commit_text,
     parse_commit,
@@ -78,10 +82,14 @@ class Upgrade:
                 hint="Run one epoch of the unchanged pipeline first: its checkpoint can be "
                 "rearranged.",
             )
-        self._index = chain.index
-        self._small = chain.small
-        self._offsets = _entry(chain.small, chosen.batch)
-        self._commit = parse_commit(chain.small.get(f"commits/{chosen.batch}", b"").decode())
+        self._uploads = Uploads(store.shared_objects)
+        self._take(StoredState(chosen.batch, chain.index, chain.small))
+
+    def _take(self, state: StoredState) -> None:
+        """Go on from this state."""
+        self._state, self._index, self._small = state, state.index, state.small
+        self._offsets = _entry(state.small, state.batch)
+        self._commit = parse_commit(state.small.get(f"commits/{state.batch}", b"").decode())
 
     def refuse_if_begun(self, ahead: Mapping[str, int]) -> None:
         """:class:`RefusedError` when the next epoch has begun in the pipeline as it was.
@@ -98,29 +106,61 @@ class Upgrade:
                 hint="Start once with the pipeline as it was, then change it.",
             )
 
-    def empty_state(self, declared: DeclaredPipeline, place: WorkingCopy) -> EmptyState:
-        """Empty state of every operator, of the kind that the checkpoint has. Made by Spark."""
-        pinned = {str(name): str(value) for name, value in self._offsets.conf.items()}
-        _, ids = self._commit
-        return empty_state(declared, place, pinned=pinned, format_2=ids is not None)
+    def carry_out(
+        self,
+        declared: DeclaredPipeline,
+        place: WorkingCopy,
+        long_work: LongWork,
+        fetch_all: FetchAll | None = None,
+    ) -> CheckpointManifest:
+        """Make the new checkpoint and save it in a new timeline; that is the decision.
 
-    def save(self, declared: DeclaredPipeline, empty: EmptyState) -> CheckpointManifest:
-        """Save the new checkpoint in a new timeline; that is the decision."""
-        identity, settings = declared.identity, declared.settings
-        self._require_numbers(identity, empty)
-        uploads = Uploads(self._store.shared_objects)
-        captured, index = self._rearranged(identity, empty)
-        index.check()  # what no start could read must not be decided
+        What has to be made by Spark is made in folders of their own below ``place``.
+        """
+        empty = self._empty_state(declared, place)
+        self._require_numbers(declared.identity, empty)
         try:
-            placed = place(captured, settings.sizes, uploads, index)
-            self._store.begin_timeline()
-            manifest = self._manifest(identity, placed, captured.versions)
-            return save_with_retry(self._store, manifest, placed.chunks, settings.store_timeout)
+            self._rescale(
+                Workshop(
+                    spark=declared.compiled.df.sparkSession,
+                    place=place,
+                    shared=self._store.shared_objects,
+                    uploads=self._uploads,
+                    long_work=long_work,
+                    fetch_all=fetch_all,
+                )
+            )
+            return self._save(declared, empty)
         except OutcomeUnknownError:
             raise
         except Exception:
-            uploads.discard()
+            self._uploads.discard()
             raise
+
+    def _empty_state(self, declared: DeclaredPipeline, place: WorkingCopy) -> EmptyState:
+        """Empty state of every operator, of the kind that the checkpoint has. Made by Spark."""
+        pinned = {str(name): str(value) for name, value in self._offsets.conf.items()}
+        if self._plan.partitions is not None:
+            pinned[SHUFFLE_PARTITIONS] = str(self._plan.partitions)
+        _, ids = self._commit
+        return empty_state(declared, place, pinned=pinned, format_2=ids is not None)
+
+    def _rescale(self, workshop: Workshop) -> None:
+        """Have the state that goes on in as many partitions as the plan says."""
+        partitions = self._plan.partitions
+        if partitions is None or partitions == self._offsets.state_partitions:
+            return
+        operators = [self._described(old) for old in sorted(set(self._plan.origins.values()))]
+        self._take(rescaled(self._state, operators, partitions, workshop))
+
+    def _save(self, declared: DeclaredPipeline, empty: EmptyState) -> CheckpointManifest:
+        identity, settings = declared.identity, declared.settings
+        captured, index = self._rearranged(identity, empty)
+        index.after((), captured.stored).check()  # what no start could read is not decided
+        placed = place(captured, settings.sizes, self._uploads, index)
+        self._store.begin_timeline()
+        manifest = self._manifest(identity, placed, captured.versions)
+        return save_with_retry(self._store, manifest, placed.chunks, settings.store_timeout)
 
     def _require_numbers(self, identity: PipelineIdentity, empty: EmptyState) -> None:
         """Refuse unless the numbers in both plans are those that the structures tell."""
@@ -167,7 +207,8 @@ class Upgrade:
             label = labels[int(match[1])] if match is not None and is_state else LOG
             files.setdefault(label, {})[path] = data
         most = max((operator.partitions for operator in operators), default=0)
-        captured = Captured(files=files, is_full=True, versions=[version] * most)
+        stored = {path: f for old, f in self._state.added.items() for path in targets(old)}
+        captured = Captured(files=files, stored=stored, is_full=True, versions=[version] * most)
         return captured, FileIndex(shared, sorted(labels.values()))
 
     def _targets(self, identity: PipelineIdentity) -> Any:
@@ -268,6 +309,7 @@ class Upgrade:
             operator_states=placed.operator_states,
             state_checkpoint=None,
             state_versions=versions,
+            state_partitions=self._plan.partitions or chosen.state_partitions,
             pipeline_hash=identity.config_hash,
             size_bytes=placed.size,
             is_incremental=False,
