@@ -72,8 +72,8 @@ def impossible(
     for operator in operators:
         if operator.name not in _REWRITTEN:
             return Impossible(
-                f"it is not known which rows of operator {operator.number} ({operator.name}) belong "
-                "to which partition",
+                f"it is not known which rows of operator {operator.number} ({operator.name}) "
+                "belong to which partition",
                 _ANEW,
             )
     return None
