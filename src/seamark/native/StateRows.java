@@ -11,6 +11,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.java.function.Function2;
 import org.apache.spark.io.CompressionCodec;
+import org.apache.spark.io.CompressionCodec$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
 import org.apache.spark.util.SerializableConfiguration;
@@ -52,12 +53,13 @@ public class StateRows implements Function2 {
       return digest(rows, null);
     }
     Path target = new Path(before + partition + after);
-    Path draft = new Path(target.getParent(), "." + target.getName() + "." + UUID.randomUUID() + ".tmp");
+    String name = "." + target.getName() + "." + UUID.randomUUID() + ".tmp";
+    Path draft = new Path(target.getParent(), name);
     FileSystem files = target.getFileSystem(settings.value());
     files.mkdirs(target.getParent());
     boolean written = false;
     try {
-      CompressionCodec packed = CompressionCodec.createCodec(SparkEnv.get().conf(), codec);
+      CompressionCodec packed = CompressionCodec$.MODULE$.createCodec(SparkEnv.get().conf(), codec);
       DataOutputStream out =
           new DataOutputStream(packed.compressedOutputStream(files.create(draft, true)));
       Object found;

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -128,10 +129,12 @@ def _rewritten(
     numbers = {each.number for each in keyed}
     try:
         plan = _restored(state, keyed, partitions, scratch, workshop)
-        with workshop.long_work("rewriting the state", plan.size) as advance:
-            _repartition(workshop.spark, scratch, plan)
-            advance(plan.size)
-        small, added, ids = _taken(scratch, plan, state.batch + 1, workshop)
+        with closing(_directory(scratch, workshop.spark)) as directory:
+            with workshop.long_work("rewriting the state", plan.size) as advance:
+                _repartition(workshop.spark, directory, plan)
+                advance(plan.size)
+            tree = Tree.of(directory)
+            small, added, ids = _taken(tree, scratch, plan, state.batch + 1, workshop)
     finally:
         scratch.destroy()
     kept = {path: data for path, data in state.small.items() if not _is_of(path, numbers)}
@@ -186,9 +189,9 @@ def _restored(
     )
 
 
-def _repartition(spark: SparkSession, scratch: WorkingCopy, plan: Repartition) -> None:
+def _repartition(spark: SparkSession, directory: Directory, plan: Repartition) -> None:
     try:
-        repartition(spark, _directory(scratch, spark), plan, "")
+        repartition(spark, directory, plan, "")
     except SeamarkError as error:
         raise RefusedError(
             f"the state cannot be rewritten in {plan.wanted} partitions: {error.what}",
@@ -208,11 +211,10 @@ def _directory(scratch: WorkingCopy, spark: SparkSession) -> Directory:
 
 
 def _taken(
-    scratch: WorkingCopy, plan: Repartition, version: int, workshop: Workshop
+    tree: Tree, scratch: WorkingCopy, plan: Repartition, version: int, workshop: Workshop
 ) -> tuple[Contents, dict[str, StoredFile], CommitIds | None]:
     """The files of the new batch as those of ``version``: small ones, stored ones, their ids."""
-    _, ids = parse_commit(scratch.read_text(f"commits/{plan.new_batch}") or "")
-    tree = Tree.of(_directory(scratch, workshop.spark))
+    _, ids = parse_commit(tree.read_text(f"commits/{plan.new_batch}") or "")
     paths = list(_paths(tree, plan, ids))
     with workshop.long_work("storing the state", tree.size_of(paths)) as advance:
         taken = workshop.mover(scratch, advance).take([(path,) for path in paths])
