@@ -154,13 +154,15 @@ def repartition(spark: SparkSession, directory: Directory, plan: Repartition, un
 
 
 def _digests(session: SparkSession, uri: str, plan: Repartition, batch: int) -> Digests:
-    return {
-        (operator.number, store): StoreRows(
-            session, uri, batch, operator, store, raw=plan.is_rocksdb
-        ).digest()
-        for operator in plan.operators
-        for store in operator.stores
-    }
+    """What the rows of each store are after a batch, the last one or the new one."""
+    digests: Digests = {}
+    for operator in plan.operators:
+        is_new = batch == plan.new_batch
+        partitions = plan.partitions_of(operator.number) if is_new else plan.partitions
+        for store in operator.stores:
+            rows = StoreRows(session, uri, batch, operator, store, raw=plan.is_rocksdb)
+            digests[operator.number, store] = rows.digest(partitions)
+    return digests
 
 
 def _write_batch(session: SparkSession, directory: Directory, plan: Repartition) -> Digests:

@@ -66,9 +66,9 @@ class StoreRows:
         self._store = store
         self._rows: DataFrame = frame if raw else frame.select("key", "value")
 
-    def digest(self) -> RowsDigest:
-        """What the rows are."""
-        return self._run(self._rows, "", "", "")
+    def digest(self, partitions: int) -> RowsDigest:
+        """What the rows are. A directory that once had more partitions keeps their folders."""
+        return self._run(self._rows, "", "", "", first=partitions)
 
     def write(self, root: str, partitions: int, version: int, codec: str) -> RowsDigest:
         """Write them below ``root`` as snapshots of so many partitions; what was written."""
@@ -93,7 +93,9 @@ class StoreRows:
         assert isinstance(fields, StructType)
         return fields
 
-    def _run(self, frame: DataFrame, before: str, after: str, codec: str) -> RowsDigest:
+    def _run(
+        self, frame: DataFrame, before: str, after: str, codec: str, first: int | None = None
+    ) -> RowsDigest:
         context: Any = self._session.sparkContext
         settings = context._jvm.org.apache.spark.util.SerializableConfiguration(
             context._jsc.hadoopConfiguration()
@@ -103,7 +105,12 @@ class StoreRows:
             self._session, _HERE, "StateRows", settings, before, after, codec, *fields
         )
         java: Any = frame._jdf
-        partitions = java.queryExecution().toRdd().toJavaRDD()
-        found = [line.split() for line in partitions.mapPartitionsWithIndex(rows, True).collect()]
+        partitions = java.queryExecution().toRdd()
+        if first is not None:
+            chosen = executor_object(self._session, _HERE, "FirstPartitions", first)
+            pruned = context._jvm.org.apache.spark.rdd.PartitionPruningRDD
+            partitions = pruned.create(partitions, chosen)
+        lines = partitions.toJavaRDD().mapPartitionsWithIndex(rows, True).collect()
+        found = [line.split() for line in lines]
         total = sum(int(each) for _, each in found) % (1 << 64)
         return RowsDigest(sum(int(count) for count, _ in found), total)
