@@ -29,6 +29,7 @@ from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 from seamark.spark.session import spark_version
 from seamark.store import CheckpointStore
 from seamark.testing.crashes import SimulatedCrash
+from tests.checkpoint_dir.support.mounts import mounted_folder
 from tests.cli.support.running import Cli
 from tests.pipeline.support.workloads import (
     EPOCHS,
@@ -305,6 +306,26 @@ def manifests(world: World) -> list[CheckpointManifest]:
     with open_store(world.root / "store") as store:
         found = [store.load_by_id(each) for each in store.list_ids()]
     return [each for each in found if each is not None]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("provider", ["hdfs", "format2-changelog"])
+@pytest.mark.parametrize("capture", ["executors", "driver"])
+def test_a_working_copy_on_hadoop_is_rescaled_next_to_it(
+    counting: Counting, tmp_path: Path, provider: str, capture: str
+) -> None:
+    world, copies = counting.world, tmp_path / "copies"
+    with mounted_folder(world.spark, copies) as uri, provider_of(world.spark, provider):
+        there: dict[str, Any] = {"working_copy": f"{uri}/p", "capture": capture}
+        there["sizes"] = Sizes(inline_operator=0)
+        counting.run("by_id", "total", partitions=4, files=2, **there)
+        counting.run("by_id", "total", partitions=7, files=3, policy="evolve", **there)
+        counting.run("total", "by_id", partitions=3, files=4, policy="evolve", **there)
+        assert [path.name for path in (copies / "p").glob("*/")] == ["g3"]
+    for output in ("by_id", "total"):
+        assert counting.newest(output) == counting.expected(output)
+    assert not (world.root / "store" / "working").exists()
 
 
 # cut off, and taken back

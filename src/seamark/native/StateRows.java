@@ -8,7 +8,7 @@ import java.util.UUID;
 
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.SparkEnv;
+import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.function.Function2;
 import org.apache.spark.io.CompressionCodec;
 import org.apache.spark.io.CompressionCodec$;
@@ -59,7 +59,7 @@ public class StateRows implements Function2 {
     files.mkdirs(target.getParent());
     boolean written = false;
     try {
-      CompressionCodec packed = CompressionCodec$.MODULE$.createCodec(SparkEnv.get().conf(), codec);
+      CompressionCodec packed = CompressionCodec$.MODULE$.createCodec(new SparkConf(false), codec);
       DataOutputStream out =
           new DataOutputStream(packed.compressedOutputStream(files.create(draft, true)));
       Object found;
