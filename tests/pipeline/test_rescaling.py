@@ -469,7 +469,7 @@ def test_damaged_state_is_never_rescaled(counting: Counting) -> None:
 
 
 def a_checkpoint(partitions: int) -> CheckpointManifest:
-    return CheckpointManifest(checkpoint_id=1, epoch=1, state_partitions=partitions)
+    return CheckpointManifest.new(1, epoch=1, state_partitions=partitions)
 
 
 def planned(old: int, new: int, version: str = "4.3.0", **outputs: Any) -> Any:
