@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,12 +171,16 @@ def files_of(number: int) -> int:
 
 
 def goes_on_in_each(
-    world: World, provider: str, expected: list[Shown], options: Mapping[str, Any]
+    world: World,
+    provider: str,
+    expected: list[Shown],
+    options: Mapping[str, Any],
+    steps: Sequence[int] = STEPS,
 ) -> None:
     with provider_of(world.spark, provider):
-        for number, partitions in enumerate(STEPS):
+        for number, partitions in enumerate(steps):
             world.run(partitions, files_of(number), policy="evolve", **options)
-            assert world.shown() == expected[number], f"after {STEPS[: number + 1]}"
+            assert world.shown() == expected[number], f"after {steps[: number + 1]}"
             newest = world.newest()
             assert newest.state_partitions == partitions
             (copy,) = (world.root / "store" / "working").glob("g*/")
@@ -218,6 +222,20 @@ def test_I15_every_kind_of_operator_goes_on_in_other_partitions(
 ) -> None:
     world = world_of(scalable, input_folder, tmp_path, kind)
     goes_on_in_each(world, provider, unscaled(kind), {})
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb-changelog"])
+def test_many_partitions_and_few_again(
+    scalable: SparkSession,
+    input_folder: Path,
+    tmp_path: Path,
+    unscaled: Callable[[str], list[Shown]],
+    provider: str,
+) -> None:
+    world = world_of(scalable, input_folder, tmp_path, "everything")
+    goes_on_in_each(world, provider, unscaled("everything"), {}, steps=(4, 200, 3, 4))
 
 
 # together with other changes
