@@ -13,14 +13,13 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.repartition import (
-    OLDEST,
     _failed,
     _verified,
     plan_repartition,
     repartition,
     require_runner,
 )
-from seamark.native.repartition_rules import impossible
+from seamark.native.repartition_rules import OLDEST, impossible
 from seamark.native.state_choice import PROVIDER
 from seamark.spark.session import spark_version
 from tests.checkpoint_dir.support.directories import make_copy

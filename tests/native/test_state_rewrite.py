@@ -11,7 +11,6 @@ import pytest
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import DamageError
-from seamark.native import repartition as repartition_module
 from seamark.native.repartition import plan_repartition, repartition
 from seamark.native.state_rewrite import RowsDigest, StoreRows
 from tests.native.support.queries import run
@@ -98,6 +97,6 @@ def test_rows_that_are_lost_on_the_way_are_noticed(
         whole.with_name(f".{whole.name}.crc").unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr(repartition_module.StoreRows, "write", losing)
+    monkeypatch.setattr(StoreRows, "write", losing)
     with pytest.raises(DamageError, match="rows were rewritten"):
         repartition(spark, LocalDirectory(checkpoint), plan, "GO BACK")

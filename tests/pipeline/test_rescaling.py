@@ -17,8 +17,9 @@ from seamark.capture.restore import restore_index
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import FencedError, RefusedError
 from seamark.manifest import CheckpointManifest
+from seamark.native.repartition import repartition
 from seamark.native.repartition_rules import OLDEST
-from seamark.pipeline.declaration.compatibility import Compatibility
+from seamark.pipeline.declaration.compatibility import Compatibility, CompatibilityCheck
 from seamark.pipeline.declaration.operator_matching import Fate
 from seamark.pipeline.declaration.rescaling import with_other_partitions
 from seamark.pipeline.declaration.upgrade_plan import plan_upgrade
@@ -263,7 +264,7 @@ class Counting:
         self.outputs = outputs
         self.world.run(partitions, files, **options)
 
-    def check(self, *outputs: str, partitions: int, **options: Any) -> Any:
+    def check(self, *outputs: str, partitions: int, **options: Any) -> CompatibilityCheck:
         self.outputs = outputs
         with in_partitions(self.world.spark, partitions):
             return self.world.pipeline(**options).check()
@@ -422,12 +423,11 @@ def test_a_writer_that_has_lost_the_store_decides_nothing(
     counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.run("by_id", partitions=4, files=2)
-    real = rescale_module.repartition
 
     def overtaken(*args: Any) -> int:
         with open_store(counting.world.root / "store") as other:
             other.claim(pipeline="shop")
-        return real(*args)
+        return repartition(*args)
 
     with monkeypatch.context() as patched:
         patched.setattr(rescale_module, "repartition", overtaken)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark.cli.spark import repartition as module
-from seamark.native.repartition import OLDEST
+from seamark.native.repartition_rules import OLDEST
 from seamark.spark.session import spark_version
 from tests.cli.support.running import Cli
 from tests.native.support.queries import run
