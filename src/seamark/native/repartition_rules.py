@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from seamark.checkpoint_dir.operators import JOIN, LIMIT, StatefulOperator
-from seamark.native.state_choice import PROVIDER
+from seamark.native.state_choice import JOIN_FORMAT, PROVIDER
 from seamark.native.state_rewrite import KEYED_BY_ALL, SESSIONS
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
 
@@ -22,6 +22,7 @@ _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 _ROW_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _CODEC: Final = "spark.sql.streaming.stateStore.compression.codec"
 _REWRITTEN: Final = KEYED_BY_ALL | {SESSIONS, JOIN, LIMIT}
+_JOIN_FORMATS: Final = ("1", "2", "3")
 _ANEW: Final = (
     f"It is fixed with the first batch. Set {SHUFFLE_PARTITIONS} to the number that you want and "
     "start with a new checkpoint; its state is then rebuilt from the source."
@@ -62,8 +63,9 @@ def impossible(
             f"whole key ({_STRICT} is false)",
             _ANEW,
         )
+    operators = list(operators)
     if provider == _ROCKSDB:
-        return None
+        return _runner_cannot(conf, operators)
     if str(conf.get(_ROW_CHECKSUMS, "false")).lower() == "true":
         return Impossible(
             f"HDFS-backed state with checksums of rows ({_ROW_CHECKSUMS}) cannot be rewritten",
@@ -74,6 +76,21 @@ def impossible(
             return Impossible(
                 f"it is not known which rows of operator {operator.number} ({operator.name}) "
                 "belong to which partition",
+                _ANEW,
+            )
+    return None
+
+
+def _runner_cannot(
+    conf: Mapping[str, str], operators: Iterable[StatefulOperator]
+) -> Impossible | None:
+    """What Spark's own runner does wrong."""
+    for operator in operators:
+        is_join = operator.name.startswith(JOIN)
+        if is_join and conf.get(JOIN_FORMAT, "2") not in _JOIN_FORMATS:
+            return Impossible(
+                f"operator {operator.number} is a join in state format {conf[JOIN_FORMAT]}, and "
+                "Spark's runner writes that so that no query can read it (seen in 4.3)",
                 _ANEW,
             )
     return None
