@@ -12,7 +12,9 @@ from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import DamageError
 from seamark.native.repartition import plan_repartition, repartition
+from seamark.native.repartition_rules import OLDEST
 from seamark.native.state_rewrite import RowsDigest, StoreRows
+from seamark.spark.session import spark_version
 from tests.native.support.queries import run
 from tests.native.test_repartition import deliver
 from tests.pipeline.support.workloads import write_input
@@ -39,6 +41,12 @@ KEYS = {
     "groups in format 2": {"default": "key.*"},
     "counted in format 1": {"default": "key.k"},
 }
+
+
+@pytest.fixture(autouse=True)
+def _with_a_runner(spark: SparkSession) -> None:
+    if spark_version(spark) < OLDEST:
+        pytest.skip("this Spark has no offline runner")
 
 
 def rows_of(spark: SparkSession, path: Path, batch: int, store: str) -> DataFrame:
