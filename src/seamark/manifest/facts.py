@@ -13,12 +13,14 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, Self, T
 import msgspec
 
 from seamark._common.checks import I64_MAX, I64_MIN
+from seamark.limits import LONGEST_TARGET, MOST_ORIGIN_TARGETS
 
 T = TypeVar("T")
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_TARGET)]
 
 
 _OBJECT_NAME: Final = re.compile(r"([0-9]{1,19})-[0-9a-f]{32}")
@@ -41,6 +43,26 @@ class SharedObject(NamedTuple):
     name: str
     size: _Id
     sha256: _Sha256
+
+
+class ForkOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the history of a fork begins, and what it must stay away from."""
+
+    url: str
+    """The store that it was forked from, without anything secret."""
+    checkpoint_id: _Id
+    timeline: str
+    epoch: _Id
+    pipeline: str = ""
+    """The name of the pipeline that it was forked from."""
+    targets: Annotated[
+        tuple[tuple[_ShortText, _ShortText], ...], msgspec.Meta(max_length=MOST_ORIGIN_TARGETS)
+    ] = ()
+    """Kind and target of every sink of the pipelines that came before."""
+    consumer_groups: Annotated[
+        tuple[_ShortText, ...], msgspec.Meta(max_length=MOST_ORIGIN_TARGETS)
+    ] = ()
+    """The consumer groups in which those pipelines store their offsets."""
 
 
 class _Document(Protocol):
@@ -184,6 +206,10 @@ class SeamarkFacts:
     upgrade = Fact[dict[str, Any] | None](_object, "an object", is_only_shown=True)
     """For the first checkpoint of a changed pipeline: from which one it was made, and what became
     of each part."""
+    fork = Fact[ForkOrigin | None](_of_type(ForkOrigin), "the origin of a fork")
+    """For every checkpoint of a fork: the checkpoint of another store that it was begun from."""
+    consumer_group = Fact[str | None](_text, "a text", is_only_shown=True)
+    """Kafka's consumer group in which the pipeline stores its offsets."""
     spark_version = Fact[str | None](_text, makes_it_ours=False)
     """The Spark that ran the epoch."""
     source_ids = Fact[dict[str, Any] | None](_object, makes_it_ours=False)

@@ -14,7 +14,6 @@ from seamark.manifest import CheckpointManifest
 from seamark.native.bisection import Bisection, Verdict, bisect, restored_test, span_of
 from seamark.pipeline.declaration.compatibility import (
     CompatibilityCheck,
-    check_store,
     newest_checkpoint,
 )
 from seamark.pipeline.declaration.compile import Output, compile_outputs
@@ -30,6 +29,7 @@ from seamark.pipeline.declaration.structure import (
     structure_of,
 )
 from seamark.pipeline.declaration.upgrade_plan import upgrade_table
+from seamark.pipeline.fork_option import ForkOption, check_start
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
@@ -68,8 +68,9 @@ class Pipeline:
     the store at any time: a path, or a URI that Spark knows, such as ``hdfs://…``. ``progress`` is
     where the position of each source is recorded for other programs: the URL of a progress store,
     None, or ``auto`` for RocksDB next to a local store. ``adopt`` names the checkpoint directory of
-    an existing query to go on from. ``metrics`` is True, a port of this machine, ``"host:port"``,
-    or a Prometheus registry. All other options are those of
+    an existing query to go on from; ``fork`` a checkpoint of another store, ``"STORE@ID"``, at
+    which this pipeline begins its own. ``metrics`` is True, a port of this machine,
+    ``"host:port"``, or a Prometheus registry. All other options are those of
     :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
     """
 
@@ -82,6 +83,7 @@ class Pipeline:
         output_mode: OutputMode = "append",
         storage_options: Mapping[str, Any] | None = None,
         adopt: str | os.PathLike[str] | None = None,
+        fork: str | os.PathLike[str] | None = None,
         progress: str | None = "auto",
         metrics: Any = None,
         **settings: Any,
@@ -107,6 +109,9 @@ class Pipeline:
             progress=progress,
             metrics=metrics,
         )
+        if fork is not None and adopt is not None:
+            raise InvalidInputError("a pipeline begins at one place: adopt= or fork=, not both")
+        self._fork = None if fork is None else ForkOption(fork, storage_options)
         self._sources = PlanSources()
         self._outputs: dict[str, Output] = {}
         self._spark: SparkSession | None = None
@@ -167,15 +172,17 @@ class Pipeline:
             symbols = reader.option("snapshot-id", at) if at else reader
             p.table("symbols", symbols.load("lake.shop.symbols"))
         """
-        with self._open_store() as store:
-            newest = newest_checkpoint(store)
+        newest = self._newest()
         recorded = None if newest is None else newest.table_offsets.get(name)
         return None if recorded is None else recorded.offsets.get("version")
 
     def _recorded_table(self, name: str) -> tuple[int, str] | None:
-        with self._open_store() as store:
-            newest = newest_checkpoint(store)
+        newest = self._newest()
         return None if newest is None else version_recorded(name, newest.table_offsets.get(name))
+
+    def _newest(self) -> CheckpointManifest | None:
+        with self._open_store() as store:
+            return self._fork.newest(store) if self._fork else newest_checkpoint(store)
 
     def sink(self, name: str, df: DataFrame, sink: Sink) -> None:
         """Declare where the rows of an output go."""
@@ -208,13 +215,7 @@ class Pipeline:
         """
         declared = self._looked_at(self._declared())
         with self._open_store() as store:
-            found = check_store(
-                store,
-                declared.identity,
-                self.settings.policy,
-                self.settings.reanchor,
-                self.settings.upgrade,
-            )
+            found = check_start(store, declared, self._fork)
         if found.upgrade is not None:
             print(upgrade_table(found.upgrade))  # noqa: T201 - as explain() does
         return found
@@ -258,6 +259,7 @@ class Pipeline:
             addresses=kafka.addresses,
             servers=kafka.servers,
             folders=folder_ids(self._sources.info),
+            consumer_group=self.settings.consumer_group,
         )
         return DeclaredPipeline(
             compiled=compiled,
@@ -350,6 +352,7 @@ class Pipeline:
             self._run_options,
             chosen,
             self._kafka(declared.identity.leaves) if declared.identity.addresses else None,
+            self._fork,
         )
 
     def run(self, *, available_now: bool = True, timeout: float | None = None) -> Run:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.capture import Capture
@@ -24,6 +25,7 @@ from seamark.pipeline.declaration.settings import RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.fork_option import ForkOption, prepare_store
 from seamark.pipeline.recovery.recovery import Recovery
 from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.pipeline.recovery.working_dirs import working_root
@@ -137,6 +139,7 @@ def start_run(
     options: RunOptions,
     trigger: Mapping[str, Any],
     kafka: KafkaSources | None = None,
+    fork: ForkOption | None = None,
 ) -> Run:
     """Recover, then start the query. The store is closed when the run has ended or never begins."""
     resources = ExitStack()
@@ -157,6 +160,8 @@ def start_run(
         place = open_working_copy(root, spark)
         resources.callback(place.close)
         adopt = open_working_copy(options.adopt, spark) if options.adopt is not None else None
+        given = place if options.working_copy is not None else None
+        notes = prepare_store(store, declared, fork, given, telemetry.long_work)
         for output in declared.compiled.outputs:
             resources.callback(output.sink.close)
             open_sink(output, name, store)
@@ -172,6 +177,7 @@ def start_run(
             long_work=telemetry.long_work,
             fetch_all=executor_fetch(spark, store.backend) if on_executors else None,
         ).run()
+        start.report = replace(start.report, notes=[*notes, *start.report.notes])
         telemetry.recovered(start.report, start.history.newest)
         copy, shared = start.copy, store.shared_objects
         uploads, stored_ahead = Uploads(shared), Uploads(shared)

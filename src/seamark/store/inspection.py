@@ -56,6 +56,15 @@ def examine(
     )
 
 
+def problems_at_first_sight(store: StoreReader, checkpoint_id: int) -> list[str]:
+    """What is wrong with a checkpoint and those it builds on, without reading their state."""
+    look = store._parts.validator.examine
+    examined = store._examined(
+        check_id(checkpoint_id), lambda owner: look(checkpoint_id, owner, read_state="size")
+    )
+    return examined.result.damage
+
+
 def planned_rebuild(store: StoreReader) -> OwnerRebuild:
     """What :meth:`CheckpointStore.rebuild_owner` would write, and why. Changes nothing."""
     store._reading()

@@ -16,6 +16,7 @@ from seamark.pipeline.declaration.computed_changes import (
     rewired,
     shape_change,
 )
+from seamark.pipeline.declaration.fork_origin import with_places
 from seamark.pipeline.declaration.operator_matching import Fate, UpgradeRow
 from seamark.pipeline.declaration.recorded_structure import require_readable
 from seamark.pipeline.declaration.settings import Policy
@@ -106,6 +107,7 @@ def check_checkpoint(
     """Compare a pipeline with the checkpoint that it would go on from."""
     if checkpoint is None:
         return compare_structures(None, identity.structure, policy)
+    checkpoint = with_places(checkpoint, identity.structure)
     evolves = policy == "evolve"
     policy = "strict" if evolves else policy  # whatever it does not make fit is refused
     made_by = checkpoint.spark_version or ""

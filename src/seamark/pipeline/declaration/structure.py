@@ -58,6 +58,8 @@ class PipelineIdentity:
     """Where sources are read from, to be named in errors."""
     servers: Mapping[str, str] = field(default_factory=dict)
     """The servers of each Kafka source."""
+    consumer_group: str | None = None
+    """Kafka's group in which offsets are stored for its own tools."""
 
     @cached_property
     def config_hash(self) -> int:

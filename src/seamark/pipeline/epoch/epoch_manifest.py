@@ -120,6 +120,8 @@ def draft_manifest(
         source_latest=dict(epoch.latest) or None,
         source_times={name: dict(each) for name, each in (times or {}).items()} or None,
         gaps=list(parent.gaps) or None if parent is not None else None,
+        fork=parent.extra.get("fork") if parent is not None else None,
+        consumer_group=identity.consumer_group,
     )
 
 
