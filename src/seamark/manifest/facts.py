@@ -45,6 +45,15 @@ class SharedObject(NamedTuple):
     sha256: _Sha256
 
 
+class SourceInput(msgspec.Struct, frozen=True):
+    """What an epoch has read of one source; comparable between timelines."""
+
+    read: str
+    """Digest of the rows: of where they begin and end, or of the files that they are in."""
+    at: str | None = None
+    """Digest of the position after the epoch, where that means the same to every reader."""
+
+
 class ForkOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Where the history of a fork begins, and what it must stay away from."""
 
@@ -53,8 +62,10 @@ class ForkOrigin(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: _Id
     timeline: str
     epoch: _Id
-    pipeline: str = ""
-    """The name of the pipeline that it was forked from."""
+    pipelines: Annotated[
+        tuple[_ShortText, ...], msgspec.Meta(max_length=MOST_ORIGIN_TARGETS)
+    ] = ()
+    """The names of the pipelines that came before, the nearest one first."""
     targets: Annotated[
         tuple[tuple[_ShortText, _ShortText], ...], msgspec.Meta(max_length=MOST_ORIGIN_TARGETS)
     ] = ()
@@ -208,6 +219,10 @@ class SeamarkFacts:
     of each part."""
     fork = Fact[ForkOrigin | None](_of_type(ForkOrigin), "the origin of a fork")
     """For every checkpoint of a fork: the checkpoint of another store that it was begun from."""
+    inputs = Fact[dict[str, SourceInput] | None](
+        _of_type(dict[str, SourceInput]), "an object of digests", is_only_shown=True
+    )
+    """By source: what the epoch has read, the same in every timeline."""
     consumer_group = Fact[str | None](_text, "a text", is_only_shown=True)
     """Kafka's consumer group in which the pipeline stores its offsets."""
     spark_version = Fact[str | None](_text, makes_it_ours=False)

@@ -49,7 +49,13 @@ def origin_of(
             *(each.consumer_group for each in manifests if each.consumer_group),
         ]
     )
-    if len(targets) > MOST_ORIGIN_TARGETS or len(groups) > MOST_ORIGIN_TARGETS:
+    names = dict.fromkeys(
+        [
+            *(name for manifest in manifests if (name := _name(manifest))),
+            *(name for origin in before for name in origin.pipelines),
+        ]
+    )
+    if max(map(len, (targets, groups, names))) > MOST_ORIGIN_TARGETS:
         raise RefusedError(
             f"the pipeline has {len(targets)} sinks, and {MOST_ORIGIN_TARGETS} is the most for one "
             "that is forked",
@@ -60,14 +66,18 @@ def origin_of(
         checkpoint_id=chosen.checkpoint_id,
         timeline=chosen.timeline or "",
         epoch=chosen.epoch,
-        pipeline=str((chosen.structure or {}).get("name") or ""),
+        pipelines=tuple(names),
         targets=tuple(targets),
         consumer_groups=tuple(groups),
     )
 
 
+def _name(manifest: CheckpointManifest) -> str:
+    return str((manifest.structure or {}).get("name") or "")[:LONGEST_TARGET]
+
+
 def _targets(manifest: CheckpointManifest) -> Iterable[tuple[str, str]]:
-    pipeline = str((manifest.structure or {}).get("name") or "")
+    pipeline = _name(manifest)
     for name, about in described(manifest, "sinks").items():
         kind, target = str(about.get("kind") or ""), str(about.get("target") or "")
         if target and kind not in PLACELESS:
@@ -113,7 +123,7 @@ def require_apart(
 ) -> None:
     """:class:`RefusedError` when a fork would write where a pipeline before it writes."""
     where = f"forked from {origin.url}@{origin.checkpoint_id}"
-    if origin.pipeline == identity.name:
+    if identity.name in origin.pipelines:
         raise RefusedError(
             f"a fork needs a name of its own, and {identity.name!r} is that of its origin",
             where=where,

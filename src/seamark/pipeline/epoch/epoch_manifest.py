@@ -122,6 +122,7 @@ def draft_manifest(
         gaps=list(parent.gaps) or None if parent is not None else None,
         fork=parent.extra.get("fork") if parent is not None else None,
         consumer_group=identity.consumer_group,
+        inputs=epoch_inputs(identity.leaves, epoch.entry.lines, epoch.plan, parent),
     )
 
 
