@@ -13,14 +13,14 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, Self, T
 import msgspec
 
 from seamark._common.checks import I64_MAX, I64_MIN
-from seamark.limits import LONGEST_TARGET, MOST_ORIGIN_TARGETS
+from seamark.manifest.origins import ForkOrigin, SourceInput
 
 T = TypeVar("T")
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-_ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_TARGET)]
+_RowDigest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
 _OBJECT_NAME: Final = re.compile(r"([0-9]{1,19})-[0-9a-f]{32}")
@@ -45,35 +45,16 @@ class SharedObject(NamedTuple):
     sha256: _Sha256
 
 
-class SourceInput(msgspec.Struct, frozen=True):
-    """What an epoch has read of one source; comparable between timelines."""
+class OutputDigest(msgspec.Struct, frozen=True):
+    """How many rows an output had in an epoch, and which; the same of all epochs so far."""
 
-    read: str
-    """Digest of the rows: of where they begin and end, or of the files that they are in."""
-    at: str | None = None
-    """Digest of the position after the epoch, where that means the same to every reader."""
-
-
-class ForkOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the history of a fork begins, and what it must stay away from."""
-
-    url: str
-    """The store that it was forked from, without anything secret."""
-    checkpoint_id: _Id
-    timeline: str
-    epoch: _Id
-    pipelines: Annotated[
-        tuple[_ShortText, ...], msgspec.Meta(max_length=MOST_ORIGIN_TARGETS)
-    ] = ()
-    """The names of the pipelines that came before, the nearest one first."""
-    targets: Annotated[
-        tuple[tuple[_ShortText, _ShortText], ...], msgspec.Meta(max_length=MOST_ORIGIN_TARGETS)
-    ] = ()
-    """Kind and target of every sink of the pipelines that came before."""
-    consumer_groups: Annotated[
-        tuple[_ShortText, ...], msgspec.Meta(max_length=MOST_ORIGIN_TARGETS)
-    ] = ()
-    """The consumer groups in which those pipelines store their offsets."""
+    rows: _Id
+    digest: _RowDigest
+    """Does not depend on the order of rows, and adds up: see :mod:`seamark.spark.row_digests`."""
+    since: _Id
+    """The first epoch that is part of the totals; there is none without a digest since then."""
+    total_rows: _Id
+    total_digest: _RowDigest
 
 
 class _Document(Protocol):
@@ -156,6 +137,10 @@ class SeamarkFacts:
 
     self_checksum = Fact[str | None](_text)
     """SHA-256 of the document without this member."""
+    decision = Fact[str | None](_text, "a text", is_only_shown=True)
+    """Digest of what never changes after the decision: see :mod:`seamark.manifest.decisions`."""
+    parent_decision = Fact[str | None](_text, "a text", is_only_shown=True)
+    """The same of its parent."""
     writer = Fact[str | None](_text, "a text", is_only_shown=True)
     """Host, process and version that wrote it."""
     generation = Fact[int](_number, "a number", absent=0)
@@ -214,6 +199,10 @@ class SeamarkFacts:
         _of_type(tuple[dict[str, Any], ...]), "a list of objects", absent=()
     )
     """Where sources went on elsewhere because the rows that came next were gone; empty for none."""
+    output_digests = Fact[dict[str, OutputDigest] | None](
+        _of_type(dict[str, OutputDigest]), "an object of digests", is_only_shown=True
+    )
+    """By sink: how many rows the epoch has, and a digest of which they are."""
     upgrade = Fact[dict[str, Any] | None](_object, "an object", is_only_shown=True)
     """For the first checkpoint of a changed pipeline: from which one it was made, and what became
     of each part."""

@@ -15,7 +15,7 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import InvalidInputError, RefusedError, SeamarkError
 from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.facts import ForkOrigin
+from seamark.manifest.origins import ForkOrigin
 from seamark.pipeline.declaration.compatibility import (
     Compatibility,
     CompatibilityCheck,

@@ -16,7 +16,7 @@ from seamark.errors import RefusedError
 from seamark.limits import LONGEST_TARGET, MOST_ORIGIN_TARGETS
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
-from seamark.manifest.facts import ForkOrigin
+from seamark.manifest.origins import ForkOrigin
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
 from seamark.pipeline.declaration.target_places import (
     PLACELESS,

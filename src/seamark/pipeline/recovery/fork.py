@@ -41,7 +41,8 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.facts import ForkOrigin, SharedObject
+from seamark.manifest.facts import SharedObject
+from seamark.manifest.origins import ForkOrigin
 from seamark.pipeline.declaration.fork_origin import origin_of, without_places
 from seamark.pipeline.declaration.recorded_structure import require_readable
 from seamark.pipeline.epoch.running_epoch import new_attempt
