@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "prune": ("seamark.cli.prune", "Remove checkpoints that a rule does not keep."),
     "gc": ("seamark.cli.prune", "Remove what unfinished writes left behind."),
     "copy": ("seamark.cli.copy", "Copy checkpoints to another store and verify them."),
+    "fork": ("seamark.cli.fork", "Begin a new store at a checkpoint of another one."),
+    "compare": ("seamark.cli.compare", "Show where the outputs of two stores differ."),
     "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
     "bisect": ("seamark.cli.bisect", "Find the first epoch for which a test fails."),
     "cut": ("seamark.cli.cut", "Show what to read of each sink to see one epoch."),

@@ -186,9 +186,23 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "age_seconds": recorded_ages(manifest),
         "gaps": list(manifest.gaps),
         "upgrade": _upgrade(manifest),
+        "fork": fork_document(manifest),
         "native": manifest.native or None,
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),
+    }
+
+
+def fork_document(manifest: CheckpointManifest) -> Document | None:
+    """Where the history of a fork begins; None for a store that is none."""
+    if (fork := manifest.fork) is None:
+        return None
+    return {
+        "url": fork.url,
+        "checkpoint": fork.checkpoint_id,
+        "epoch": fork.epoch,
+        "timeline": fork.timeline,
+        "pipelines": list(fork.pipelines),
     }
 
 

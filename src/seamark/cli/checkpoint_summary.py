@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from seamark.cli.output import Document, without_secrets
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
+from seamark.manifest.described import is_first_of_fork
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.source_gaps import gap_texts
 from seamark.store import CheckpointStore
@@ -57,6 +58,7 @@ class CheckpointSummary:
     ages: dict[str, dict[str, float]] = field(default_factory=dict)
     gaps: list[str] = field(default_factory=list)
     upgraded_from: int | None = None
+    forked_from: str | None = None
     """What sources left out after this epoch, in words."""
 
     @property
@@ -146,6 +148,7 @@ def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
         ages=recorded_ages(m),
         gaps=gap_texts(gap for gap in m.gaps if gap.get("epoch") == m.epoch),
         upgraded_from=_upgraded_from(m),
+        forked_from=_forked_from(m),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
         timeline=m.timeline,
@@ -157,6 +160,12 @@ def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
 def _upgraded_from(manifest: CheckpointManifest) -> int | None:
     origin = (manifest.upgrade or {}).get("from")
     return origin if isinstance(origin, int) else None
+
+
+def _forked_from(manifest: CheckpointManifest) -> str | None:
+    """Only for the checkpoint that a fork begins with: all later ones say the same."""
+    fork = manifest.fork if is_first_of_fork(manifest) else None
+    return None if fork is None else f"{fork.url}@{fork.checkpoint_id}"
 
 
 def took_seconds(manifest: CheckpointManifest) -> float | None:
@@ -227,6 +236,7 @@ def _row(summary: CheckpointSummary, chain: _ChainSize, pins: list[str]) -> Docu
     notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
     notes += [f"pinned: {', '.join(pins)}"] if pins else []
     notes += [f"upgraded from {summary.upgraded_from}"] if summary.upgraded_from else []
+    notes += [f"forked from {summary.forked_from}"] if summary.forked_from else []
     notes += summary.gaps
     return {
         "id": summary.id,

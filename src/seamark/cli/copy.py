@@ -47,7 +47,7 @@ def command(
     If the copy is interrupted, run the same command again to finish it. A pipeline that is started
     on TARGET continues from there.
     """
-    with opened_store(source) as here, _open_target(target, to_options) as there:
+    with opened_store(source) as here, open_target(target, to_options) as there:
         checkpoint_id = resolve_id(here, checkpoint) if checkpoint is not None else None
         if take_over:
             take_over_target(here, there, checkpoint_id)
@@ -62,7 +62,8 @@ def command(
         raise click.exceptions.Exit(DamageError.exit_code)
 
 
-def _open_target(url: str, options: dict[str, str]) -> CheckpointStore:
+def open_target(url: str, options: dict[str, str]) -> CheckpointStore:
+    """The store that something is written to, with options of its own or the common ones."""
     if local_path(url) is not None and options:
         raise InvalidInputError(
             "--to-storage-option means nothing for a directory",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from seamark._common.text import seconds_text, size_text
-from seamark.cli.checkpoint_document import chain_of, operators_of, sinks
+from seamark.cli.checkpoint_document import chain_of, fork_document, operators_of, sinks
 from seamark.cli.checkpoint_summary import positions, positions_text
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows, print_warnings
@@ -92,6 +92,7 @@ def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
         "evidence": weakest(chain).value,
         "manifest_sealed": manifest.is_ours,
         "of_pipeline": manifest.attempt is not None,
+        "fork": fork_document(manifest),
         "offsets": positions(manifest.source_offsets),
         "sinks": {name: about["status"] for name, about in sink_statuses.items()},
         "commits_again": [
@@ -155,6 +156,8 @@ def _consequence(document: Document) -> str:
     goes_on = f"A start continues with epoch {chosen['epoch'] + 1}."
     if not chosen["of_pipeline"]:
         goes_on = "No pipeline of Seamark wrote it."
+    if fork := chosen["fork"]:
+        goes_on += f" It is a fork of {fork['url']}@{fork['checkpoint']}."
     text = f"{goes_on} The search took {took}."
     damaged = [str(s["id"]) for s in skipped if not s["superseded"]]
     if damaged and chosen["of_pipeline"]:

@@ -107,6 +107,8 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
         yield "writer", "another system: the manifest has no checksum of its own"
     for first, last in document["supersedes"]:
         yield "supersedes", f"{first} to {last}"
+    if fork := document["fork"]:
+        yield "forked from", f"{fork['url']}@{fork['checkpoint']}, after epoch {fork['epoch']}"
 
 
 def _upgraded(parts: Iterable[Document]) -> Iterator[tuple[str, Cell]]:

@@ -34,6 +34,8 @@ class ForkOrigin(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: _Number
     timeline: str
     epoch: _Number
+    earlier: Annotated[tuple[tuple[_Text, _Number], ...], _FEW] = ()
+    """Where that store was forked itself: timeline and epoch, the nearest one first."""
     pipelines: Annotated[tuple[_Text, ...], _FEW] = ()
     """The names of the pipelines that came before, the nearest one first."""
     targets: Annotated[tuple[tuple[_Text, _Text], ...], _FEW] = ()

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from seamark._common.logs import logger_named
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.working_copy import WorkingCopy
-from seamark.errors import InvalidInputError, RefusedError, SeamarkError
+from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.origins import ForkOrigin
@@ -31,6 +32,8 @@ from seamark.pipeline.recovery.fork import Chosen, Forked, choose, first_of, for
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.store import CheckpointStore, open_store
 from seamark.store.checkpoint_address import CheckpointAddress
+
+log = logger_named("seamark.pipeline")
 
 LongWork = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -108,6 +111,27 @@ class ForkOption:
 
         Nothing is claimed or written before it is known that the pipeline can go on from there.
         """
+        try:
+            return self._begun(store, declared, given_place, long_work)
+        except DamageError as error:
+            if self._chosen is None or self.address.checkpoint_id is not None:
+                raise
+            # what was only seen to be there is read now: an older checkpoint may be whole
+            with self._open() as origin:
+                read = choose(origin, read_data=True)
+            if read.manifest.checkpoint_id == self._chosen.manifest.checkpoint_id:
+                raise
+            log.warning("checkpoint %s is damaged: %s", self._chosen.origin.checkpoint_id, error)
+            self._chosen = read
+            return self._begun(store, declared, given_place, long_work)
+
+    def _begun(
+        self,
+        store: CheckpointStore,
+        declared: DeclaredPipeline,
+        given_place: WorkingCopy | None,
+        long_work: LongWork,
+    ) -> list[str]:
         check = self.check(store, declared)
         if first_of(store) is not None:
             return []

@@ -15,7 +15,7 @@ from typing import Any, Final
 from seamark.errors import RefusedError
 from seamark.limits import LONGEST_TARGET, MOST_ORIGIN_TARGETS
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import described
+from seamark.manifest.described import described, is_first_of_fork
 from seamark.manifest.origins import ForkOrigin
 from seamark.pipeline.declaration.structure import PipelineIdentity, Structure
 from seamark.pipeline.declaration.target_places import (
@@ -55,7 +55,9 @@ def origin_of(
             *(name for origin in before for name in origin.pipelines),
         ]
     )
-    if max(map(len, (targets, groups, names))) > MOST_ORIGIN_TARGETS:
+    own = chosen.fork
+    earlier = () if own is None else ((own.timeline, own.epoch), *own.earlier)
+    if max(map(len, (targets, groups, names, earlier))) > MOST_ORIGIN_TARGETS:
         raise RefusedError(
             f"the pipeline has {len(targets)} sinks, and {MOST_ORIGIN_TARGETS} is the most for one "
             "that is forked",
@@ -66,6 +68,7 @@ def origin_of(
         checkpoint_id=chosen.checkpoint_id,
         timeline=chosen.timeline or "",
         epoch=chosen.epoch,
+        earlier=earlier,
         pipelines=tuple(names),
         targets=tuple(targets),
         consumer_groups=tuple(groups),
@@ -104,7 +107,7 @@ def with_places(checkpoint: CheckpointManifest, declared: Structure) -> Checkpoi
     checkpoint is given back as it is.
     """
     structure = checkpoint.structure
-    if checkpoint.fork is None or structure is None or "name" in structure:
+    if structure is None or not is_first_of_fork(checkpoint):
         return checkpoint
     sinks, now = structure.get("sinks"), declared["sinks"]
     if not isinstance(sinks, dict):

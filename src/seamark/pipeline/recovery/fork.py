@@ -327,7 +327,7 @@ def _with_state(draft: CheckpointManifest, placed: PlacedState, attempt: str) ->
         operator_states=placed.operator_states,
         size_bytes=placed.size,
         attempt=attempt,
-        added_bytes=placed.added_bytes or None,
+        added_bytes=sum(each.size for each in placed.shared_objects) or None,
         restore_bytes=placed.restore_size,
         shared_objects=[list(each) for each in placed.shared_objects] or None,
     )
