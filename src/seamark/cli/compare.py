@@ -154,7 +154,7 @@ def _show(document: Document) -> None:
         _table("EPOCHS", rows)
     only = [f"only A has the output {name}" for name in document["only_a"]]
     only += [f"only B has the output {name}" for name in document["only_b"]]
-    print_warnings([*document["notes"], *only], gap=True)
+    print_warnings([*document["notes"], *only])
 
 
 def _different(outputs: dict[str, Document]) -> list[tuple[str, str, str, str]]:
