@@ -145,7 +145,8 @@ def test_two_forks_of_one_origin_are_compared_from_the_later_one_on() -> None:
     b = History("b", a, 1).ran("2", rows(2)).ran("3", rows(3))
     c = History("c", a, 2).ran("3", rows(4))
     found = compared(b, c)
-    assert found.since == 2
+    assert found.since == 1
+    assert [each.epoch for each in found.epochs] == [3]
     assert [each.epoch for each in found.differing] == [3]
 
 

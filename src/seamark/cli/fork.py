@@ -14,6 +14,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.recovery.fork import Chosen, Forked, choose, first_of, fork_store
 from seamark.store import CheckpointStore
 from seamark.store.checkpoint_address import CheckpointAddress
+from seamark.store.copy.plan import refuse_same_place
 
 
 @click.command("fork", cls=Command)
@@ -42,6 +43,7 @@ def command(origin: str, target: str, to_options: dict[str, str]) -> None:
 
 
 def _fork(here: CheckpointStore, there: CheckpointStore, checkpoint_id: int | None) -> Document:
+    refuse_same_place(here, there)
     own = first_of(there)
     if own is not None and own.fork is not None:
         # the command was repeated, or something else was forked there before

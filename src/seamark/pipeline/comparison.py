@@ -138,6 +138,12 @@ class ComparedStore:
         return left | {manifest.timeline or "": None for manifest in self.manifests}
 
     @property
+    def begins_after(self) -> int:
+        """The epoch after which its own epochs begin."""
+        fork = self.manifests[0].fork if self.manifests else None
+        return 0 if fork is None else fork.epoch
+
+    @property
     def sinks(self) -> list[str]:
         """The names of its outputs."""
         names = self.manifests[0].sink_names if self.manifests else []
@@ -151,7 +157,7 @@ def compare(
     """Hold the epochs of two stores against each other, from ``first`` to ``last``."""
     since = common_past(a, b)
     sinks = tuple(name for name in a.sinks if name in b.sinks)
-    start = max(since or 0, first - 1)
+    start = max(since or 0, a.begins_after, b.begins_after, first - 1)
     common = sorted(
         e for e in a.epochs.keys() & b.epochs.keys() if e > start and (last is None or e <= last)
     )
