@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_from_a_disk_to_a_bucket_and_between_buckets(
 def test_two_stores_are_compared_by_what_their_checkpoints_say(
     cli: Cli, origin: Path, tmp_path: Path
 ) -> None:
-    def digests(rows: int) -> dict[str, object]:
+    def digests(rows: int) -> dict[str, Any]:
         digest = f"{rows * 77:032x}"
         of_bars = {"rows": rows, "digest": digest, "since": 3}
         return {

@@ -187,7 +187,7 @@ def test_what_is_being_read_is_not_pruned_meanwhile(
     origin: Origin, target: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_module, "_THREADS", 1)
-    pruned = []
+    pruned: list[int] = []
 
     def advance(_: int) -> None:
         if not pruned:

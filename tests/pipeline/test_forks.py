@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,6 @@ from tests.pipeline.support.workloads import (
     EPOCHS,
     KINDS,
     Shown,
-    Uninterrupted,
     orders,
     provider_of,
     providers_for,
@@ -86,15 +87,80 @@ class World:
         }
 
 
-@pytest.fixture
-def world(spark: SparkSession, input_folder: Path, tmp_path: Path) -> World:
-    return World(spark, input_folder, tmp_path)
+@dataclass(frozen=True)
+class Settled:
+    """An origin that was forked while it had read a part of its input, and has gone on since."""
+
+    world: World
+    epoch: int
+    """At which it was forked."""
+    unchanged: bool
+    """Whether the fork has left every byte of the origin as it was."""
+    checked: Compatibility
+    """What ``check()`` said of the fork before it was made."""
+
+    @property
+    def store(self) -> Path:
+        """A copy of the origin's store as it was then, which a test may do anything to."""
+        return self.world.place("frozen")
+
+    @property
+    def past(self) -> Shown:
+        return up_to(self.world.place("origin"), self.epoch)
+
+    @property
+    def alone(self) -> Shown:
+        """What the origin shows in the end."""
+        return shown(self.world.place("origin"))
+
+
+@pytest.fixture(scope="module")
+def settled(
+    spark: SparkSession, input_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Settled:
+    world = World(spark, input_folder, tmp_path_factory.mktemp("settled"))
+    epoch = world.origin(keep=50).epoch
+    shutil.copytree(world.place("origin") / "store", world.place("frozen"))
+    before = world.bytes_of("origin")
+    world.deliver()
+    checked = world.fork().check().fit
+    assert not (world.place("fork") / "store").exists()
+    world.fork().run()
+    unchanged = world.bytes_of("origin") == before
+    world.origin(keep=50)
+    return Settled(world, epoch, unchanged, checked)
+
+
+class Alone:
+    """What the sinks of a kind show after the same two runs of a pipeline that nobody forks."""
+
+    def __init__(self, spark: SparkSession, files: Path, base: Path) -> None:
+        self._spark = spark
+        self._files = files
+        self._base = base
+        self._found: dict[tuple[str, str], Shown] = {}
+
+    def __call__(self, kind: str = "windowed", provider: str = "hdfs") -> Shown:
+        if (kind, provider) not in self._found:
+            world = World(self._spark, self._files, self._base / f"{kind}-{provider}", kind)
+            with provider_of(self._spark, provider):
+                world.origin()
+                world.deliver()
+                world.origin()
+            self._found[kind, provider] = shown(world.place("origin"))
+            assert all(self._found[kind, provider].values()), "a sink without rows proves nothing"
+        return self._found[kind, provider]
+
+
+@pytest.fixture(scope="module")
+def alone(
+    spark: SparkSession, input_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Alone:
+    return Alone(spark, input_folder, tmp_path_factory.mktemp("alone"))
 
 
 def up_to(root: Path, epoch: int) -> Shown:
     """What the sinks of a pipeline show up to an epoch."""
-    import json
-
     found: Shown = {}
     for sink in ("main", "large"):
         rows = [row for row in values_in(root / sink) if row.pop("epoch") <= epoch]
@@ -103,35 +169,38 @@ def up_to(root: Path, epoch: int) -> Shown:
 
 
 def together(one: Shown, other: Shown) -> Shown:
-    return {sink: one.get(sink, Counter()) + other.get(sink, Counter()) for sink in one}
+    return {sink: rows + other.get(sink, Counter()) for sink, rows in one.items()}
 
 
+def test_I16_origin_and_fork_both_go_on_with_the_same_results(settled: Settled) -> None:
+    assert settled.unchanged
+    assert settled.checked is Compatibility.SAME
+    assert all(settled.alone.values()), "a sink without rows proves nothing"
+    assert together(settled.past, shown(settled.world.place("fork"))) == settled.alone
+
+
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "provider"),
     [
-        case
-        if (case.values[0], case.values[1]) == ("windowed", "hdfs")
-        else pytest.param(*case.values, marks=[pytest.mark.slow])
-        for case in (
-            pytest.param(kind, provider)
-            for kind in KINDS
-            if "one-sink" not in kind
-            for provider in providers_for(kind)
-        )
+        (kind, provider)
+        for kind in KINDS
+        if "one-sink" not in kind
+        for provider in providers_for(kind)
     ],
 )
 def test_I16_origin_and_fork_each_go_on_as_if_they_were_alone(
     spark: SparkSession,
     input_folder: Path,
     tmp_path: Path,
-    uninterrupted: Uninterrupted,
+    alone: Alone,
     kind: str,
     provider: str,
 ) -> None:
     world = World(spark, input_folder, tmp_path, kind)
     with provider_of(spark, provider):
-        world.origin(keep=50)
+        epoch = world.origin(keep=50).epoch
         before = world.bytes_of("origin")
         world.deliver()
         world.fork().run()
@@ -139,155 +208,129 @@ def test_I16_origin_and_fork_each_go_on_as_if_they_were_alone(
         of_fork = world.bytes_of("fork")
         world.origin(keep=50)
         assert world.bytes_of("fork") == of_fork
-    expected = uninterrupted(kind)
-    assert shown(world.place("origin")) == expected
-    past = up_to(world.place("origin"), BEFORE)
-    assert together(past, shown(world.place("fork"))) == expected
+    assert shown(world.place("origin")) == alone(kind, provider)
+    past = up_to(world.place("origin"), epoch)
+    assert together(past, shown(world.place("fork"))) == alone(kind, provider)
 
 
-def test_a_fork_of_an_older_checkpoint_runs_the_epochs_since_again(
-    world: World, uninterrupted: Uninterrupted, capsys: pytest.CaptureFixture[str]
+def test_a_fork_of_an_older_checkpoint_runs_the_epochs_since_again_and_is_equal(
+    settled: Settled, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world.deliver()
-    world.origin(keep=50)
-    run = world.fork(at="@2").run()
-    assert f"forked from {world.place('origin') / 'store'}@2" in run.report.notes[0]
-    past = up_to(world.place("origin"), 2)
-    assert together(past, shown(world.place("fork"))) == uninterrupted("windowed")
-    stores = [world.place(name) / "store" for name in ("origin", "fork")]
-    cli = Cli(capsys)
+    world, origin = settled.world, settled.world.place("origin")
+    run = world.fork("older", at="@2").run()
+    assert f"forked from {origin / 'store'}@2 after epoch 2" in run.report.notes[0]
+    cli, stores = Cli(capsys), [world.place(name) / "store" for name in ("origin", "older")]
     found = cli.document("compare", *stores)
-    assert found["since"] == 2
-    assert found["epochs"]
-    verdicts = {
-        output["verdict"] for epoch in found["epochs"] for output in epoch["outputs"].values()
-    }
-    assert verdicts == {"equal"}
-    cli("show", stores[1], "latest")
-    assert "forked from" in cli.out
-    cli("list", stores[1])
-    assert "forked from" in cli.out
-    cli("recover", stores[1], "--explain")
-    assert "It is a fork of" in " ".join(cli.out.split())
-
-
-def test_a_restart_goes_on_from_its_own_store_though_the_origin_is_gone(
-    world: World, uninterrupted: Uninterrupted
-) -> None:
-    world.origin()
-    world.fork(at="@3").run()
-    past = up_to(world.place("origin"), BEFORE)
-    shutil.rmtree(world.place("origin"))
-    world.deliver()
-    run = world.fork(at="@3", keep=1).run()
-    assert run.report.chosen_id is not None
-    world.pipeline("fork").run()
-    assert together(past, shown(world.place("fork"))) == uninterrupted("windowed")
-    with open_store(world.place("fork") / "store") as store:
-        newest = store.load_latest()
-        assert newest is not None
-        assert newest.fork is not None  # though its first checkpoint is pruned
-    with pytest.raises(RefusedError, match="was not forked from"):
-        world.fork(at="@2").run()
-
-
-def test_a_sink_that_writes_where_the_origin_writes_is_refused_and_nothing_is_written(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world.origin()
-    taken = world.place("origin") / "main"
-    (world.root / "link").symlink_to(taken)
-    before = world.bytes_of("origin")
-    for path in (taken, f"{taken}/", world.root / "link", taken / "inside"):
-        p = Pipeline("fork", world.root / "new", fork=world.place("origin") / "store")
-        source = p.source("orders", orders(world.spark, world.folder))
-        p.sink("main", source, FileSink(path))
-        for act in (p.run, p.check):
-            with pytest.raises(RefusedError, match="sink 'main' writes to"):
-                act()
-    assert world.bytes_of("origin") == before
-    assert not (world.root / "new").exists()
-    # the same for a store that was forked by the command, at its first start and at later ones
-    cli = Cli(capsys)
-    assert cli("fork", world.place("origin") / "store", world.root / "new") == 0
-    p = Pipeline("fork", world.root / "new", policy="warn")
-    p.sink("main", p.source("orders", orders(world.spark, world.folder)), FileSink(taken))
-    with pytest.raises(RefusedError, match="sink 'main' writes to"):
-        p.run()
-    assert world.bytes_of("origin") == before
-
-
-def test_a_store_that_the_command_has_forked_is_continued_by_a_pipeline(
-    world: World, uninterrupted: Uninterrupted, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world.origin()
-    stores = [world.place(name) / "store" for name in ("origin", "fork")]
-    assert Cli(capsys)("fork", *stores) == 0
-    world.deliver()
-    world.pipeline("fork").run()
-    past = up_to(world.place("origin"), BEFORE)
-    assert together(past, shown(world.place("fork"))) == uninterrupted("windowed")
-
-
-def test_what_cannot_be_forked_is_refused_before_anything_is_claimed(world: World) -> None:
-    world.origin()
-    store = world.place("origin") / "store"
-    with pytest.raises(InvalidInputError, match="not both"):
-        Pipeline("fork", world.root / "new", fork=store, adopt="/old")
-    named = Pipeline("origin", world.root / "new", fork=store)
-    KINDS["windowed"](named, world.spark, world.folder, world.root / "new-sinks")
-    with pytest.raises(RefusedError, match="name of its own"):
-        named.run()
-    for policy in ("strict", "auto_reset"):
-        other = Pipeline("fork", world.root / "new", fork=store, policy=policy)
-        source = other.source("orders", orders(world.spark, world.folder))
-        other.sink("main", source.dropDuplicates(["id"]), FileSink(world.root / "new-main"))
-        with pytest.raises(RefusedError):
-            other.run()
-    used = world.fork(working_copy=store / "working")
-    with pytest.raises(InvalidInputError, match="working_copy"):
-        used.run()
-    assert not (world.root / "new").exists()
-    assert not (world.place("fork") / "store").exists()
-
-
-def test_check_tells_what_a_fork_would_do_and_starts_nothing(world: World) -> None:
-    world.origin()
-    assert world.fork().check().fit is Compatibility.SAME
-    assert not (world.place("fork") / "store").exists()
+    assert (found["related"], found["since"], found["different"]) == (True, 2, False)
+    assert cli.document("show", stores[1], "latest")["fork"]["checkpoint"] == 2
+    first = cli.document("list", stores[1])["checkpoints"][-1]
+    assert first["note"] == f"forked from {origin / 'store'}@2"
+    assert cli.document("recover", stores[1], "--explain")["chosen"]["fork"]["epoch"] == 2
 
 
 @pytest.mark.parametrize("step", slow_except(["begin", "save", "commit"], "save"))
-def test_a_fork_that_dies_in_its_first_epoch_goes_on_where_it_was(
-    world: World, uninterrupted: Uninterrupted, step: str
+def test_a_fork_that_dies_in_its_first_epoch_goes_on_though_its_origin_is_gone(
+    settled: Settled, tmp_path: Path, step: str
 ) -> None:
-    world.origin()
-    world.deliver()
+    world, name = settled.world, f"dies-at-{step}"
+    shutil.copytree(settled.store, tmp_path / "gone")
+
+    def fork(at: str = "", **options: Any) -> Pipeline:
+        return world.pipeline(name, fork=f"{tmp_path / 'gone'}{at}", **options)
+
     with pytest.raises(SimulatedCrash):
-        world.fork(on_step=crash_at(step, "before", BEFORE + 1)).run()
-    shutil.rmtree(world.place("fork") / "store" / "working")
-    world.fork().run()
-    past = up_to(world.place("origin"), BEFORE)
-    assert together(past, shown(world.place("fork"))) == uninterrupted("windowed")
+        fork(on_step=crash_at(step, "before", settled.epoch + 1)).run()
+    shutil.rmtree(world.place(name) / "store" / "working")
+    shutil.rmtree(tmp_path / "gone")
+    run = fork(keep=1).run()
+    assert run.report.chosen_id is not None
+    assert together(settled.past, shown(world.place(name))) == settled.alone
+    with open_store(world.place(name) / "store") as store:
+        newest = store.load_latest()
+        assert newest is not None
+        assert newest.fork is not None, "though its first checkpoint is pruned"
+    with pytest.raises(RefusedError, match="was not forked from"):
+        fork("@2").run()
 
 
-def test_an_origin_that_runs_in_the_same_session_goes_on(world: World) -> None:
+def test_a_sink_that_writes_where_the_origin_writes_is_refused_and_nothing_is_written(
+    settled: Settled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, taken = settled.world, settled.world.place("origin") / "main"
+    (tmp_path / "link").symlink_to(taken)
+    before = world.bytes_of("origin")
+
+    def declare(path: object, **options: Any) -> Pipeline:
+        p = Pipeline("forked", tmp_path / "new", **options)
+        source = p.source("orders", orders(world.spark, world.folder))
+        p.sink("main", source, FileSink(str(path)))
+        return p
+
+    for path in (taken, f"{taken}/", tmp_path / "link", taken / "inside"):
+        p = declare(path, fork=settled.store)
+        for act in (p.run, p.check):
+            with pytest.raises(RefusedError, match="sink 'main' writes to"):
+                act()
+    assert not (tmp_path / "new").exists()
+    # the same for a store that was forked by the command, at its first start and at later ones
+    assert Cli(capsys)("fork", settled.store, tmp_path / "new") == 0
+    with pytest.raises(RefusedError, match="sink 'main' writes to"):
+        declare(taken, policy="warn").run()
+    p = Pipeline("forked", tmp_path / "new")
+    KINDS["windowed"](p, world.spark, world.folder, tmp_path)
+    p.run()
+    assert together(settled.past, shown(tmp_path)) == settled.alone
+    with pytest.raises(RefusedError, match="sink 'main' writes to"):
+        declare(taken, policy="warn").run()
+    assert world.bytes_of("origin") == before
+
+
+def test_what_cannot_be_forked_is_refused_before_anything_is_claimed(
+    settled: Settled, tmp_path: Path
+) -> None:
+    world, store = settled.world, settled.store
+    with pytest.raises(InvalidInputError, match="not both"):
+        Pipeline("new", tmp_path / "new", fork=store, adopt="/old")
+    named = Pipeline("origin", tmp_path / "new", fork=store)
+    KINDS["windowed"](named, world.spark, world.folder, tmp_path / "sinks")
+    with pytest.raises(RefusedError, match="name of its own"):
+        named.run()
+    for policy in ("strict", "auto_reset"):
+        other = Pipeline("new", tmp_path / "new", fork=store, policy=policy)
+        source = other.source("orders", orders(world.spark, world.folder))
+        other.sink("main", source.dropDuplicates(["id"]), FileSink(tmp_path / "main"))
+        with pytest.raises(RefusedError):
+            other.run()
+    used = Pipeline("new", tmp_path / "new", fork=store, working_copy=store / "working")
+    KINDS["windowed"](used, world.spark, world.folder, tmp_path / "sinks")
+    with pytest.raises(InvalidInputError, match="working_copy"):
+        used.run()
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "sinks").exists()
+
+
+def test_an_origin_that_runs_in_the_same_session_goes_on(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    world = World(spark, input_folder, tmp_path, "stateless-one-sink")
     run = world.pipeline("origin").start({"processingTime": "100 milliseconds"})
     try:
-        while run.epoch is None or run.epoch < BEFORE:
+        while run.epoch < BEFORE:
             run.await_termination(0.1)
-        world.deliver()
         world.fork().run()
-        assert run.exception() is None
-        while run.epoch < EPOCHS:
+        world.deliver(BEFORE + 1)
+        while run.epoch < BEFORE + 1:
             run.await_termination(0.1)
-            assert run.exception() is None
     finally:
         run.stop()
+    assert run.exception() is None
 
 
-def test_a_changed_pipeline_is_forked_and_keeps_the_state_of_what_stayed(world: World) -> None:
+def test_a_changed_pipeline_is_forked_and_keeps_the_state_of_what_stayed(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
     """Blue and green: the new pipeline runs beside the old one on the same state."""
+    world = World(spark, input_folder, tmp_path)
 
     def declare(name: str, *, pairs: bool, **options: Any) -> Pipeline:
         p = Pipeline(name, world.place(name) / "store", output_mode="update", **options)
@@ -301,11 +344,10 @@ def test_a_changed_pipeline_is_forked_and_keeps_the_state_of_what_stayed(world: 
 
     blue = world.place("blue") / "store"
     declare("blue", pairs=False).run()
-    world.deliver()
+    world.deliver(BEFORE + 1)
     with pytest.raises(RefusedError, match="policy='evolve'"):
         declare("green", pairs=True, fork=blue).run()
     declare("green", pairs=True, fork=blue, policy="evolve").run()
-    declare("green", pairs=True, fork=blue, policy="evolve").run()  # it may stay in the program
     declare("blue", pairs=False).run()
 
     def newest(name: str) -> dict[int, int]:
@@ -314,15 +356,20 @@ def test_a_changed_pipeline_is_forked_and_keeps_the_state_of_what_stayed(world: 
 
     assert newest("green") == newest("blue")
     assert len(newest("blue")) == 5
-    # and a fork of what was upgraded goes on from there
-    declare("third", pairs=True, fork=world.place("green") / "store").run()
+    # and a fork of what was upgraded, at the upgrade itself, goes on from there
+    declare("third", pairs=True, fork=f"{world.place('green') / 'store'}@2").run()
+    assert newest("third") == newest("blue")
     with open_store(world.place("third") / "store") as store:
         first = store.load_by_id(1)
         assert first is not None
         assert first.upgrade is None
 
 
-def test_functions_are_called_under_keys_of_the_forks_own_history(world: World) -> None:
+@pytest.mark.slow
+def test_functions_are_called_under_keys_of_the_forks_own_history(
+    spark: SparkSession, input_folder: Path, tmp_path: Path
+) -> None:
+    world = World(spark, input_folder, tmp_path)
     calls: dict[str, list[tuple[int, str, int]]] = {"origin": [], "fork": []}
 
     def declare(name: str, **options: Any) -> Pipeline:
@@ -346,16 +393,19 @@ def test_functions_are_called_under_keys_of_the_forks_own_history(world: World) 
     assert not {key for _, key, _ in later} & {key for _, key, _ in calls["fork"]}
 
 
-def test_a_rolled_back_fork_goes_back_to_where_it_began_and_no_further(
-    world: World, uninterrupted: Uninterrupted
+@pytest.mark.slow
+def test_a_fork_that_is_rolled_back_goes_back_to_where_it_began_and_no_further(
+    settled: Settled,
 ) -> None:
-    world.origin()
-    world.deliver()
-    world.fork().run()
+    world = settled.world
+
+    def fork() -> Pipeline:
+        return world.pipeline("rolled-back", fork=settled.store)
+
+    fork().run()
     before = world.bytes_of("origin")
-    with open_store(world.place("fork") / "store") as store:
-        roll_back(store, 1, "fork")
-    world.pipeline("fork").run()
+    with open_store(world.place("rolled-back") / "store") as store:
+        roll_back(store, 1, "rolled-back")
+    fork().run()
     assert world.bytes_of("origin") == before
-    past = up_to(world.place("origin"), BEFORE)
-    assert together(past, shown(world.place("fork"))) == uninterrupted("windowed")
+    assert together(settled.past, shown(world.place("rolled-back"))) == settled.alone

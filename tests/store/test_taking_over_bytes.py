@@ -11,7 +11,6 @@ import obstore
 import pytest
 
 from seamark import open_store
-from seamark._common import new_names
 from seamark.blobs import object_store
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.errors import DamageError, StoreUnavailableError
@@ -54,7 +53,7 @@ def test_where_no_second_name_can_be_given_the_bytes_are_copied(
         raise OSError(why, os.strerror(why))
 
     with monkeypatch.context() as patch:
-        patch.setattr(new_names.os, "link", refuse)
+        patch.setattr(os, "link", refuse)
         assert not target.blobs.take_from(source.blobs, f"shared/{named.name}", named.size)
     monkeypatch.setattr(FilesystemBlobs, "take_from", lambda *_: False)
     assert take_object(named, source, target)

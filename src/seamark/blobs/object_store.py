@@ -87,6 +87,7 @@ class ObjectBlobs(Blobs):
         self._redact = redact or Redactor({})
         self._conditional = conditional
         self._opened_by: tuple[str, dict[str, Any]] | None = None
+        self._whole_bucket: ObjectStore | None = None
 
     @property
     def client(self) -> ObjectStore:
@@ -249,12 +250,13 @@ class ObjectBlobs(Blobs):
 
     def _bucket(self) -> ObjectStore | None:
         """The bucket as a whole, in which a copy is one request; None when its URL is not known."""
-        if self._opened_by is None:
-            return None
-        url, options = self._opened_by
-        parts = urlsplit(url)
-        settings = {"retry_config": _RETRIES, **_client_options(options)}
-        return obstore.store.from_url(f"{parts.scheme}://{parts.netloc}", **settings)
+        if self._whole_bucket is None and self._opened_by is not None:
+            url, options = self._opened_by
+            parts = urlsplit(url)
+            settings = {"retry_config": _RETRIES, **_client_options(options)}
+            root = f"{parts.scheme}://{parts.netloc}"
+            self._whole_bucket = obstore.store.from_url(root, **settings)
+        return self._whole_bucket
 
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
         if not self._conditional:

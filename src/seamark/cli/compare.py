@@ -1,4 +1,7 @@
-"""``seamark compare``: where the outputs of two stores differ, by epoch."""
+"""``seamark compare``: where the outputs of two stores differ, by epoch.
+
+Tests: ``tests/cli/test_fork.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import click
 from seamark._common.text import grouped
 from seamark.cli.commands import PLACE, Command, named_values
 from seamark.cli.copy import open_target
-from seamark.cli.layout import plural, print_paragraph, print_rows, print_warnings
+from seamark.cli.layout import Cell, plural, print_paragraph, print_rows, print_warnings
 from seamark.cli.output import Document, print_answer, styled
 from seamark.cli.store_argument import opened_store, require_path
 from seamark.errors import CheckpointNotFoundError
@@ -166,13 +169,17 @@ def _different(outputs: dict[str, Document]) -> list[tuple[str, str, str, str]]:
 
 
 def _row(name: str, output: Document) -> tuple[str, str, str, str]:
-    a, b = (None if each is None else each["rows"] for each in (output["a"], output["b"]))
-    result = output["verdict"]
-    if result == Verdict.DIFFERS.value:
+    a, b = (None if each is None else int(each["rows"]) for each in (output["a"], output["b"]))
+    result = str(output["verdict"])
+    if a is not None and b is not None and result == Verdict.DIFFERS.value:
         result = "other rows" if a == b else f"{grouped(abs(b - a))} {'more' if b > a else 'fewer'}"
-    return name, *("–" if rows is None else grouped(rows) for rows in (a, b)), result
+    return name, _count(a), _count(b), result
+
+
+def _count(rows: int | None) -> str:
+    return "–" if rows is None else grouped(rows)
 
 
 def _table(first: str, rows: list[tuple[str, str, str, str, str]]) -> None:
-    shown = [[at, name, a, b, styled(result)] for at, name, a, b, result in rows]
+    shown: list[list[Cell]] = [[*row[:4], styled(row[4])] for row in rows]
     print_rows((first, "OUTPUT", "A", "B", "B HAS"), shown, right=f"{first} A B")

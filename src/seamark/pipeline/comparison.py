@@ -132,9 +132,8 @@ class ComparedStore:
         left: dict[str, int | None] = {}
         fork = self.manifests[0].fork if self.manifests else None
         if fork is not None:
-            left = {fork.timeline: fork.epoch} | {
-                timeline: min(epoch, fork.epoch) for timeline, epoch in fork.earlier
-            }
+            left[fork.timeline] = fork.epoch
+            left |= {timeline: min(epoch, fork.epoch) for timeline, epoch in fork.earlier}
         return left | {manifest.timeline or "": None for manifest in self.manifests}
 
     @property

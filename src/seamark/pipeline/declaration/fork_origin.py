@@ -57,7 +57,7 @@ def origin_of(
     )
     own = chosen.fork
     earlier = () if own is None else ((own.timeline, own.epoch), *own.earlier)
-    if max(map(len, (targets, groups, names, earlier))) > MOST_ORIGIN_TARGETS:
+    if max(len(targets), len(groups), len(names), len(earlier)) > MOST_ORIGIN_TARGETS:
         raise RefusedError(
             f"the pipeline has {len(targets)} sinks, and {MOST_ORIGIN_TARGETS} is the most for one "
             "that is forked",
