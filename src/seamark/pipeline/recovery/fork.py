@@ -147,7 +147,8 @@ def _require_of_pipeline(manifest: CheckpointManifest, url: str) -> None:
 def first_of(store: CheckpointStore) -> CheckpointManifest | None:
     """The newest checkpoint of what is to become a fork, or is one; None while it is empty.
 
-    :class:`RefusedError` when the store holds something that is not a fork.
+    :class:`RefusedError` when the store holds something that is not a fork, :class:`DamageError`
+    when nothing of it can be used.
     """
     walk = store.recover_latest_validated(read_data=False)
     if walk.fresh_start:
@@ -156,8 +157,11 @@ def first_of(store: CheckpointStore) -> CheckpointManifest | None:
             raise _not_empty(store, "a pipeline has begun its first epoch there")
         return None
     newest = store.load_by_id(walk.chosen_id) if walk.chosen_id is not None else None
+    if newest is None and walk.broken:
+        why = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.broken[:5])
+        raise DamageError("no checkpoint of this store can be used", where=f"{store.url}: {why}")
     if newest is None:
-        raise _not_empty(store, "it has no checkpoint that can be used")
+        raise _not_empty(store, "its checkpoints were given up")
     if newest.fork is None:
         raise _not_empty(store, f"checkpoint {newest.checkpoint_id} does not belong to a fork")
     return newest
