@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from seamark._common.logs import logger_named
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
@@ -114,6 +116,21 @@ def recorded_digests(
             "total_digest": total.digest,
         }
     return recorded or None
+
+
+def carried_digests(
+    chosen: CheckpointManifest, structure: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The digests that a first checkpoint of a changed pipeline takes over; None for none.
+
+    Those of an output that writes other columns now, or elsewhere, end here.
+    """
+    kept = {
+        name: msgspec.to_builtins(digest)
+        for name, digest in (chosen.output_digests or {}).items()
+        if name in structure["sinks"] and _goes_on(name, structure, chosen)
+    }
+    return kept or None
 
 
 def _goes_on(name: str, structure: Mapping[str, Any], parent: CheckpointManifest | None) -> bool:
