@@ -143,7 +143,8 @@ class PipelineSinks:
                 rows = self._compiled.rows_of(computed, number)
                 self._stage_one(rows, output, epoch, check_claim)
             for number, output in enumerate(self.outputs):
-                self.digests.require(output.name, self._compiled.rows_of(computed, number))
+                rows_of = partial(self._compiled.rows_of, computed, number)
+                self.digests.require(output.name, rows_of)
         finally:
             batch.unpersist()
 
