@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -25,7 +26,6 @@ import msgspec
 
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError
-from seamark.spark.failures import is_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -109,12 +109,16 @@ class ObservedDigest:
 
     def __init__(self, observation: Observation) -> None:
         self._observation = observation
+        self.is_void = False
+        """Whether it is that of an action that has failed."""
 
     def result(self, patience: float) -> RowDigest | None:
         """The digest of what the first action has read; None when none has ended by then.
 
         Spark tells it on a thread of its own, a moment after the action.
         """
+        if self.is_void:
+            return None
         jvm = self._observation._jo
         assert jvm is not None, "it is observed by now"
         deadline = time.monotonic() + patience
@@ -122,12 +126,7 @@ class ObservedDigest:
             if time.monotonic() > deadline:
                 return None
             time.sleep(_LOOK)
-        try:
-            return _from_sums(self._observation.get)
-        except Exception as error:
-            if not is_of_spark(error):
-                raise
-            return None  # the first action has failed, whatever a second one has done
+        return _from_sums(self._observation.get)
 
 
 def observed(
@@ -136,13 +135,31 @@ def observed(
     """The same rows, and their digest as soon as one action has read all of them.
 
     The digest is that of the rows which the first action on the returned DataFrame reads. It must
-    read every row, and once: an action that ends early gives the digest of what it has read.
+    read every row, and once. An action that ends early, or fails, gives the digest of what it has
+    read: whoever runs it again calls :func:`void_observed`.
     """
     from pyspark.sql import Observation
 
     observation = Observation()
     wanted = aggregates or digest_aggregates(rows.schema)
-    return rows.observe(observation, *wanted), ObservedDigest(observation)
+    digest = _this_thread.observed = ObservedDigest(observation)
+    return rows.observe(observation, *wanted), digest
+
+
+class _ThisThread(threading.local):
+    observed: ObservedDigest | None = None
+
+
+_this_thread = _ThisThread()
+
+
+def void_observed() -> None:
+    """Have what this thread observes count for nothing, since an action on it has failed.
+
+    Spark tells what a failed action has read just as it does for one that went well.
+    """
+    if _this_thread.observed is not None:
+        _this_thread.observed.is_void = True
 
 
 def why_undigestible(schema: StructType) -> str | None:

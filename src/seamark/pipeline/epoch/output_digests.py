@@ -74,6 +74,16 @@ class OutputDigests:
         if name in self._sinks and not self._has_come(name):
             self._taken[name] = digest_of(rows(), self._of(name))
 
+    def take_again(self, name: str, rows: DataFrame) -> None:
+        """Read rows that the sink has had to read twice, if what was observed is of its first try.
+
+        It has only done so because that writes no state.
+        """
+        waiting = self._waiting.get(name)
+        if waiting is not None and waiting.is_void:
+            del self._waiting[name]
+            self._taken[name] = digest_of(rows, self._of(name))
+
     def _of(self, name: str) -> list[Column]:
         """What is aggregated; made once, since each piece of it is a call to Spark's JVM."""
         if name not in self._aggregates:

@@ -131,7 +131,9 @@ class PipelineSinks:
             batch = self._narrowed(batch)
             if len(to_stage) == 1 == len(self.outputs) and self._reads_once(to_stage[0][1]):
                 # as in a job written by hand: rows that are read only once are not persisted
-                self._stage_one(batch, to_stage[0][1], epoch, check_claim)
+                output = to_stage[0][1]
+                self._stage_one(batch, output, epoch, check_claim)
+                self.digests.take_again(output.name, batch)
                 return
         batch = batch.persist()
         try:
