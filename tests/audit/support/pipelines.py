@@ -108,7 +108,10 @@ def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     table = pq.read_table(path)
     rows = table.to_pylist()
     change(rows)
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    # Spark itself writes times as INT96, which others read as nanoseconds
+    is_of_spark = table.schema.field("at").type == pa.timestamp("ns")
+    changed = pa.Table.from_pylist(rows, schema=table.schema)
+    pq.write_table(changed, path, use_deprecated_int96_timestamps=is_of_spark)
 
 
 def damage(out: Path, chosen: random.Random) -> tuple[str, set[int]]:
