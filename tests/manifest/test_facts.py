@@ -56,7 +56,20 @@ VALUES: dict[str, Any] = {
             "total_digest": "cd" * 16,
         }
     },
+    "fork": {
+        "url": "/data/trades",
+        "checkpoint_id": 58,
+        "timeline": "t",
+        "epoch": 57,
+        "earlier": [["t0", 12]],
+        "pipelines": ["trades"],
+        "targets": [["files", "/data/bars"]],
+        "consumer_groups": ["shop"],
+    },
+    "inputs": {"trades": {"read": "ab", "at": "cd"}},
+    "consumer_group": "shop",
 }
+STRUCTS = ("output_digests", "fork", "inputs")
 ABSENT: dict[str, Any] = {
     "generation": 0,
     "supersedes": (),
@@ -75,7 +88,7 @@ ALIASED = {
 
 def told(manifest: CheckpointManifest, name: str) -> Any:
     value = getattr(manifest, name)
-    return msgspec.to_builtins(value) if name == "output_digests" else value
+    return json.loads(msgspec.json.encode(value)) if name in STRUCTS else value
 
 
 class TestFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.epoch.epoch_inputs import epoch_inputs
+from seamark.pipeline.epoch.epoch_inputs import inputs_of
 from seamark.pipeline.epoch.epoch_manifest import source_offsets
 from seamark.spark.batch_log import Plan
 
@@ -16,12 +16,12 @@ def after(leaves: list[str], lines: list[str]) -> CheckpointManifest:
 
 def kafka(start: int | None, end: int) -> Any:
     before = None if start is None else after(["k"], [f'{{"t":{{"0":{start}}}}}'])
-    return epoch_inputs(["k"], [f'{{"t":{{"0":{end}}}}}'], Plan(""), before)["k"]
+    return inputs_of(["k"], [f'{{"t":{{"0":{end}}}}}'], Plan(""), before)["k"]
 
 
 def files(offset: int, *entries: str) -> Any:
     logged = {f"sources/0/{n}": text for n, text in enumerate(entries)}
-    return epoch_inputs(["f"], [f'{{"logOffset":{offset}}}'], Plan("", logged), None)["f"]
+    return inputs_of(["f"], [f'{{"logOffset":{offset}}}'], Plan("", logged), None)["f"]
 
 
 def test_rows_between_two_positions_are_told_apart_by_both() -> None:
@@ -42,6 +42,4 @@ def test_the_order_of_the_outputs_makes_no_difference() -> None:
     plan = Plan("", {"sources/0/1": "a", "sources/1/1": "b"})
     turned = Plan("", {"sources/1/1": "a", "sources/0/1": "b"})
     lines = ['{"logOffset":1}', '{"logOffset":1}']
-    assert epoch_inputs(["x", "y"], lines, plan, None) == epoch_inputs(
-        ["y", "x"], lines, turned, None
-    )
+    assert inputs_of(["x", "y"], lines, plan, None) == inputs_of(["y", "x"], lines, turned, None)

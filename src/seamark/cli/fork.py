@@ -99,13 +99,15 @@ def _document(
 
 
 def _show(document: Document, target: str) -> None:
-    origin = f"{document['origin']}@{document['checkpoint']}"
-    print_paragraph(f"{document['outcome'].capitalize()}: {origin} · epoch {document['epoch']}")
+    outcome = document["outcome"].capitalize()
+    print_paragraph(f"{outcome}: checkpoint {document['checkpoint']} · epoch {document['epoch']}")
+    facts = [("of", f"{document['origin']}@{document['checkpoint']}")]
     if document["outcome"] == "forked":
         copied = document["copied_bytes"]
         how = f"{size_text(copied)} copied" if copied else "no bytes copied"
         state = f"{document['objects']} objects, {size_text(document['bytes'])}, verified · {how}"
-        print_facts([("state", state), ("checkpoint", str(document["id"]))])
+        facts.append(("state", state))
+    print_facts(facts)
     print_warnings(
         f"checkpoint {each['id']} is newer and damaged: {each['reason']}"
         for each in document["skipped"]

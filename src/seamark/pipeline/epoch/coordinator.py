@@ -32,6 +32,7 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.epoch.epoch_inputs import epoch_inputs
 from seamark.pipeline.epoch.epoch_manifest import (
     draft_manifest,
     same_epoch,
@@ -264,6 +265,7 @@ class Coordinator:
             committables=committables,
             already=already,
             digests=self._sinks.digests.results(),
+            inputs=epoch_inputs(epoch, self.history.newest),
             next_watermark=next_watermark,
             reached=query.watermarks,
             times=self.telemetry.times_of(epoch.unread),

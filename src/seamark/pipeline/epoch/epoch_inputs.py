@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.epoch.running_epoch import lines_by_source
+from seamark.pipeline.epoch.running_epoch import RunningEpoch, lines_by_source
 from seamark.spark.batch_log import Plan
 
 _LOGGED: Final = re.compile(r"sources/([0-9]+)/(.+)")
@@ -22,7 +22,12 @@ _LOG_OFFSET: Final = '"logOffset"'
 """In a position that counts the entries of the source's own log, and says nothing without it."""
 
 
-def epoch_inputs(
+def epoch_inputs(epoch: RunningEpoch, before: CheckpointManifest | None) -> dict[str, Any]:
+    """What an epoch reads that follows a checkpoint: see :func:`inputs_of`."""
+    return inputs_of(epoch.identity.leaves, epoch.entry.lines, epoch.plan, before)
+
+
+def inputs_of(
     leaves: Sequence[str],
     lines: Sequence[str],
     plan: Plan,

@@ -12,7 +12,6 @@ from typing import Any
 from seamark.capture.checkpoint_contents import PlacedState
 from seamark.capture.epoch_files import Captured
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
-from seamark.pipeline.epoch.epoch_inputs import epoch_inputs
 from seamark.pipeline.epoch.output_digests import recorded_digests
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
 from seamark.sinks.contract import Committable
@@ -70,13 +69,15 @@ def draft_manifest(
     next_watermark: int,
     reached: Mapping[str, int],
     digests: Mapping[str, RowDigest] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     times: Mapping[str, Mapping[str, int]] | None = None,
 ) -> CheckpointManifest:
     """The manifest of an epoch whose sinks have prepared and not committed.
 
     Sinks in ``already`` showed the epoch before it was run again; they have no committable.
     ``reached`` are the watermarks by the ids of the plan's nodes, ``digests`` those of the rows of
-    each output, ``times`` by source and partition when the row that comes next was written.
+    each output, ``inputs`` what was read of each source, ``times`` by source and partition when
+    the row that comes next was written.
     """
     identity, parent = epoch.identity, history.newest
     statuses = {
@@ -126,7 +127,7 @@ def draft_manifest(
         gaps=list(parent.gaps) or None if parent is not None else None,
         fork=parent.extra.get("fork") if parent is not None else None,
         consumer_group=identity.consumer_group,
-        inputs=epoch_inputs(identity.leaves, epoch.entry.lines, epoch.plan, parent),
+        inputs=inputs,
         output_digests=recorded_digests(
             digests or {}, epoch.number, identity.stored_structure, parent
         ),
