@@ -2,7 +2,8 @@
 
 A shop counts its orders. A new version also lists the large ones. It is forked from the running
 pipeline: the counts go on from where they are, the list begins with the next order, and both
-versions run side by side, each with files of its own, until the new one is trusted::
+versions run side by side, each with files of its own, until the new one is trusted. Its files have
+what has changed since the fork: Ann's third order, and nothing of Bob, who has not ordered again::
 
     python examples/blue_green.py [FOLDER]
 """

@@ -33,7 +33,7 @@ WITH_SPARK = {
         "blue: ann 2, bob 1",
         "forked from blue/checkpoints@1 after epoch 1",
         "blue: ann 3, bob 1, cid 1",
-        "green: ann 3, bob 1, cid 1",
+        "green: ann 3, cid 1",
         "Common history up to epoch 1.",
         "1 epoch on the same rows: 0 differ",
         "only B has the output large",
