@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from seamark._common.text import columns_text
 from seamark.pipeline.declaration.operator_matching import (
     DescribedPipeline,
     Fate,
@@ -247,7 +248,5 @@ def upgrade_table(plan: UpgradePlan) -> str:
     """What becomes of each part, one line each, for people."""
     rows = [("", "NAME", "BECOMES", "WHY")]
     rows += [(row.what, row.name, row.fate.value, row.why) for row in plan.rows]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
     hints = dict.fromkeys(row.hint for row in plan.refused if row.hint)
-    return "\n".join([*lines, *hints])
+    return "\n".join([columns_text(rows), *hints])

@@ -1,0 +1,103 @@
+"""One batch of a query, and nothing after it: its rows are kept, and the query stops inside it.
+
+Spark tells sources that a batch is done when it plans the next one. The query is stopped before
+that, so no source deletes, moves or acknowledges anything. Spark's commit is not written either.
+
+Tests: ``tests/pipeline/test_replay.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from seamark.checkpoint_dir.working_copy import WorkingCopy
+from seamark.errors import SeamarkError
+from seamark.pipeline.epoch.running_epoch import Interrupted
+from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_ATTACH_PATIENCE: Final = 120.0
+_STOP_PATIENCE: Final = 60.0
+_LOOK: Final = 0.05
+
+
+class OneBatch:
+    """Runs the first batch of a query, which must be the expected one."""
+
+    def __init__(self, copy: WorkingCopy, batch: int, watermark_ms: int) -> None:
+        self.copy = copy
+        self._batch = batch
+        self._watermark = watermark_ms
+        self._query: RunningQuery | None = None
+        self._attached = threading.Event()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._rows: DataFrame | None = None
+        self.next_watermark = 0
+        """What the next epoch would run with."""
+
+    def attach(self, query: RunningQuery | None) -> None:
+        """Set the query that the batch belongs to."""
+        self._query = query
+        if query is not None:
+            self._attached.set()
+
+    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Compute all rows of the batch and keep them. Spark calls this."""
+        if self._ended.is_set():
+            raise Interrupted(INTERRUPTED_BY_STOP)
+        try:
+            self._rows = self._computed(batch, batch_id)
+        except BaseException as error:
+            self._failure = error
+            if isinstance(error, Exception):
+                raise
+            # py4j answers Spark only after an Exception
+            raise SeamarkError(f"the batch was cut off by {type(error).__name__}") from error
+        finally:
+            self._ended.set()
+        if self._query is not None:
+            self._query.wait_until_stopped(_STOP_PATIENCE)
+        raise Interrupted(INTERRUPTED_BY_STOP)
+
+    def _computed(self, batch: DataFrame, batch_id: int) -> DataFrame:
+        if not self._attached.wait(_ATTACH_PATIENCE) or self._query is None:
+            raise SeamarkError("Spark runs a batch of a query that was never started")
+        if batch_id != self._batch:
+            raise SeamarkError(
+                f"Spark runs batch {batch_id}, and batch {self._batch} was to be run again",
+                where=self.copy.root,
+            )
+        self._query.require_declared_plan(batch_id + 1, self._watermark)
+        # every partition is computed, so state is complete, and once, so nothing is written twice
+        rows = batch.localCheckpoint(eager=True)
+        _, self.next_watermark, _ = self._query.next_commit()
+        return rows
+
+    def rows(self, query: StreamingQuery) -> DataFrame:
+        """Wait for the batch, stop the query, and give the rows. Raises what has failed."""
+        try:
+            while not self._ended.wait(_LOOK) and query.isActive:
+                pass
+        finally:
+            self._ended.set()
+            _stop(query)
+        if self._failure is not None:
+            raise self._failure
+        if self._rows is None:
+            raise query.exception() or SeamarkError("Spark has not run the batch")
+        return self._rows
+
+
+def _stop(query: StreamingQuery) -> None:
+    with suppress(Exception):  # one that has failed is reported by what it failed with
+        query.stop()
+    deadline = time.monotonic() + _STOP_PATIENCE
+    while query.isActive and time.monotonic() < deadline:
+        time.sleep(_LOOK)
