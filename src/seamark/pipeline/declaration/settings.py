@@ -92,6 +92,8 @@ class PipelineSettings:
     share_state: bool = True
     """Whether outputs that are built on one stateful DataFrame share its state."""
     capture: Literal["auto", "driver", "executors"] = "auto"
+    digests: bool = True
+    """Whether each epoch records how many rows every output has, and a digest of which."""
     on_step: OnStep | None = None
 
     def __post_init__(self) -> None:

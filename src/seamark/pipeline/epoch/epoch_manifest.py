@@ -12,10 +12,12 @@ from typing import Any
 from seamark.capture.checkpoint_contents import PlacedState
 from seamark.capture.epoch_files import Captured
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
+from seamark.pipeline.epoch.output_digests import recorded_digests
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo
+from seamark.spark.row_digests import RowDigest
 
 
 def source_offsets(
@@ -66,13 +68,14 @@ def draft_manifest(
     already: set[str],
     next_watermark: int,
     reached: Mapping[str, int],
+    digests: Mapping[str, RowDigest] | None = None,
     times: Mapping[str, Mapping[str, int]] | None = None,
 ) -> CheckpointManifest:
     """The manifest of an epoch whose sinks have prepared and not committed.
 
     Sinks in ``already`` showed the epoch before it was run again; they have no committable.
-    ``reached`` are the watermarks by the ids of the plan's nodes, ``times`` by source and partition
-    when the row that comes next was written.
+    ``reached`` are the watermarks by the ids of the plan's nodes, ``digests`` those of the rows of
+    each output, ``times`` by source and partition when the row that comes next was written.
     """
     identity, parent = epoch.identity, history.newest
     statuses = {
@@ -120,6 +123,9 @@ def draft_manifest(
         source_latest=dict(epoch.latest) or None,
         source_times={name: dict(each) for name, each in (times or {}).items()} or None,
         gaps=list(parent.gaps) or None if parent is not None else None,
+        output_digests=recorded_digests(
+            digests or {}, epoch.number, identity.stored_structure, parent
+        ),
     )
 
 

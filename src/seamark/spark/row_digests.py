@@ -1,0 +1,270 @@
+"""How many rows there are and which, in one short text that does not depend on their order.
+
+Each row becomes a number of 64 bits: Spark's ``xxhash64`` over its columns in the order of the
+schema, each value followed by whether it is null, seeded with a hash of the names and types. The
+digest is the sum of these numbers over all rows, and the sum of a second number made of each, both
+modulo 2^64. So digests of parts add up to that of the whole, and no partitioning, order, time zone
+or ANSI setting changes them.
+
+It finds what happens by accident or by hand: a row that is lost, doubled or edited leaves the
+digest as it was with a chance of 2^-64. It is no signature: xxhash64 is no cryptographic hash, and
+who knows all of this can make up other rows with the same digest.
+
+Tests: ``tests/spark/test_row_digests.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from seamark._common.text import backquoted
+from seamark.errors import InvalidInputError
+from seamark.spark.failures import is_of_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.observation import Observation
+    from pyspark.sql.types import DataType, StructType
+
+_WORD: Final = 1 << 64
+_LANE_BITS: Final = 22
+"""Numbers are added in lanes of this many bits: no sum overflows before 2^41 rows, also in ANSI
+mode, where an overflow is an error."""
+_LANES: Final = 3
+_ROWS: Final = "rows"
+_SECOND: Final = 0x5EA3A7C0DE15EA1
+"""Makes the second number of a row from the first."""
+_LOOK: Final = 0.002
+
+
+class RowDigest(msgspec.Struct, frozen=True):
+    """How many rows, and a digest of which: equal for equal multisets of rows of one schema.
+
+    >>> RowDigest.empty() + RowDigest.empty() == RowDigest.empty()
+    True
+    """
+
+    rows: int
+    digest: str
+    """32 lower-case hexadecimal digits."""
+
+    @classmethod
+    def empty(cls) -> Self:
+        """The digest of no rows, whatever their schema."""
+        return cls(0, _text((0, 0)))
+
+    def __add__(self, other: RowDigest) -> RowDigest:
+        """The digest of the rows of both."""
+        sums = zip(_words(self.digest), _words(other.digest), strict=True)
+        return RowDigest(self.rows + other.rows, _text(a + b for a, b in sums))
+
+    def __sub__(self, part: RowDigest) -> RowDigest:
+        """The digest of what is left without ``part``."""
+        sums = zip(_words(self.digest), _words(part.digest), strict=True)
+        return RowDigest(self.rows - part.rows, _text(a - b for a, b in sums))
+
+
+def _text(words: Iterable[int]) -> str:
+    return "".join(f"{word % _WORD:016x}" for word in words)
+
+
+def _words(digest: str) -> tuple[int, int]:
+    if len(digest) != 32:
+        raise InvalidInputError(f"a digest of rows has 32 digits, not {len(digest)}")
+    return int(digest[:16], 16), int(digest[16:], 16)
+
+
+def digest_of(rows: DataFrame) -> RowDigest:
+    """The digest of all rows, by one action.
+
+    :class:`InvalidInputError` for columns that have none, see :func:`why_undigestible`.
+    """
+    first = rows.agg(*_aggregates(rows.schema)).first()
+    assert first is not None, "an aggregation without a key has one row"
+    return _from_sums(first.asDict())
+
+
+class ObservedDigest:
+    """The digest of rows that somebody else reads."""
+
+    def __init__(self, observation: Observation) -> None:
+        self._observation = observation
+
+    def result(self, patience: float) -> RowDigest | None:
+        """The digest of what the first action has read; None when none has ended by then.
+
+        Spark tells it on a thread of its own, a moment after the action.
+        """
+        jvm = self._observation._jo
+        assert jvm is not None, "it is observed by now"
+        deadline = time.monotonic() + patience
+        while not jvm.future().isCompleted():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_LOOK)
+        try:
+            return _from_sums(self._observation.get)
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
+            return None  # the first action has failed, whatever a second one has done
+
+
+def observed(rows: DataFrame) -> tuple[DataFrame, ObservedDigest]:
+    """The same rows, and their digest as soon as one action has read all of them.
+
+    The digest is that of the rows which the first action on the returned DataFrame reads. It must
+    read every row, and once: an action that ends early gives the digest of what it has read.
+    """
+    from pyspark.sql import Observation
+
+    observation = Observation()
+    return rows.observe(observation, *_aggregates(rows.schema)), ObservedDigest(observation)
+
+
+def why_undigestible(schema: StructType) -> str | None:
+    """Why rows of this schema have no digest; None when they have one."""
+    return next(_obstacles(schema, ""), None)
+
+
+def schema_text(schema: StructType) -> str:
+    """Names and types in one text: the same for what was written and for what is read back.
+
+    Whether a column may be null is left out, since most formats forget it; so are the lengths and
+    collations of strings.
+    """
+    columns = [[field.name, _type_of(field.dataType)] for field in schema.fields]
+    return json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
+
+
+def _type_of(kind: DataType) -> object:
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        return {"struct": [[field.name, _type_of(field.dataType)] for field in kind.fields]}
+    if isinstance(kind, t.ArrayType):
+        return {"array": _type_of(kind.elementType)}
+    if isinstance(kind, t.MapType):
+        return {"map": [_type_of(kind.keyType), _type_of(kind.valueType)]}
+    if isinstance(kind, t.StringType | t.CharType | t.VarcharType):
+        return "string"
+    return kind.simpleString()
+
+
+def _obstacles(kind: DataType, where: str) -> Iterator[str]:
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        names = [field.name.lower() for field in kind.fields]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            yield f"{where or 'the row'} has two fields named {twice!r}"
+        for field in kind.fields:
+            yield from _obstacles(field.dataType, f"{where}.{field.name}" if where else field.name)
+    elif isinstance(kind, t.ArrayType):
+        yield from _obstacles(kind.elementType, where)
+    elif isinstance(kind, t.MapType):
+        yield from _obstacles(kind.keyType, where)
+        yield from _obstacles(kind.valueType, where)
+    elif kind.typeName() not in _DIGESTIBLE:
+        yield f"column {where!r} has the type {kind.simpleString()}"
+
+
+_DIGESTIBLE: Final = frozenset(
+    {
+        "void",
+        "string",
+        "char",
+        "varchar",
+        "binary",
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "decimal",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+        "time",
+        "interval",
+        "daytimeinterval",
+        "yearmonthinterval",
+        "variant",
+    }
+)
+
+
+# the sums
+
+
+def _aggregates(schema: StructType) -> list[Column]:
+    """How many rows, and each lane of both sums."""
+    from pyspark.sql import functions as f
+
+    if problem := why_undigestible(schema):
+        raise InvalidInputError(f"these rows have no digest: {problem}")
+    seed = hashlib.sha256(schema_text(schema).encode()).digest()[:8]
+    values = [
+        part
+        for field in schema.fields
+        for part in _parts(f.col(backquoted(field.name)), field.dataType)
+    ]
+    first = f.xxhash64(f.lit(int.from_bytes(seed, "big", signed=True)), *values)
+    second = f.xxhash64(first, f.lit(_SECOND))
+    mask = f.lit((1 << _LANE_BITS) - 1)
+    lanes = [
+        f.sum(f.shiftrightunsigned(word, lane * _LANE_BITS).bitwiseAND(mask)).alias(f"{name}{lane}")
+        for name, word in (("a", first), ("b", second))
+        for lane in range(_LANES)
+    ]
+    return [f.count(f.lit(1)).alias(_ROWS), *lanes]
+
+
+def _from_sums(sums: dict[str, int | None]) -> RowDigest:
+    words = (
+        sum((sums[f"{name}{lane}"] or 0) << (lane * _LANE_BITS) for lane in range(_LANES))
+        for name in "ab"
+    )
+    return RowDigest(sums[_ROWS] or 0, _text(words))
+
+
+def _parts(value: Column, kind: DataType) -> Iterator[Column]:
+    """What is hashed of a value, one after the other.
+
+    ``xxhash64`` passes over nulls and does not tell where an array ends, so both are said.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    yield value.isNull()
+    if isinstance(kind, t.StructType):
+        for field in kind.fields:
+            yield from _parts(value.getField(field.name), field.dataType)
+    elif isinstance(kind, t.ArrayType):
+        element = kind.elementType
+        yield f.array_size(value)
+        yield f.transform(value, lambda each: f.struct(*_parts(each, element)))
+    elif isinstance(kind, t.MapType):
+        key, of_key = kind.keyType, kind.valueType
+
+        def entry(each: Column) -> Column:
+            return f.xxhash64(*_parts(each["key"], key), *_parts(each["value"], of_key))
+
+        yield f.array_size(f.map_entries(value))
+        # a map has no order, and its entries come in any
+        yield f.array_sort(f.transform(f.map_entries(value), entry))
+    elif kind.typeName() == "variant":
+        yield f.to_json(value, {"timeZone": "UTC"})
+    elif isinstance(kind, t.StringType):
+        # a collation makes different texts equal
+        yield value if kind == t.StringType() else value.cast("binary")
+    else:
+        yield value
