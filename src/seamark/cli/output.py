@@ -27,9 +27,9 @@ WIDTH: Final = 80
 STYLES: Final = {
     word: colour
     for colour, words in {
-        "green": "valid ok chosen keep",
+        "green": "valid ok chosen keep equal",
         "yellow": "committing gone unreadable warning superseded skipped",
-        "red": "damaged remove error failed",
+        "red": "damaged remove error failed differs",
     }.items()
     for word in words.split()
 }

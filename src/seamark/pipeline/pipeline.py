@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,9 @@ from seamark.pipeline.declaration.compatibility import (
     newest_checkpoint,
 )
 from seamark.pipeline.declaration.compile import Output, compile_outputs
+from seamark.pipeline.declaration.only_declared import refuse_to_start
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
+from seamark.pipeline.declaration.source_loading import loaded
 from seamark.pipeline.declaration.source_positions import (
     require_fitting_anchors,
     require_known_sources,
@@ -31,13 +33,13 @@ from seamark.pipeline.declaration.structure import (
 )
 from seamark.pipeline.declaration.upgrade_plan import upgrade_table
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
+from seamark.pipeline.replay.replayer import Replayer
+from seamark.pipeline.replay.result import Replay
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
 from seamark.sinks.contract import Sink
-from seamark.sources.patience import asked_again
 from seamark.sources.recognition import position_looks
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
-from seamark.spark.failures import explained, is_of_spark
 from seamark.spark.kafka.sources import KafkaSources
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.plan import PlanSources
@@ -121,7 +123,7 @@ class Pipeline:
         an error about a missing connector names the package that has it.
         """
         check_name(name, "source name")
-        stream = _loaded(df, self.settings.source_timeout)
+        stream = loaded(df, self.settings.source_timeout)
         self._use(stream)
         if name in self._sources.info:
             raise InvalidInputError(f"there is a source {name!r} already")
@@ -326,6 +328,29 @@ class Pipeline:
         with self._open_store() as store:
             return bisect(span_of(store, good=good, bad=bad), restored_test(store, judge))
 
+    def replay(self, epoch: int, *, outputs: Collection[str] | None = None) -> Replay:
+        """Run a decided epoch again, and compare what comes out with what it wrote.
+
+        It reads the rows that it was planned for, on the state and with the watermark that there
+        was. All outputs are computed, and those named by ``outputs`` given back as DataFrames.
+        Nothing is claimed or changed, also while the pipeline runs elsewhere::
+
+            again = p.replay(58)
+            print(again)                     # which outputs are equal, and why one is not
+            again.outputs["bars"].show()
+
+        A changed pipeline shows what it would have written. :class:`CheckpointNotFoundError` for an
+        epoch of which the store no longer has enough, :class:`RefusedError` for a pipeline that
+        does not fit its state, :class:`DamageError` when that state is not whole.
+        """
+        with self._open_store() as store:
+            return self.replayer(store).replay(epoch, outputs)
+
+    def replayer(self, store: CheckpointStore) -> Replayer:
+        """What :meth:`replay` uses: for several epochs, or those of a copy of the store."""
+        working_copy = self._run_options.working_copy
+        return Replayer(self._session(), self._declared(), store, working_copy)
+
     def _open_store(self) -> CheckpointStore:
         return open_store(self._store_url, storage_options=self._storage_options)
 
@@ -341,6 +366,7 @@ class Pipeline:
 
         Returns when the store is claimed, the last epoch finished and the query started.
         """
+        refuse_to_start()
         declared = self._looked_at(self._declared())
         chosen = dict(trigger or {"processingTime": "0 seconds"})
         return start_run(
@@ -360,26 +386,3 @@ class Pipeline:
         run = self.start({"availableNow": True} if available_now else None)
         run.wait_with_signals(timeout)
         return run
-
-
-def _loaded(reader: Any, patience: float) -> DataFrame:
-    """The stream; a table that does not answer, and has to say its columns, is waited for."""
-    if hasattr(reader, "isStreaming"):
-        stream: DataFrame = reader
-        return stream
-    if not hasattr(reader, "load"):
-        raise InvalidInputError(
-            f"a source is a stream, not {type(reader).__name__}",
-            hint="Give source() what spark.readStream…load() returns.",
-        )
-
-    def load() -> DataFrame:
-        try:
-            loaded: DataFrame = reader.load()
-        except Exception as error:
-            if is_of_spark(error):
-                raise explained(error) from error
-            raise
-        return loaded
-
-    return asked_again(patience, load)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from seamark.capture.capture import Capture
 from seamark.capture.executor_restore import executor_fetch
@@ -46,7 +46,7 @@ from seamark.spark.session import (
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_FAR_EVERY: Final = 30.0
@@ -55,18 +55,39 @@ _LOOK_FAR_EVERY: Final = 30.0
 _FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
+class BatchRunner(Protocol):
+    """What a query calls with its batches, and where it keeps its files."""
+
+    copy: WorkingCopy
+
+    def attach(self, query: RunningQuery | None) -> None:
+        """Set the query that the batches belong to."""
+
+    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Do whatever is to be done with a batch."""
+
+
 class QueryStarter:
     """Starts the one query of a pipeline, as often as a run needs it.
 
-    :class:`RefusedError` for a query that cannot run here.
+    ``name`` is another name for the query than that of the pipeline, ``settings`` are Spark's, for
+    this query. :class:`RefusedError` for a query that cannot run here.
     """
 
     def __init__(
-        self, spark: SparkSession, declared: DeclaredPipeline, trigger: Mapping[str, Any]
+        self,
+        spark: SparkSession,
+        declared: DeclaredPipeline,
+        trigger: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._spark = spark
         self._declared = declared
         self._trigger = trigger
+        self._name = name or declared.identity.name
+        self._settings = settings or {}
         self._refuse_a_second_run()
         refuse_endings(spark, declared.compiled.df, trigger)
         self._operators, self._plan_settings = declared.compiled.operators_to_run(
@@ -75,32 +96,31 @@ class QueryStarter:
 
     def _refuse_a_second_run(self) -> None:
         # Spark refuses it too, but only after the claim: then neither of the two would run on
-        name = self._declared.identity.name
-        if any(query.name == name for query in self._spark.streams.active):
+        if any(query.name == self._name for query in self._spark.streams.active):
             raise RefusedError(
-                f"a query named {name!r} is running in this Spark session already",
+                f"a query named {self._name!r} is running in this Spark session already",
                 hint="Stop it first; a pipeline has one run at a time.",
             )
 
-    def start(self, coordinator: Coordinator) -> StreamingQuery:
-        """Start the query on the coordinator's working copy, and attach it there."""
+    def start(self, runner: BatchRunner) -> StreamingQuery:
+        """Start the query on the runner's working copy, and attach it there."""
         from pyspark.errors import AnalysisException
 
-        compiled, copy = self._declared.compiled, coordinator.copy
+        compiled, copy = self._declared.compiled, runner.copy
         writer = (
             compiled.df.writeStream.outputMode(self._declared.output_mode)
-            .queryName(self._declared.identity.name)
+            .queryName(self._name)
             .option("checkpointLocation", copy.root)
             .trigger(**self._trigger)
-            .foreachBatch(coordinator.run_batch)
+            .foreachBatch(runner.run_batch)
         )
-        coordinator.attach(None)
+        runner.attach(None)
         with self._query_settings(copy):
             try:
                 query = writer.start()
             except AnalysisException as error:
                 raise refused(error) from error
-        coordinator.attach(
+        runner.attach(
             RunningQuery(
                 self._spark,
                 query,
@@ -120,14 +140,15 @@ class QueryStarter:
         text = copy.read_text(f"commits/{commits[-1]}") if commits else None
         if text is not None and self._declared.compiled.is_stateful:
             return parse_commit(text)[1] is not None
-        return str(self._spark.conf.get(_FORMAT, "1")) == "2"
+        return str(self._settings.get(_FORMAT) or self._spark.conf.get(_FORMAT, "1")) == "2"
 
     def _query_settings(self, copy: WorkingCopy) -> AbstractContextManager[None]:
         """Spark's settings for the query. A file manager that the user has set is kept."""
         is_near = is_local(self._spark) and isinstance(copy, LocalCopy)
         fast = self._declared.settings.fast_file_manager and is_near
         defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
-        return session_settings(self._spark, self._plan_settings, defaults)
+        changes = {**self._settings, **self._plan_settings}
+        return session_settings(self._spark, changes, defaults)
 
 
 def start_run(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import SeamarkError
 from seamark.pipeline.epoch.running_epoch import Interrupted
+from seamark.spark.kept_rows import keep_rows
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class OneBatch:
             )
         self._query.require_declared_plan(batch_id + 1, self._watermark)
         # every partition is computed, so state is complete, and once, so nothing is written twice
-        rows = batch.localCheckpoint(eager=True)
+        rows = keep_rows(batch)
         _, self.next_watermark, _ = self._query.next_commit()
         return rows
 

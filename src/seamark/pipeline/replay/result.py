@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Verdict(StrEnum):
+class Agreement(StrEnum):
     """How the rows of an output compare with those that the epoch wrote."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
     NOT_COMPARED = "not compared"
-    """The checkpoint has no digest of it."""
+    """There is no digest of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,16 +33,17 @@ class OutputComparison:
 
     recorded: RowDigest | None
     """What the epoch wrote, by its checkpoint; None when that does not say."""
-    replayed: RowDigest
+    replayed: RowDigest | None
+    """What it writes now; None for columns that have no digest."""
     reasons: tuple[str, ...] = ()
     """What may explain a difference, the most likely first; or why nothing was compared."""
 
     @property
-    def verdict(self) -> Verdict:
+    def agreement(self) -> Agreement:
         """Equal means: the same rows, each as often."""
-        if self.recorded is None:
-            return Verdict.NOT_COMPARED
-        return Verdict.EQUAL if self.recorded == self.replayed else Verdict.DIFFERS
+        if self.recorded is None or self.replayed is None:
+            return Agreement.NOT_COMPARED
+        return Agreement.EQUAL if self.recorded == self.replayed else Agreement.DIFFERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +71,10 @@ class Replay:
     @property
     def is_equal(self) -> bool | None:
         """Whether rows and state are those of the epoch; None when nothing could be compared."""
-        verdicts = [comparison.verdict for comparison in self.comparisons.values()]
-        if Verdict.DIFFERS in verdicts or self.state.is_equal is False:
+        found = [comparison.agreement for comparison in self.comparisons.values()]
+        if Agreement.DIFFERS in found or self.state.is_equal is False:
             return False
-        return True if Verdict.EQUAL in verdicts else None
+        return True if Agreement.EQUAL in found else None
 
     def __str__(self) -> str:
         return columns_text([("OUTPUT", "ROWS", "RECORDED", "", "WHY"), *self._rows()])
@@ -82,15 +83,15 @@ class Replay:
         rows = [
             (
                 name,
-                str(each.replayed.rows),
-                "–" if each.recorded is None else str(each.recorded.rows),
-                each.verdict.value,
+                _rows_text(each.replayed),
+                _rows_text(each.recorded),
+                each.agreement.value,
                 "; ".join(each.reasons),
             )
             for name, each in self.comparisons.items()
         ]
         if self.state.differing:
-            rows.append(("(state)", "", "", Verdict.DIFFERS.value, state_text(self.state)))
+            rows.append(("(state)", "", "", Agreement.DIFFERS.value, state_text(self.state)))
         return rows
 
     def close(self) -> None:
@@ -102,6 +103,10 @@ class Replay:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _rows_text(digest: RowDigest | None) -> str:
+    return "–" if digest is None else str(digest.rows)
 
 
 def state_text(state: StateComparison) -> str:
