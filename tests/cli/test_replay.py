@@ -1,0 +1,121 @@
+"""``seamark replay``: what an epoch writes now beside what it wrote, on the screen and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.support.running import Cli
+from tests.pipeline.support.trees import tree_of
+from tests.test_docs import program
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.warm
+
+FILES = (
+    [{"customer": "ann", "amount": 70}, {"customer": "bea", "amount": 300}],
+    [{"customer": "cay", "amount": 150}, {"customer": "ann", "amount": 20}],
+    [{"customer": "dan", "amount": 10}],
+)
+
+
+@pytest.fixture
+def shop(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Path:
+    """The program of docs/replay.md, after it has run once for each of three files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    for name in ("orders.py", "look_again.py"):
+        code = program("docs/replay.md", name).replace("/data/", f"{tmp_path}/")
+        Path(name).write_text(code, encoding="utf-8")
+    Path("incoming").mkdir()
+    for number, rows in enumerate(FILES):
+        file = Path("incoming", f"{number}.json")
+        file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        os.utime(file, (1_700_000_000 + number,) * 2)
+        runpy.run_path("orders.py", run_name="__main__")
+    capsys.readouterr()
+    return tmp_path
+
+
+def test_the_programs_of_the_page_run_and_print_what_it_says(
+    cli: Cli, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree_of(shop / "checkpoints", shop / "large", shop / "customers")
+    sys.path.insert(0, str(shop))
+    runpy.run_path("look_again.py")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["OUTPUT", "ROWS", "RECORDED", "WHY"]
+    assert [line.split() for line in lines[1:3]] == [
+        ["large", "1", "1", "equal"],
+        ["customers", "1", "1", "equal"],
+    ]
+    assert lines[3:] == ["cay 150"]
+    assert cli("replay", "checkpoints", "1..3", "--with", "orders.py") == 0
+    assert cli.out.splitlines()[0].split() == ["EPOCH", "OUTPUT", "ROWS", "DIGEST", "RESULT"]
+    assert cli.out.count(" equal") == 7
+    assert "3 equal. Nothing was changed." in cli.out
+    assert tree_of(shop / "checkpoints", shop / "large", shop / "customers") == before
+
+
+def test_a_changed_program_is_compared_and_the_exit_code_tells(cli: Cli, shop: Path) -> None:
+    code = Path("orders.py").read_text(encoding="utf-8")
+    changed = code.replace("amount >= 100", "amount >= 200") + "\nprint('loaded')\n"
+    Path("changed.py").write_text(changed, encoding="utf-8")
+    assert cli("replay", "checkpoints", "2", "--with", "changed.py:pipeline") == 3
+    words = " ".join(cli.out.split())
+    assert "the epoch wrote 1 rows" in words
+    assert "filters and plain columns are not recorded" in words
+    assert "1 differs." in words
+    assert "loaded" in cli.err
+    document = cli.document("replay", "checkpoints", "1..3", "--with", "changed.py", code=3)
+    assert [epoch["result"] for epoch in document["epochs"]] == ["equal", "differs", "equal"]
+    large = document["epochs"][1]["outputs"][0]
+    assert (large["name"], large["rows"], large["recorded_rows"]) == ("large", 0, 1)
+    assert re.fullmatch(r"[0-9a-f]{32}", large["recorded_digest"])
+    asked = cli.document(
+        "replay", "checkpoints", "2", "--with", "changed.py", "--output", "customers"
+    )
+    assert [each["name"] for each in asked["epochs"][0]["outputs"]] == ["customers"]
+
+
+def test_epochs_that_cannot_be_run_are_said(cli: Cli, shop: Path) -> None:
+    assert cli("replay", "checkpoints", "9", "--with", "orders.py") == 4
+    assert "Epochs that can be: 1 to 3." in cli.err
+    assert cli("replay", "checkpoints", "8..9", "--with", "orders.py") == 4
+    assert cli("prune", "checkpoints", "--keep", "2", "--yes") == 0
+    document = cli.document("replay", "checkpoints", "1..3", "--with", "orders.py")
+    results = {epoch["epoch"]: epoch["result"] for epoch in document["epochs"]}
+    assert results[3] == "equal"
+    assert "not run" in results.values() or len(results) == 2
+
+
+@pytest.mark.parametrize("epochs", ["x", "3..", "5..2", "-1", "٣"])
+def test_what_is_no_epoch_is_a_mistake_in_the_command_line(
+    cli: Cli, shop: Path, epochs: str
+) -> None:
+    assert cli("replay", "checkpoints", "--with", "orders.py", "--", epochs) == 2
+
+
+def test_a_program_that_starts_its_pipeline_is_refused(cli: Cli, shop: Path) -> None:
+    Path("eager.py").write_text(
+        Path("orders.py").read_text().replace('if __name__ == "__main__":', "if True:")
+    )
+    before = tree_of(shop / "checkpoints")
+    assert cli("replay", "checkpoints", "1", "--with", "eager.py") == 6
+    assert "starts its pipeline when it is loaded" in " ".join(cli.err.split())
+    assert tree_of(shop / "checkpoints") == before
