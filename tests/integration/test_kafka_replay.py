@@ -26,8 +26,8 @@ def values(again: Replay) -> list[str]:
 
 
 def test_epochs_of_kafka_come_out_as_they_were_until_their_rows_are_deleted(
-    reader: Reader,  # noqa: F811 - the fixture of the other module
-    topics: Topics,  # noqa: F811
+    reader: Reader,
+    topics: Topics,
     tmp_path: Path,
 ) -> None:
     topic = topics.create(f"replayed-{uuid.uuid4().hex}")
@@ -50,8 +50,8 @@ def test_epochs_of_kafka_come_out_as_they_were_until_their_rows_are_deleted(
 
 
 def test_an_epoch_after_a_gap_begins_where_it_began(
-    reader: Reader,  # noqa: F811
-    topics: Topics,  # noqa: F811
+    reader: Reader,
+    topics: Topics,
 ) -> None:
     topic = topics.create(f"replayed-{uuid.uuid4().hex}")
     topics.send(topic, ["a", "b"])

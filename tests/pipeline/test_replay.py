@@ -21,6 +21,8 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
+from seamark.pipeline.replay import one_batch, replayer
+from seamark.pipeline.replay import scratch as scratch_module
 from seamark.pipeline.replay.result import Agreement, Replay
 from seamark.sinks import FileSink
 from tests.pipeline.support.trees import tree_of
@@ -309,6 +311,46 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
     assert tree_of(shop.root) == before
     assert list(scratch.iterdir()) == []
     assert shop.pipeline().replay(2).is_equal
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [
+        (replayer, "recorded_plan"),
+        (scratch_module, "restore_checkpoint"),
+        (scratch_module, "install_plan"),
+        (replayer.QueryStarter, "start"),
+        (one_batch, "keep_rows"),
+        (one_batch.OneBatch, "rows"),
+        (replayer, "compare_changes"),
+        (replayer, "digest_of"),
+    ],
+)
+def test_whatever_ends_a_replay_it_leaves_nothing_behind(
+    shop: World, scratch: Path, monkeypatch: pytest.MonkeyPatch, module: Any, step: str
+) -> None:
+    p, before = shop.pipeline(), tree_of(shop.root)
+    rows_kept = persisted(shop.spark)
+
+    def ended(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt(step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, step, ended)
+        with pytest.raises(BaseException, match=step):
+            p.replay(2)
+    assert tree_of(shop.root) == before
+    assert list(scratch.iterdir()) == []
+    assert not [query for query in shop.spark.streams.active if "replay" in query.name]
+    assert persisted(shop.spark) <= rows_kept
+    assert p.replay(2).is_equal
+
+
+def persisted(spark: SparkSession) -> set[int]:
+    """The rows that Spark keeps."""
+    context: Any = spark.sparkContext._jsc
+    return set(context.getPersistentRDDs().keySet().toArray())
 
 
 @pytest.mark.warm

@@ -100,8 +100,10 @@ def recorded_plan(
         for path, data in chain.logs.items():
             if path.startswith(_LOGS):
                 folder.write(check_path(path), data)
-    first_lines = [leaves.index(name) for name in dict.fromkeys(leaves)]
-    plan = read_plan(folder, decided.batch, first_lines)
+    first_lines: dict[str, int] = {}
+    for number, name in enumerate(leaves):
+        first_lines.setdefault(name, number)
+    plan = read_plan(folder, decided.batch, [*first_lines.values()])
     if plan is None:
         raise DamageError(
             f"checkpoint {decided.checkpoint_id} has no plan of its batch {decided.batch}",
