@@ -31,7 +31,7 @@ def main(base: Path, step: str) -> None:
             time.sleep(1)
 
     setattr(STEPS[step], step, wait)
-    declare(seamark.Pipeline("drivers", base / "store"), session(), base).replay(3)
+    declare(seamark.Pipeline("two-drivers", base / "store"), session(), base).replay(3)
 
 
 if __name__ == "__main__":
