@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "list": ("seamark.cli.list", "List the checkpoints of a store, newest first."),
     "show": ("seamark.cli.show", "Show everything about one checkpoint."),
     "verify": ("seamark.cli.verify", "Check what is stored, down to every byte if you ask."),
+    "audit": ("seamark.cli.audit", "Check that the sinks show what the pipeline wrote."),
     "diff": ("seamark.cli.diff", "Compare two checkpoints."),
     "recover": ("seamark.cli.recover", "Explain which checkpoint a start would choose."),
     "pin": ("seamark.cli.pins", "Keep a checkpoint under a name."),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from seamark.capture.checkpoint_contents import Chain
 from seamark.cli.checkpoint_files import IndexedFiles, OperatorFiles
 from seamark.cli.checkpoint_summary import positions, took_seconds
@@ -226,9 +228,9 @@ def _standing(owner: Owner, manifest: CheckpointManifest) -> str:
 
 
 def sinks(manifest: CheckpointManifest) -> Document:
-    """Status, last committed epoch and guarantee of each sink."""
+    """Status, last committed epoch, guarantee and rows of each sink."""
     statuses, epochs = manifest.sink_commit_statuses, manifest.sink_epochs
-    guarantees = manifest.sink_guarantees or {}
+    guarantees, digests = manifest.sink_guarantees or {}, manifest.output_digests or {}
     names = dict.fromkeys([*manifest.sink_names, *statuses, *epochs])
     return {
         name: {
@@ -236,6 +238,7 @@ def sinks(manifest: CheckpointManifest) -> Document:
             "message": statuses[name].message if name in statuses else None,
             "committed_epoch": epochs.get(name),
             "guarantee": guarantees.get(name),
+            "digest": msgspec.to_builtins(digests[name]) if name in digests else None,
         }
         for name in names
     }

@@ -55,6 +55,8 @@ class CheckpointSummary:
     offsets: dict[str, dict[str, str]] = field(default_factory=dict)
     lag: dict[str, dict[str, int]] = field(default_factory=dict)
     ages: dict[str, dict[str, float]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    """How many rows each sink has got in the epoch, where they were counted."""
     gaps: list[str] = field(default_factory=list)
     upgraded_from: int | None = None
     """What sources left out after this epoch, in words."""
@@ -144,6 +146,7 @@ def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
         offsets=positions(m.source_offsets),
         lag=recorded_lag(m),
         ages=recorded_ages(m),
+        rows={sink: digest.rows for sink, digest in (m.output_digests or {}).items()},
         gaps=gap_texts(gap for gap in m.gaps if gap.get("epoch") == m.epoch),
         upgraded_from=_upgraded_from(m),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
@@ -242,6 +245,7 @@ def _row(summary: CheckpointSummary, chain: _ChainSize, pins: list[str]) -> Docu
         # what a restore reads: as recorded, or all that the chain holds
         "full_bytes": (summary.restore_bytes or chain.new_bytes) if whole else None,
         "sinks": summary.sinks,
+        "rows": summary.rows,
         "offsets": summary.offsets,
         "lag": summary.lag,
         "age_seconds": summary.ages,

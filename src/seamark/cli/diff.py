@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from seamark import limits
-from seamark._common.text import elapsed_text, size_text, time_text
+from seamark._common.text import elapsed_text, grouped, size_text, time_text
 from seamark.cli.checkpoint_document import describe
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import (
@@ -73,7 +73,8 @@ def difference(before: Document, after: Document) -> Document:
             for name in dict.fromkeys([*before["operators"], *after["operators"]])
             for a, b in [[d["operators"].get(name, {}).get("bytes", 0) for d in (before, after)]]
         },
-        "sinks": _changes(before["sinks"], after["sinks"]),
+        "sinks": _changes(_without_digests(before["sinks"]), _without_digests(after["sinks"])),
+        "rows": _rows_written(before["sinks"], after["sinks"]),
         "configuration": _changes(_flat(before["configuration"]), _flat(after["configuration"])),
         "pipeline_hash_changed": before["pipeline_hash"] != after["pipeline_hash"],
         "state_partitions": [before["state_partitions"], after["state_partitions"]],
@@ -96,6 +97,24 @@ def _offsets(
             for part in dict.fromkeys([*old, *new])
         }
     return changes
+
+
+def _without_digests(sinks: Document) -> Document:
+    """Each epoch has rows of its own: that is no change of a sink."""
+    return {
+        name: {key: value for key, value in about.items() if key != "digest"}
+        for name, about in sinks.items()
+    }
+
+
+def _rows_written(before: Document, after: Document) -> dict[str, int]:
+    """How many rows each sink has got from one to the other, where both have counted them."""
+    written = {}
+    for name in after:
+        old, new = (sinks.get(name, {}).get("digest") for sinks in (before, after))
+        if old and new and old["since"] == new["since"]:
+            written[name] = new["total_rows"] - old["total_rows"]
+    return written
 
 
 def _total(parts: Mapping[str, int] | None) -> int | None:
@@ -201,6 +220,7 @@ def _show(document: Document) -> None:
             ],
             right="A B GROWTH",
         )
+    print_section("Rows written", ((k, grouped(n)) for k, n in document["rows"].items()))
     sinks = {name: _sink_texts(change) for name, change in document["sinks"].items()}
     for title, changes in (("Sinks", sinks), ("Configuration", document["configuration"])):
         print_section(

@@ -196,6 +196,7 @@ def _sinks(sinks: Document) -> Iterator[tuple[str, Cell]]:
         parts += [f"({about['message']})"] if about["message"] else []
         parts += [f"at epoch {about['committed_epoch']}"] if about["committed_epoch"] else []
         parts += [f"· {about['guarantee']}"] if about["guarantee"] else []
+        parts += [f"· {plural(about['digest']['rows'], 'row')}"] if about["digest"] else []
         yield name, " ".join(parts)
 
 

@@ -25,6 +25,7 @@ from seamark.cli.output import Document, print_answer, print_hint, progress_bar,
 from seamark.cli.store_argument import load, opened_store, resolve_id
 from seamark.errors import DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
+from seamark.manifest.decisions import Link, chain_findings, link_of
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.inspection import examine, partitioned_bytes, was_pruned
@@ -234,6 +235,8 @@ class CheckpointCheck:
     evidence: Evidence | None = None
     """What reading its state has proven; None when it was not read."""
     error: StoreUnavailableError | OutdatedOwner | None = None
+    link: Link | None = None
+    """What it says about what it decided and what its parent did."""
 
 
 def present_ids(known: Mapping[int, CheckpointSummary]) -> set[int]:
@@ -263,6 +266,10 @@ def check_checkpoints(
         checks[checkpoint_id] = _check(store, checkpoint_id, was_there, checkpoint_id in read, seen)
         if progress is not None:
             progress(1 if weights is None else weights.get(checkpoint_id, 0))
+    links = {number: check.link for number, check in checks.items() if check.link is not None}
+    for checkpoint_id, finding in chain_findings(links).items():
+        checks[checkpoint_id].status = "damaged"
+        checks[checkpoint_id].damage.append(finding)
     for checkpoint_id in sorted(checks):
         _look_at_parent(store, checks, checkpoint_id, checkpoint_id in there)
     return [checks[checkpoint_id] for checkpoint_id in ids]
@@ -292,6 +299,7 @@ def _check(
         bytes_read=data_bytes(store, m) if evidence is Evidence.SHA256 and m is not None else 0,
         data_read=read,
         evidence=evidence,
+        link=link_of(m) if is_whole and m is not None else None,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -53,30 +53,46 @@ def with_decision(
     return linked.replace(decision=decision_of(CheckpointManifest.from_json(linked.to_json())))
 
 
-def chain_findings(manifests: Mapping[int, CheckpointManifest]) -> dict[int, str]:
-    """What was changed after it was decided, by id, as far as these manifests prove it.
+class Link(NamedTuple):
+    """What a checkpoint says about itself and its parent, for as long as a chain is looked at."""
+
+    parent_id: int | None
+    decision: str | None
+    parent_decision: str | None
+    is_changed: bool
+    """Whether it is not what its own digest says."""
+
+
+def link_of(manifest: CheckpointManifest) -> Link:
+    """The link of the chain that a checkpoint is."""
+    decision = manifest.decision
+    is_changed = _is_known(decision) and decision_of(manifest) != decision
+    return Link(manifest.parent_id, decision, manifest.parent_decision, is_changed)
+
+
+def chain_findings(links: Mapping[int, Link]) -> dict[int, str]:
+    """What was changed after it was decided, by id, as far as these checkpoints prove it.
 
     A checkpoint without a digest was written by an earlier version, and one whose parent is not
-    there any more begins a chain: neither is a finding.
+    there any more begins a chain: neither is a finding. Nor is the digest of a newer version.
     """
     findings: dict[int, str] = {}
-    for checkpoint_id, manifest in sorted(manifests.items()):
-        if is_known_version(manifest.decision) and decision_of(manifest) != manifest.decision:
+    for checkpoint_id, link in sorted(links.items()):
+        if link.is_changed:
             findings[checkpoint_id] = "it was changed after it was decided"
             continue
-        parent = manifests.get(manifest.parent_id or 0)
-        expected = manifest.parent_decision
-        if parent is None or expected is None or not is_known_version(expected):
+        parent = links.get(link.parent_id or 0)
+        if parent is None or not _is_known(link.parent_decision):
             continue
-        if parent.decision != expected:
+        if parent.decision != link.parent_decision:
             findings.setdefault(
-                parent.checkpoint_id,
+                link.parent_id or 0,
                 "it is not the one that was decided: "
                 f"checkpoint {checkpoint_id}, which follows it, knows another one",
             )
     return findings
 
 
-def is_known_version(decision: str | None) -> bool:
+def _is_known(decision: str | None) -> bool:
     """Whether this Seamark knows what the digest is made of."""
     return decision is not None and decision.startswith(f"{_VERSION}-")

@@ -18,8 +18,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -38,6 +38,7 @@ _LANE_BITS: Final = 22
 mode, where an overflow is an error."""
 _LANES: Final = 3
 _ROWS: Final = "rows"
+_GROUP: Final = "group"
 _SECOND: Final = 0x5EA3A7C0DE15EA1
 """Makes the second number of a row from the first."""
 _LOOK: Final = 0.002
@@ -88,6 +89,16 @@ def digest_of(rows: DataFrame) -> RowDigest:
     first = rows.agg(*_aggregates(rows.schema)).first()
     assert first is not None, "an aggregation without a key has one row"
     return _from_sums(first.asDict())
+
+
+def digests_by(rows: DataFrame, column: str) -> dict[Any, RowDigest]:
+    """By the value of one column: the digest of the rows without that column, by one action."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    others = StructType([field for field in rows.schema.fields if field.name != column])
+    groups = rows.groupBy(f.col(backquoted(column)).alias(_GROUP)).agg(*_aggregates(others))
+    return {row[_GROUP]: _from_sums(row.asDict()) for row in groups.collect()}
 
 
 class ObservedDigest:
@@ -228,7 +239,7 @@ def _aggregates(schema: StructType) -> list[Column]:
     return [f.count(f.lit(1)).alias(_ROWS), *lanes]
 
 
-def _from_sums(sums: dict[str, int | None]) -> RowDigest:
+def _from_sums(sums: Mapping[str, Any]) -> RowDigest:
     words = (
         sum((sums[f"{name}{lane}"] or 0) << (lane * _LANE_BITS) for lane in range(_LANES))
         for name in "ab"

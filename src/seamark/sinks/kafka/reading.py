@@ -24,8 +24,12 @@ def kafka_records(
     bootstrap: str | Sequence[str],
     end_offsets: Mapping[str, Mapping[int, int]],
     options: Mapping[str, Any] | None = None,
+    *,
+    start_offsets: Mapping[str, Mapping[int, int]] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """All committed records before these offsets, by topic and partition, in no order.
+
+    ``start_offsets`` are those of the first records, where they are not the first that there are.
 
     Each is a dictionary with the columns of Spark's Kafka source: ``key``, ``value``, ``topic``,
     ``partition``, ``offset``, ``timestamp`` (milliseconds), ``headers``. ``options`` are those of
@@ -47,17 +51,26 @@ def kafka_records(
     )
     try:
         with cluster.translating("reading records of"):
-            yield from _before(consumer, ends, cluster.bootstrap)
+            begin = start_offsets or {}
+            starts = {
+                (topic, number): begin[topic][number]
+                for topic, number in ends
+                if begin.get(topic, {}).get(number)
+            }
+            yield from _before(consumer, starts, ends, cluster.bootstrap)
     finally:
         consumer.close()
 
 
 def _before(
-    consumer: Consumer, ends: Mapping[tuple[str, int], int], where: str
+    consumer: Consumer,
+    starts: Mapping[tuple[str, int], int],
+    ends: Mapping[tuple[str, int], int],
+    where: str,
 ) -> Iterator[dict[str, Any]]:
     from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in ends])
+    consumer.assign([TopicPartition(*place, starts.get(place, OFFSET_BEGINNING)) for place in ends])
     waiting = set(ends)
     deadline = time.monotonic() + _PATIENCE
     while waiting:
