@@ -16,6 +16,7 @@ from seamark.audit.verdicts import Result
 from seamark.cli.commands import PLACE, Command, named_values, number_range, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.replay import exit_code, run_again, show_epochs
 from seamark.cli.store_argument import opened_store
 from seamark.errors import DamageError
 from seamark.spark.own_session import a_session
@@ -35,11 +36,18 @@ from seamark.spark.source_gaps import gap_texts
     help="Where to find what a sink has written: the address of a PostgreSQL database, or the "
     "place that a target was moved to. Repeatable.",
 )
+@click.option(
+    "--replay",
+    "job",
+    metavar="JOB.PY[:NAME]",
+    help="Also run the epochs again, by the pipeline that this program declares. It is run.",
+)
 def command(
     store: str,
     epochs: tuple[int, int] | None,
     sinks: tuple[str, ...],
     targets: dict[str, str],
+    job: str | None,
 ) -> None:
     """Check that the sinks show what the pipeline wrote.
 
@@ -49,11 +57,16 @@ def command(
     written, so a pipeline may be running. The exit code is 3 when something was found.
     """
     access = Access(targets=targets, storage_options=settings().storage_options)
-    with opened_store(store) as opened, progress_bar("Auditing", None) as advance:
-        found = audit(
-            opened, a_session, sinks=sinks, epochs=epochs, access=access, progress=advance
-        )
-    print_answer(_document(found), lambda clean: _show(clean, store))
+    with opened_store(store) as opened:
+        with progress_bar("Auditing", None) as advance:
+            found = audit(
+                opened, a_session, sinks=sinks, epochs=epochs, access=access, progress=advance
+            )
+        document = _document(found)
+        if job is not None:
+            document["replayed"] = run_again(opened, job, epochs, sinks)
+            document["exit_code"] = document["exit_code"] or exit_code(document["replayed"])
+    print_answer(document, lambda clean: _show(clean, store))
 
 
 def _document(found: Audit) -> Document:
@@ -112,6 +125,9 @@ def _show(document: Document, url: str) -> None:
         print_paragraph(f"damaged: checkpoint {changed['id']}: {changed['finding']}")
     for text in document["gaps"]:
         print_paragraph(f"note: {text}")
+    if "replayed" in document:
+        print_paragraph("Run again:", gap=True)
+        show_epochs(document["replayed"])
     print_paragraph(_summary(document))
     if document["damaged"]:
         print_hint(f"What a start would do:  seamark recover {url} --explain")

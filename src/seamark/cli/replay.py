@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -59,30 +59,47 @@ def command(store: str, epochs: tuple[int, int], job: str, outputs: tuple[str, .
     takes a Spark session and returns the pipeline. The program is run with your rights, except for
     what is below 'if __name__ == "__main__":'.
     """
-    with opened_store(store) as opened, _printing_aside():
-        replayer = replayer_of(opened, job)
-        numbers = _numbers(replayer, *epochs)
-        document: Document = {"store": opened.url, "epochs": []}
-        with progress_bar("running", len(numbers)) as advance:
-            for outcome in replayer.each(numbers, outputs or None):
-                if outcome.error is not None and epochs[0] == epochs[1]:
-                    raise outcome.error
-                document["epochs"].append(outcome_document(outcome))
-                advance(1)
+    with opened_store(store) as opened:
+        document: Document = {
+            "store": opened.url,
+            "epochs": run_again(opened, job, epochs, outputs),
+        }
     if code := exit_code(document["epochs"]):
         document["exit_code"] = code
     print_answer(document, _show)
 
 
-def replayer_of(store: CheckpointStore, job: str) -> Replayer:
-    """What runs epochs of a store again, by the pipeline that a program declares."""
+def run_again(
+    store: CheckpointStore,
+    job: str,
+    epochs: tuple[int, int] | None = None,
+    outputs: Collection[str] = (),
+) -> list[Document]:
+    """What running epochs again has shown, all without ``epochs``; ``job`` names the program.
+
+    One single epoch that cannot be run is an error.
+    """
     from seamark.pipeline.job_file import load_pipeline
     from seamark.spark.own_session import a_session
 
-    return load_pipeline(job, a_session).replayer(store)
+    documents = []
+    # what a program prints is for people; the standard output is for the answer
+    with redirect_stdout(sys.stderr):
+        replayer = load_pipeline(job, a_session).replayer(store)
+        numbers = _numbers(replayer, epochs)
+        with progress_bar("running again", len(numbers)) as advance:
+            for outcome in replayer.each(numbers, outputs or None):
+                if outcome.error is not None and epochs is not None and epochs[0] == epochs[1]:
+                    raise outcome.error
+                documents.append(outcome_document(outcome))
+                advance(1)
+    return documents
 
 
-def _numbers(replayer: Replayer, first: int, last: int) -> list[int]:
+def _numbers(replayer: Replayer, epochs: tuple[int, int] | None) -> list[int]:
+    if epochs is None:
+        return list(replayer.epochs)
+    first, last = epochs
     if first == last:
         return [first]
     numbers = [epoch for epoch in replayer.epochs if first <= epoch <= last]
@@ -92,13 +109,6 @@ def _numbers(replayer: Replayer, first: int, last: int) -> list[int]:
             f"the store has none of the epochs {first} to {last}", hint=f"It has: {known}."
         )
     return numbers
-
-
-@contextmanager
-def _printing_aside() -> Iterator[None]:
-    """What a program prints is for people; the standard output is for the answer."""
-    with redirect_stdout(sys.stderr):
-        yield
 
 
 def outcome_document(outcome: EpochOutcome) -> Document:
@@ -155,15 +165,20 @@ def exit_code(epochs: list[Document]) -> int:
 
 
 def _show(document: Document) -> None:
+    show_epochs(document["epochs"])
+
+
+def show_epochs(epochs: Sequence[Document]) -> None:
+    """Print what running epochs again has shown."""
     rows, notes = [], []
-    for epoch in document["epochs"]:
+    for epoch in epochs:
         for row, note in replay_rows(epoch):
             rows.append(row)
             notes.append(note)
     print_rows(
         ("EPOCH", "OUTPUT", "ROWS", "DIGEST", "RESULT"), rows, right="EPOCH ROWS", notes=notes
     )
-    results = [epoch["result"] for epoch in document["epochs"]]
+    results = [epoch["result"] for epoch in epochs]
     counted = [f"{results.count(word)} {word}" for word in dict.fromkeys(results)]
     print_paragraph(f"{' · '.join(counted)}. Nothing was changed.", gap=True)
 
