@@ -59,7 +59,7 @@ def test_the_programs_of_the_page_run_and_print_what_it_says(
     sys.path.insert(0, str(shop))
     runpy.run_path("look_again.py")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["OUTPUT", "ROWS", "RECORDED", "WHY"]
+    assert lines[0].split() == ["OUTPUT", "ROWS", "RECORDED", "RESULT", "WHY"]
     assert [line.split() for line in lines[1:3]] == [
         ["large", "1", "1", "equal"],
         ["customers", "1", "1", "equal"],

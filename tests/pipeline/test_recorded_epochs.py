@@ -67,7 +67,6 @@ def test_after_a_rollback_an_epoch_is_the_one_of_the_new_history() -> None:
 def test_why_an_epoch_cannot_be_run_again_is_said(
     checkpoints: list[KnownCheckpoint], why: str
 ) -> None:
-    assert recorded_epochs(checkpoints)[5].why_not.startswith(why.partition(" it began")[0])
     assert why in recorded_epochs(checkpoints)[5].why_not
 
 

@@ -8,7 +8,7 @@ Tests: ``tests/pipeline/test_replay.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seamark.spark.plans.plan import analyzed
 from seamark.spark.plans.shared_plan import dataframe_of
@@ -29,4 +29,6 @@ def in_session(kept: DataFrame, spark: SparkSession) -> DataFrame:
 
 def drop_rows(kept: DataFrame) -> None:
     """Free what the rows take. They cannot be read any more."""
-    analyzed(kept).rdd().unpersist(False)
+    context: Any = kept.sparkSession.sparkContext._jsc
+    # as unpersist() does, which would also warn of what is wanted here
+    context.sc().unpersistRDD(analyzed(kept).rdd().id(), False)

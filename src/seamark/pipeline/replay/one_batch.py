@@ -1,7 +1,7 @@
-"""One batch of a query, and nothing after it: its rows are kept, and the query stops inside it.
+"""One batch of a query, and nothing after it: its rows are kept, and the query waits to be stopped.
 
-Spark tells sources that a batch is done when it plans the next one. The query is stopped before
-that, so no source deletes, moves or acknowledges anything. Spark's commit is not written either.
+The next batch would come in many years. Spark tells sources that a batch is done when it plans the
+next one, so no source deletes, moves or acknowledges anything.
 
 Tests: ``tests/pipeline/test_replay.py``.
 """
@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Final
 
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import SeamarkError
-from seamark.pipeline.epoch.running_epoch import Interrupted
 from seamark.spark.kept_rows import keep_rows
-from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
+from seamark.spark.query import RunningQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 _ATTACH_PATIENCE: Final = 120.0
-_STOP_PATIENCE: Final = 60.0
-_LOOK: Final = 0.05
+_FINISH_PATIENCE: Final = 10.0
+_LOOK: Final = 0.02
+
+
+ONE_BATCH: Final = {"processingTime": "36500 days"}
+"""A trigger with which a query runs one batch, and the next one in 2069."""
 
 
 class OneBatch:
@@ -51,8 +54,6 @@ class OneBatch:
 
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Compute all rows of the batch and keep them. Spark calls this."""
-        if self._ended.is_set():
-            raise Interrupted(INTERRUPTED_BY_STOP)
         try:
             self._rows = self._computed(batch, batch_id)
         except BaseException as error:
@@ -63,9 +64,6 @@ class OneBatch:
             raise SeamarkError(f"the batch was cut off by {type(error).__name__}") from error
         finally:
             self._ended.set()
-        if self._query is not None:
-            self._query.wait_until_stopped(_STOP_PATIENCE)
-        raise Interrupted(INTERRUPTED_BY_STOP)
 
     def _computed(self, batch: DataFrame, batch_id: int) -> DataFrame:
         if not self._attached.wait(_ATTACH_PATIENCE) or self._query is None:
@@ -86,19 +84,24 @@ class OneBatch:
         try:
             while not self._ended.wait(_LOOK) and query.isActive:
                 pass
+            self._let_spark_finish(query)
         finally:
-            self._ended.set()
-            _stop(query)
+            with suppress(Exception):  # what it has failed with is raised below
+                query.stop()
         if self._failure is not None:
             raise self._failure
         if self._rows is None:
             raise query.exception() or SeamarkError("Spark has not run the batch")
         return self._rows
 
+    def _let_spark_finish(self, query: StreamingQuery) -> None:
+        """Spark notes the batch in the scratch directory; a stop in between would be logged."""
+        deadline = time.monotonic() + _FINISH_PATIENCE
+        while time.monotonic() < deadline and query.isActive:
+            if self._is_noted and not query.status["isTriggerActive"]:
+                return
+            time.sleep(_LOOK)
 
-def _stop(query: StreamingQuery) -> None:
-    with suppress(Exception):  # one that has failed is reported by what it failed with
-        query.stop()
-    deadline = time.monotonic() + _STOP_PATIENCE
-    while query.isActive and time.monotonic() < deadline:
-        time.sleep(_LOOK)
+    @property
+    def _is_noted(self) -> bool:
+        return self.copy.size(f"commits/{self._batch}") is not None

@@ -26,7 +26,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.native.state_choice import CHANGELOG, FORMAT_VERSION
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.replay.explanations import changes_since, compared
-from seamark.pipeline.replay.one_batch import OneBatch
+from seamark.pipeline.replay.one_batch import ONE_BATCH, OneBatch
 from seamark.pipeline.replay.recorded_epochs import (
     EpochToReplay,
     RecordedEpoch,
@@ -152,7 +152,7 @@ class Replayer:
         starter = QueryStarter(
             self._spark,
             self._declared,
-            {"processingTime": "0 seconds"},
+            ONE_BATCH,
             name=f"{self._identity.name}-replay-{found.epoch}-{uuid.uuid4().hex[:8]}",
             settings=_state_settings(plan, found.decided.batch + 1),
         )

@@ -77,7 +77,7 @@ class Replay:
         return True if Agreement.EQUAL in found else None
 
     def __str__(self) -> str:
-        return columns_text([("OUTPUT", "ROWS", "RECORDED", "", "WHY"), *self._rows()])
+        return columns_text([("OUTPUT", "ROWS", "RECORDED", "RESULT", "WHY"), *self._rows()])
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows = [
