@@ -21,6 +21,7 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
+from seamark.pipeline import run_builder
 from seamark.pipeline.replay import one_batch, replayer
 from seamark.pipeline.replay import scratch as scratch_module
 from seamark.pipeline.replay.result import Agreement, Replay
@@ -320,7 +321,7 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
         (replayer, "recorded_plan"),
         (scratch_module, "restore_checkpoint"),
         (scratch_module, "install_plan"),
-        (replayer.QueryStarter, "start"),
+        (run_builder.QueryStarter, "start"),
         (one_batch, "keep_rows"),
         (one_batch.OneBatch, "rows"),
         (replayer, "compare_changes"),
@@ -459,12 +460,11 @@ def test_epochs_before_and_after_an_upgrade_are_run_by_the_pipeline_of_then(
     newest = epochs_in(tmp_path)[-1]
     assert newest > done
     for epoch in range(1, newest + 1):
-        current, other = world.pipeline, upgraded
-        if epoch > done:
-            current, other = upgraded, world.pipeline
-        assert current().replay(epoch).is_equal, epoch
+        pipelines = [world.pipeline(), upgraded()]
+        of_then, other = pipelines if epoch <= done else reversed(pipelines)
+        assert of_then.replay(epoch).is_equal, epoch
         with pytest.raises(RefusedError, match="does not fit the state"):
-            other().replay(epoch)
+            other.replay(epoch)
 
 
 @pytest.mark.spark

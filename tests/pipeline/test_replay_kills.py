@@ -29,6 +29,7 @@ def test_a_killed_replay_leaves_store_and_sinks_as_they_were(tmp_path: Path, ste
     replaying = subprocess.Popen(
         [sys.executable, "-m", "tests.pipeline.support.replaying", str(tmp_path), step],
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        text=True,
     )
     try:
         drivers.wait_for(tmp_path / "stopped", replaying, 280)

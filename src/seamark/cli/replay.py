@@ -12,7 +12,7 @@ import click
 
 from seamark._common.text import grouped, ranges_text
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import or_dash, print_paragraph, print_rows
+from seamark.cli.layout import Cell, or_dash, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, progress_bar, styled
 from seamark.cli.store_argument import opened_store
 from seamark.errors import CheckpointNotFoundError, DamageError, SeamarkError
@@ -183,7 +183,7 @@ def show_epochs(epochs: Sequence[Document]) -> None:
     print_paragraph(f"{' · '.join(counted)}. Nothing was changed.", gap=True)
 
 
-def replay_rows(epoch: Document) -> Iterator[tuple[list[object], str]]:
+def replay_rows(epoch: Document) -> Iterator[tuple[list[Cell], str]]:
     """The rows of a table for one epoch, each with its note."""
     number = str(epoch["epoch"])
     if epoch["result"] == "not run":
@@ -191,7 +191,7 @@ def replay_rows(epoch: Document) -> Iterator[tuple[list[object], str]]:
         return
     for output in epoch["outputs"]:
         digest = or_dash(output["digest"], lambda text: text[:_DIGITS])
-        row = [number, output["name"], or_dash(output["rows"], grouped), digest]
+        row: list[Cell] = [number, output["name"], or_dash(output["rows"], grouped), digest]
         yield [*row, styled(output["result"])], _note(output, epoch)
         number = ""
     if epoch["state"] == "differs":

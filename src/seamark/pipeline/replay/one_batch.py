@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import SeamarkError
-from seamark.spark.kept_rows import keep_rows
+from seamark.spark.kept_rows import drop_rows, keep_rows
 from seamark.spark.query import RunningQuery
 
 if TYPE_CHECKING:
@@ -80,19 +80,25 @@ class OneBatch:
         return rows
 
     def rows(self, query: StreamingQuery) -> DataFrame:
-        """Wait for the batch, stop the query, and give the rows. Raises what has failed."""
-        try:
-            while not self._ended.wait(_LOOK) and query.isActive:
-                pass
-            self._let_spark_finish(query)
-        finally:
-            with suppress(Exception):  # what it has failed with is raised below
-                query.stop()
+        """Wait for the batch, and give its rows. Raises what has failed."""
+        while not self._ended.wait(_LOOK) and query.isActive:
+            pass
+        self._let_spark_finish(query)
         if self._failure is not None:
             raise self._failure
         if self._rows is None:
             raise query.exception() or SeamarkError("Spark has not run the batch")
         return self._rows
+
+    def stop(self, query: StreamingQuery) -> None:
+        """End the query; rows that nobody has taken are dropped by :meth:`discard`."""
+        with suppress(Exception):  # what it has failed with is told by rows()
+            query.stop()
+
+    def discard(self) -> None:
+        """Drop the rows, if there are any."""
+        if self._rows is not None:
+            drop_rows(self._rows)
 
     def _let_spark_finish(self, query: StreamingQuery) -> None:
         """Spark notes the batch in the scratch directory; a stop in between would be logged."""

@@ -107,13 +107,14 @@ class Replayer:
             copy = scratch.below("checkpoint")
             rebuild(self._store, found, plan, copy, self._identity, self._fetch())
             batch = OneBatch(copy, found.decided.batch, plan.entry.watermark_ms)
-            kept = self._run(batch, found, plan)
-            state = self._compared_state(copy, plan, found.decided.batch)
-        try:
-            return self._result(found, plan, kept, numbers, state, changes, batch.next_watermark)
-        except BaseException:
-            drop_rows(kept)
-            raise
+            try:
+                kept = self._run(batch, found, plan)
+                state = self._compared_state(copy, plan, found.decided.batch)
+                reached = batch.next_watermark
+                return self._result(found, plan, kept, numbers, state, changes, reached)
+            except BaseException:
+                batch.discard()
+                raise
 
     def each(
         self, epochs: Iterable[int], outputs: Collection[str] | None = None
@@ -157,7 +158,11 @@ class Replayer:
             settings=_state_settings(plan, found.decided.batch + 1),
         )
         try:
-            return batch.rows(starter.start(batch))
+            query = starter.start(batch)
+            try:
+                return batch.rows(query)
+            finally:
+                batch.stop(query)
         except Exception as error:
             cause = explained(error, self._identity.addresses) if is_of_spark(error) else error
             if not isinstance(cause, SeamarkError) or isinstance(cause, RefusedError):

@@ -70,6 +70,7 @@ def scratch_folder(
     In local mode it is a temporary folder. Elsewhere all executors have to reach it, so it is next
     to the working copy, under a name that no run looks at.
     """
+    folder: WorkingCopy
     if is_local(spark):
         where = tempfile.gettempdir()
         with translate_os_errors("making a folder in", where):
