@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,28 +29,30 @@ FILES = (
 )
 
 
-@pytest.fixture
-def shop(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Path:
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program of docs/replay.md, after it has run once for each of three files."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    root = tmp_path_factory.mktemp("shop")
     for name in ("orders.py", "look_again.py"):
-        code = program("docs/replay.md", name).replace("/data/", f"{tmp_path}/")
-        Path(name).write_text(code, encoding="utf-8")
-    Path("incoming").mkdir()
+        code = program("docs/replay.md", name).replace("/data/", f"{root}/")
+        (root / name).write_text(code, encoding="utf-8")
+    (root / "incoming").mkdir()
     for number, rows in enumerate(FILES):
-        file = Path("incoming", f"{number}.json")
+        file = root / "incoming" / f"{number}.json"
         file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         os.utime(file, (1_700_000_000 + number,) * 2)
-        runpy.run_path("orders.py", run_name="__main__")
+        runpy.run_path(str(root / "orders.py"), run_name="__main__")
+    return root
+
+
+@pytest.fixture
+def shop(made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Its folder, in which commands run."""
+    monkeypatch.chdir(made)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     capsys.readouterr()
-    return tmp_path
+    return made
 
 
 def test_the_programs_of_the_page_run_and_print_what_it_says(
@@ -97,18 +100,32 @@ def test_epochs_that_cannot_be_run_are_said(cli: Cli, shop: Path) -> None:
     assert cli("replay", "checkpoints", "9", "--with", "orders.py") == 4
     assert "Epochs that can be: 1 to 3." in cli.err
     assert cli("replay", "checkpoints", "8..9", "--with", "orders.py") == 4
-    assert cli("prune", "checkpoints", "--keep", "2", "--yes") == 0
-    document = cli.document("replay", "checkpoints", "1..3", "--with", "orders.py")
-    results = {epoch["epoch"]: epoch["result"] for epoch in document["epochs"]}
-    assert results[3] == "equal"
-    assert "not run" in results.values() or len(results) == 2
+    shutil.copytree("checkpoints", "copy")
+    damaged = next(Path("copy").rglob("*0001*/manifest.json"))
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    document = cli.document("replay", "copy", "1..3", "--with", "orders.py", code=3)
+    found = {epoch["epoch"]: (epoch["result"], epoch["exit_code"]) for epoch in document["epochs"]}
+    # epoch 3 began with whole state, which builds on what is damaged
+    assert found == {2: ("not run", 0), 3: ("not run", 3)}
+    assert cli("replay", "copy", "1..3", "--with", "orders.py") == 3
+    assert "with whose state it began, is damaged" in " ".join(cli.out.split())
 
 
 @pytest.mark.parametrize("epochs", ["x", "3..", "5..2", "-1", "٣"])
 def test_what_is_no_epoch_is_a_mistake_in_the_command_line(
-    cli: Cli, shop: Path, epochs: str
+    cli: Cli, store: Path, epochs: str
 ) -> None:
-    assert cli("replay", "checkpoints", "--with", "orders.py", "--", epochs) == 2
+    assert cli("replay", store, "--with", "orders.py", "--", epochs) == 2
+
+
+def test_an_audit_runs_the_epochs_again_too(cli: Cli, shop: Path) -> None:
+    assert cli("audit", "checkpoints", "--replay", "orders.py", "--epochs", "2..3") == 0
+    words = " ".join(cli.out.split())
+    assert "Run again: EPOCH OUTPUT ROWS DIGEST RESULT 2 large 1" in words
+    assert "2 equal. Nothing was changed." in words
+    document = cli.document("audit", "checkpoints", "--replay", "changed.py", code=3)
+    assert [each["result"] for each in document["replayed"]] == ["equal", "differs", "equal"]
+    assert not document["damaged"]
 
 
 def test_a_program_that_starts_its_pipeline_is_refused(cli: Cli, shop: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_store_of_one_kept_checkpoint_has_nothing_to_run_again(tmp_path: Path)
 
 def test_a_manifest_that_is_damaged_is_passed_over_and_told(tmp_path: Path) -> None:
     save(tmp_path, 4)
-    path = next((tmp_path / "manifests").glob("*2.json"))
+    path = next(tmp_path.rglob("*0002*/manifest.json"))
     path.write_bytes(path.read_bytes()[:-20])
     with open_store(tmp_path) as store:
         epochs = epochs_of(store)

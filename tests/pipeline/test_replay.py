@@ -177,6 +177,20 @@ def own_shop(shop: World, tmp_path: Path) -> World:
     return world
 
 
+STEPS: list[tuple[Any, str]] = [
+    (replayer, "recorded_plan"),
+    (scratch_module, "restore_checkpoint"),
+    (scratch_module, "install_plan"),
+    (run_builder.QueryStarter, "start"),
+    (one_batch, "keep_rows"),
+    (one_batch.OneBatch, "rows"),
+    (replayer, "compare_changes"),
+    (replayer, "digest_of"),
+]
+"""Where a replay may end early."""
+SOME = ("restore_checkpoint", "keep_rows", "compare_changes")
+
+
 def reasons(again: Replay, name: str) -> str:
     return "; ".join(again.comparisons[name].reasons)
 
@@ -266,7 +280,9 @@ def test_a_plan_that_is_not_deterministic_is_the_reason_that_is_given(
     p = Pipeline("shop", tmp_path / "store")
     source = p.source("orders", orders(spark, world.folder))
     p.sink("random", source.selectExpr("id", "rand() AS r"), FileSink(tmp_path / "random"))
-    p.sink("plain", source.selectExpr("id", "now() AS t"), FileSink(tmp_path / "plain"))
+    p.sink(
+        "plain", source.selectExpr("id", "current_timestamp() AS t"), FileSink(tmp_path / "plain")
+    )
     p.run()
     again = p.replay(1)
     assert again.comparisons["random"].agreement is Agreement.DIFFERS
@@ -298,9 +314,10 @@ def test_rows_that_a_source_has_lost_or_changed_are_the_reason_that_is_given(
 def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -> None:
     from pyspark.sql import functions as f
 
-    @f.udf("int")
-    def failing(value: int) -> int:
+    def fail(value: Any) -> Any:
         raise ValueError("on purpose")
+
+    failing = f.udf(fail, "int")
 
     def broken(source: DataFrame) -> DataFrame:
         return windowed(source.withColumn("v", failing("v")))
@@ -314,19 +331,14 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
     assert shop.pipeline().replay(2).is_equal
 
 
-@pytest.mark.warm
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("module", "step"),
     [
-        (replayer, "recorded_plan"),
-        (scratch_module, "restore_checkpoint"),
-        (scratch_module, "install_plan"),
-        (run_builder.QueryStarter, "start"),
-        (one_batch, "keep_rows"),
-        (one_batch.OneBatch, "rows"),
-        (replayer, "compare_changes"),
-        (replayer, "digest_of"),
+        pytest.param(module, step, marks=pytest.mark.warm if step in SOME else pytest.mark.spark)
+        for module, step in STEPS
     ],
+    ids=[step for _, step in STEPS],
 )
 def test_whatever_ends_a_replay_it_leaves_nothing_behind(
     shop: World, scratch: Path, monkeypatch: pytest.MonkeyPatch, module: Any, step: str
@@ -354,50 +366,45 @@ def persisted(spark: SparkSession) -> set[int]:
     return set(context.getPersistentRDDs().keySet().toArray())
 
 
-@pytest.mark.warm
+@pytest.mark.spark
 def test_a_store_that_cannot_give_the_state_is_said_and_left_alone(
-    own_shop: World, scratch: Path
+    spark: SparkSession, tmp_path: Path, scratch: Path
 ) -> None:
-    store = own_shop.root / "store"
-    with open_store(store) as opened:
-        parent = opened.load_by_id(2)
-    assert parent is not None
-    path = next((store / "manifests").glob("*002.json"))
+    world = World(spark, tmp_path)
+    world.pipeline(full_every=1).run()
+    path = next((tmp_path / "store").rglob("*0002*/manifest.json"))
     whole = path.read_bytes()
-    path.write_bytes(whole.replace(b'"batch', b'"bitch', 1)[:-3])
+    path.write_bytes(whole[:-3])
     with pytest.raises(CheckpointNotFoundError, match="is damaged"):
-        own_shop.pipeline().replay(3)
-    assert own_shop.pipeline().replay(1).is_equal
+        world.pipeline().replay(3)
+    assert world.pipeline().replay(1).is_equal
     path.write_bytes(whole)
-    assert own_shop.pipeline().replay(3).is_equal
-    with open_store(store) as opened:
+    assert world.pipeline().replay(3).is_equal
+    with open_store(tmp_path / "store") as opened:
         opened.claim()
         opened.prune(1)
-    with pytest.raises(CheckpointNotFoundError, match=r"(?s)was pruned|not in the store"):
-        own_shop.pipeline().replay(3)
+    newest = epochs_in(tmp_path)[-1]
+    with pytest.raises(CheckpointNotFoundError, match=r"(?s)was pruned.*None of its epochs"):
+        world.pipeline().replay(newest)
     assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.warm
 def test_damaged_state_is_an_error_and_never_another_result(
-    spark: SparkSession, input_folder: Path, tmp_path: Path, scratch: Path
+    spark: SparkSession, input_folder: Path, ran: Ran, tmp_path: Path, scratch: Path
 ) -> None:
-    with provider_of(spark, "rocksdb-changelog"):
-        p = pipeline(
-            spark, "windowed-one-sink", "rocksdb-changelog", input_folder, tmp_path, keep=KEEP
-        )
-        p.run()
-    shared = sorted((tmp_path / "store" / "shared").rglob("*"), key=lambda f: f.stat().st_mtime)
-    first = next(file for file in shared if file.is_file())
+    root = Path(shutil.copytree(ran(*QUICK), tmp_path / "copy"))
+    objects = (file for file in (root / "store" / "shared").rglob("*") if file.is_file())
+    first = min(objects, key=lambda file: file.stat().st_mtime)
     data = bytearray(first.read_bytes())
     data[len(data) // 2] ^= 1
     first.write_bytes(data)
     with pytest.raises(DamageError):
-        p.replay(2)
+        pipeline(spark, QUICK[0], "hdfs", input_folder, root).replay(2)
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.warm
+@pytest.mark.spark
 def test_without_digests_there_is_nothing_to_compare_with(
     spark: SparkSession, tmp_path: Path
 ) -> None:

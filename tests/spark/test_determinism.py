@@ -50,7 +50,7 @@ def test_results_that_depend_on_the_order_of_rows_are_named(spark: SparkSession)
 
     grouped = numbers(spark).groupBy("k")
     (listed,) = parts(grouped.agg(f.collect_list("id")))
-    assert listed == "collect_list() is not deterministic"
+    assert listed == "collect_list() depends on the order of the rows"
     (summed,) = parts(grouped.agg(f.sum("d")))
     assert summed == "sum() of floating-point numbers depends on the order of the rows"
     (kept,) = parts(numbers(spark).dropDuplicates(["k"]))
@@ -60,10 +60,12 @@ def test_results_that_depend_on_the_order_of_rows_are_named(spark: SparkSession)
 def test_python_functions_are_named_because_nobody_can_see_into_them(spark: SparkSession) -> None:
     from pyspark.sql import functions as f
 
-    @f.udf("long")
-    def twice(value: int) -> int:
-        return value * 2
+    twice = f.udf(lambda value: value * 2, "long")
+    (named,) = parts(numbers(spark).select(twice("id")))
+    assert named == "what the Python function <lambda> does is not known"
 
-    assert parts(numbers(spark).select(twice("id"))) == [
-        "what the Python function twice does is not known"
+
+def test_a_time_that_spark_does_not_take_from_the_batch_is_named(spark: SparkSession) -> None:
+    assert parts(numbers(spark).selectExpr("now()", "localtimestamp()", "current_date()")) == [
+        "now() is the time at which it runs, not that of the batch"
     ]

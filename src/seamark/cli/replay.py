@@ -31,7 +31,7 @@ def epoch_range(_: click.Context, parameter: click.Parameter, text: str) -> tupl
     """The first and last of ``7`` or ``3..7``; for a click callback."""
     match = _EPOCHS.fullmatch(text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is neither an epoch nor A..B, like 3..7")
+        raise click.BadParameter(f"{text!r} is no epoch, nor A..B like 3..7")
     first = int(match[1])
     last = int(match[2]) if match[2] else first
     if last < first:
@@ -41,7 +41,7 @@ def epoch_range(_: click.Context, parameter: click.Parameter, text: str) -> tupl
 
 @click.command("replay", cls=Command)
 @click.argument("store", type=PLACE)
-@click.argument("epochs", metavar="EPOCH|A..B", callback=epoch_range)
+@click.argument("epochs", metavar="EPOCHS", callback=epoch_range)
 @click.option(
     "--with",
     "job",

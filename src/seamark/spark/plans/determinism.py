@@ -1,7 +1,9 @@
 """What in a plan may give other rows when the same rows are read again.
 
-Spark calls an expression deterministic when it depends on nothing but its arguments. The time is no
-such case in a stream: Spark takes that of the batch, which is part of the offset log.
+Spark calls an expression deterministic when it depends on nothing but its arguments, and an
+aggregate too if it depends on the order of the rows (4.3). ``current_timestamp()`` comes out the
+same in a stream: Spark takes the time of the batch, which is part of the offset log. It does not do
+that for ``now()`` and ``current_time()``.
 
 Tests: ``tests/spark/test_determinism.py``.
 """
@@ -16,6 +18,10 @@ from seamark.spark.plans.definitions import class_name, each
 from seamark.spark.plans.plan import nodes
 
 _FLOATING: Final = frozenset({"double", "float"})
+_BY_ORDER: Final = frozenset(
+    {"AnyValue", "CollectList", "CollectSet", "First", "Last", "ListAgg", "MaxBy", "MinBy"}
+)
+_BY_CLOCK: Final = frozenset({"Now", "CurrentTime"})
 
 
 def unrepeatable_parts(plan: Any, jvm: Any) -> list[str]:
@@ -32,9 +38,14 @@ def unrepeatable_parts(plan: Any, jvm: Any) -> list[str]:
 
 
 def _in_expression(expression: Any) -> Iterator[str]:
-    if class_name(expression) == "AggregateExpression" and _adds_floating_numbers(expression):
+    kind = class_name(expression)
+    if kind == "AggregateExpression" and _adds_floating_numbers(expression):
         name = expression.aggregateFunction().prettyName()
         yield f"{name}() of floating-point numbers depends on the order of the rows"
+    if kind in _BY_ORDER:
+        yield f"{_name(expression)}() depends on the order of the rows"
+    if kind in _BY_CLOCK:
+        yield f"{_name(expression)}() is the time at which it runs, not that of the batch"
     children = list(each(expression.children()))
     if not expression.deterministic() and all(child.deterministic() for child in children):
         yield f"{_name(expression)}() is not deterministic"
@@ -49,7 +60,7 @@ def _name(expression: Any) -> str:
 
 def _adds_floating_numbers(expression: Any) -> bool:
     function = expression.aggregateFunction()
-    if not function.deterministic() or str(function.prettyName()) in ("min", "max", "count"):
+    if class_name(function) in _BY_ORDER or str(function.prettyName()) in ("min", "max", "count"):
         return False
     return any(
         str(child.dataType().simpleString()) in _FLOATING for child in each(function.children())
