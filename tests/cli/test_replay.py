@@ -36,6 +36,8 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("orders.py", "look_again.py"):
         code = program("docs/replay.md", name).replace("/data/", f"{root}/")
         (root / name).write_text(code, encoding="utf-8")
+    changed = (root / "orders.py").read_text().replace("amount >= 100", "amount >= 200")
+    (root / "changed.py").write_text(f"{changed}\nprint('loaded')\n", encoding="utf-8")
     (root / "incoming").mkdir()
     for number, rows in enumerate(FILES):
         file = root / "incoming" / f"{number}.json"
@@ -76,9 +78,6 @@ def test_the_programs_of_the_page_run_and_print_what_it_says(
 
 
 def test_a_changed_program_is_compared_and_the_exit_code_tells(cli: Cli, shop: Path) -> None:
-    code = Path("orders.py").read_text(encoding="utf-8")
-    changed = code.replace("amount >= 100", "amount >= 200") + "\nprint('loaded')\n"
-    Path("changed.py").write_text(changed, encoding="utf-8")
     assert cli("replay", "checkpoints", "2", "--with", "changed.py:pipeline") == 3
     words = " ".join(cli.out.split())
     assert "the epoch wrote 1 rows" in words
