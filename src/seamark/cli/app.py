@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "copy": ("seamark.cli.copy", "Copy checkpoints to another store and verify them."),
     "rollback": ("seamark.cli.rollback", "Make an earlier checkpoint the newest one."),
     "bisect": ("seamark.cli.bisect", "Find the first epoch for which a test fails."),
-    "replay": ("seamark.cli.replay", "Run epochs again and compare what they write."),
+    "replay": ("seamark.cli.replay", "Run epochs again, and compare their rows."),
     "cut": ("seamark.cli.cut", "Show what to read of each sink to see one epoch."),
     "doctor": ("seamark.cli.doctor", "Check whether a store can be relied on."),
     "estimate": ("seamark.cli.estimate", "Tell what state costs in bytes, requests and seconds."),

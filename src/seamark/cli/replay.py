@@ -51,9 +51,9 @@ def epoch_range(_: click.Context, parameter: click.Parameter, text: str) -> tupl
 )
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Only this output.")
 def command(store: str, epochs: tuple[int, int], job: str, outputs: tuple[str, ...]) -> None:
-    """Run epochs again, and compare their rows with what they wrote.
+    """Run epochs again, and compare their rows.
 
-    Each epoch reads the rows that it was planned for, on the state that there was. No sink is
+    They are held against the digests of what each epoch wrote. Each epoch reads the rows that it was planned for, on the state that there was. No sink is
     called, and nothing in the store is changed; a running pipeline is not disturbed. JOB.PY is a
     program that declares the pipeline as 'pipeline' (or NAME), or has a function of that name that
     takes a Spark session and returns the pipeline. The program is run with your rights, except for
