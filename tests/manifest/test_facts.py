@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from seamark.errors import InvalidInputError
@@ -44,6 +45,17 @@ VALUES: dict[str, Any] = {
     "source_times": {"trades": {"topic-0": 1_700_000_000_000}},
     "upgrade": {"from": 3, "rows": []},
     "gaps": ({"source": "trades", "epoch": 3},),
+    "decision": "1-ab",
+    "parent_decision": "1-cd",
+    "output_digests": {
+        "bars": {
+            "rows": 3,
+            "digest": "ab" * 16,
+            "since": 1,
+            "total_rows": 9,
+            "total_digest": "cd" * 16,
+        }
+    },
 }
 ABSENT: dict[str, Any] = {
     "generation": 0,
@@ -61,6 +73,11 @@ ALIASED = {
 }
 
 
+def told(manifest: CheckpointManifest, name: str) -> Any:
+    value = getattr(manifest, name)
+    return msgspec.to_builtins(value) if name == "output_digests" else value
+
+
 class TestFacts:
     def test_every_field_of_our_own_is_tried_here(self) -> None:
         assert VALUES.keys() == FACTS.keys()
@@ -71,10 +88,10 @@ class TestFacts:
     def test_a_fact_is_read_and_written_by_its_name(self, name: str) -> None:
         value = VALUES[name]
         manifest = read(**{name: value})
-        assert getattr(manifest, name) == value
+        assert told(manifest, name) == value
         given = CheckpointManifest.new(2, 3, timestamp_ms=4, **{name: value})
         assert json.loads(given.to_json())[name] == json.loads(json.dumps(value))
-        assert getattr(read().replace(**{name: value}), name) == value
+        assert told(read().replace(**{name: value}), name) == value
 
     @pytest.mark.parametrize("name", FACTS)
     def test_a_fact_that_is_absent_or_null_is_none(self, name: str) -> None:

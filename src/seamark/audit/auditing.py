@@ -1,6 +1,6 @@
 """Holding every sink of a pipeline against the digests in its store.
 
-Tests: ``tests/audit/test_auditing.py``.
+Tests: ``tests/cli/test_audit.py``.
 """
 
 from __future__ import annotations

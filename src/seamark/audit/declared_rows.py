@@ -1,6 +1,6 @@
 """Rows that were read back, in the columns and types that the output was declared with.
 
-Tests: ``tests/audit/test_declared_rows.py``.
+Tests: ``tests/audit/test_delta.py``.
 """
 
 from __future__ import annotations

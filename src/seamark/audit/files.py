@@ -221,7 +221,7 @@ class _FolderReader:
             reader = reader.option("mergeSchema", "true")
         else:
             raise DamageError("the types of its columns cannot be read from the checkpoint")
-        rows = reader.load([_url(_GLOB.sub(_escaped, folder)) for folder in folders])
+        rows: DataFrame = reader.load([_url(_GLOB.sub(_escaped, folder)) for folder in folders])
         if schema is None:
             return rows.withColumn(_EPOCH, f.col(_EPOCH).cast("long"))
         return as_declared(rows, schema, keep=[_EPOCH])

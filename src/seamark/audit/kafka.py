@@ -6,14 +6,14 @@ Tests: ``tests/integration/test_kafka_audit.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.audit.declared_rows import declared_schema
 from seamark.audit.expectations import EpochRows, SinkHistory
 from seamark.audit.verdicts import Shown
 from seamark.sinks.json_options import JSON_OPTIONS
-from seamark.sinks.kafka.reading import kafka_records
+from seamark.sinks.kafka.reading import first_offsets, kafka_records
 from seamark.spark.row_digests import RowDigest, digests_by
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def read_kafka(
     if not rest:
         return
     servers = bootstrap or str(first.point.at.get("bootstrap") if first.point else "")
-    # what retention has removed was there once, so that is no finding; see docs/audit.md
+    lows = first_offsets(servers, ends[history.newest.epoch], options)
     records = kafka_records(
         servers, ends[history.newest.epoch], options, start_offsets=ends[first.epoch]
     )
@@ -54,7 +54,11 @@ def read_kafka(
             record[_EPOCH] = _epoch_of(record, rest, ends)
         for epoch, digest in shape.digests(several).items():
             found[epoch] = found.get(epoch, RowDigest.empty()) + digest
-    for known in rest:
+    for before, known in pairwise(history.epochs):
+        if _is_cut_off(lows, ends[before.epoch], ends[known.epoch]):
+            note = "the topic does not keep all of its records any more"
+            yield Shown(first=known.epoch, last=known.epoch, note=note)
+            continue
         yield Shown(
             first=known.epoch,
             last=known.epoch,
@@ -63,6 +67,15 @@ def read_kafka(
             note=shape.only_counted,
             is_counted=bool(shape.only_counted),
         )
+
+
+def _is_cut_off(lows: Ends, starts: Ends, ends: Ends) -> bool:
+    """Whether retention has removed records that lie between these offsets."""
+    return any(
+        starts.get(topic, {}).get(partition, 0) < min(lows.get(topic, {}).get(partition, 0), end)
+        for topic, parts in ends.items()
+        for partition, end in parts.items()
+    )
 
 
 def _known_ends(history: SinkHistory) -> dict[int, Ends] | None:

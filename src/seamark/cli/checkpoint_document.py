@@ -154,6 +154,7 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "timeline": manifest.timeline,
         "attempt": manifest.attempt,
         "fingerprint": manifest.fingerprint,
+        "decision": manifest.decision,
         "full": not manifest.is_incremental,
         "parents": [m.checkpoint_id for m in chain[1:]],
         "broken_chain": broken,

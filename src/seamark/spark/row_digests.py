@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError
-from seamark.spark.failures import is_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,6 +37,7 @@ _LANE_BITS: Final = 22
 """Numbers are added in lanes of this many bits: no sum overflows before 2^41 rows, also in ANSI
 mode, where an overflow is an error."""
 _LANES: Final = 3
+_MASK: Final = (1 << _LANE_BITS) - 1
 _ROWS: Final = "rows"
 _GROUP: Final = "group"
 _SECOND: Final = 0x5EA3A7C0DE15EA1
@@ -81,12 +82,13 @@ def _words(digest: str) -> tuple[int, int]:
     return int(digest[:16], 16), int(digest[16:], 16)
 
 
-def digest_of(rows: DataFrame) -> RowDigest:
+def digest_of(rows: DataFrame, aggregates: Sequence[Column] | None = None) -> RowDigest:
     """The digest of all rows, by one action.
 
-    :class:`InvalidInputError` for columns that have none, see :func:`why_undigestible`.
+    ``aggregates`` are those of the schema, if they are at hand. :class:`InvalidInputError` for
+    columns that have no digest, see :func:`why_undigestible`.
     """
-    first = rows.agg(*_aggregates(rows.schema)).first()
+    first = rows.agg(*(aggregates or digest_aggregates(rows.schema))).first()
     assert first is not None, "an aggregation without a key has one row"
     return _from_sums(first.asDict())
 
@@ -97,7 +99,8 @@ def digests_by(rows: DataFrame, column: str) -> dict[Any, RowDigest]:
     from pyspark.sql.types import StructType
 
     others = StructType([field for field in rows.schema.fields if field.name != column])
-    groups = rows.groupBy(f.col(backquoted(column)).alias(_GROUP)).agg(*_aggregates(others))
+    group = f.col(backquoted(column)).alias(_GROUP)
+    groups = rows.groupBy(group).agg(*digest_aggregates(others))
     return {row[_GROUP]: _from_sums(row.asDict()) for row in groups.collect()}
 
 
@@ -106,12 +109,16 @@ class ObservedDigest:
 
     def __init__(self, observation: Observation) -> None:
         self._observation = observation
+        self.is_void = False
+        """Whether it is that of an action that has failed."""
 
     def result(self, patience: float) -> RowDigest | None:
         """The digest of what the first action has read; None when none has ended by then.
 
         Spark tells it on a thread of its own, a moment after the action.
         """
+        if self.is_void:
+            return None
         jvm = self._observation._jo
         assert jvm is not None, "it is observed by now"
         deadline = time.monotonic() + patience
@@ -119,24 +126,40 @@ class ObservedDigest:
             if time.monotonic() > deadline:
                 return None
             time.sleep(_LOOK)
-        try:
-            return _from_sums(self._observation.get)
-        except Exception as error:
-            if not is_of_spark(error):
-                raise
-            return None  # the first action has failed, whatever a second one has done
+        return _from_sums(self._observation.get)
 
 
-def observed(rows: DataFrame) -> tuple[DataFrame, ObservedDigest]:
+def observed(
+    rows: DataFrame, aggregates: Sequence[Column] | None = None
+) -> tuple[DataFrame, ObservedDigest]:
     """The same rows, and their digest as soon as one action has read all of them.
 
     The digest is that of the rows which the first action on the returned DataFrame reads. It must
-    read every row, and once: an action that ends early gives the digest of what it has read.
+    read every row, and once. An action that ends early, or fails, gives the digest of what it has
+    read: whoever runs it again calls :func:`void_observed`.
     """
     from pyspark.sql import Observation
 
     observation = Observation()
-    return rows.observe(observation, *_aggregates(rows.schema)), ObservedDigest(observation)
+    wanted = aggregates or digest_aggregates(rows.schema)
+    digest = _this_thread.observed = ObservedDigest(observation)
+    return rows.observe(observation, *wanted), digest
+
+
+class _ThisThread(threading.local):
+    observed: ObservedDigest | None = None
+
+
+_this_thread = _ThisThread()
+
+
+def void_observed() -> None:
+    """Have what this thread observes count for nothing, since an action on it has failed.
+
+    Spark tells what a failed action has read just as it does for one that went well.
+    """
+    if _this_thread.observed is not None:
+        _this_thread.observed.is_void = True
 
 
 def why_undigestible(schema: StructType) -> str | None:
@@ -216,27 +239,30 @@ _DIGESTIBLE: Final = frozenset(
 # the sums
 
 
-def _aggregates(schema: StructType) -> list[Column]:
-    """How many rows, and each lane of both sums."""
+def digest_aggregates(schema: StructType) -> list[Column]:
+    """What is aggregated over rows of a schema: how many, and each lane of both sums.
+
+    They are made of names, so they serve for every DataFrame of this schema.
+    """
     from pyspark.sql import functions as f
 
     if problem := why_undigestible(schema):
         raise InvalidInputError(f"these rows have no digest: {problem}")
-    seed = hashlib.sha256(schema_text(schema).encode()).digest()[:8]
+    digest = hashlib.sha256(schema_text(schema).encode()).digest()
+    seed = int.from_bytes(digest[:8], "big") >> 1
     values = [
         part
         for field in schema.fields
-        for part in _parts(f.col(backquoted(field.name)), field.dataType)
+        for part in _parts(backquoted(field.name), field.dataType, depth=0)
     ]
-    first = f.xxhash64(f.lit(int.from_bytes(seed, "big", signed=True)), *values)
-    second = f.xxhash64(first, f.lit(_SECOND))
-    mask = f.lit((1 << _LANE_BITS) - 1)
+    first = f"xxhash64({', '.join([f'{seed}L', *values])})"
+    second = f"xxhash64({first}, {_SECOND}L)"
     lanes = [
-        f.sum(f.shiftrightunsigned(word, lane * _LANE_BITS).bitwiseAND(mask)).alias(f"{name}{lane}")
+        f"sum(shiftrightunsigned({word}, {lane * _LANE_BITS}) & {_MASK}L) AS {name}{lane}"
         for name, word in (("a", first), ("b", second))
         for lane in range(_LANES)
     ]
-    return [f.count(f.lit(1)).alias(_ROWS), *lanes]
+    return [f.expr(text) for text in (f"count(1) AS {_ROWS}", *lanes)]
 
 
 def _from_sums(sums: Mapping[str, Any]) -> RowDigest:
@@ -247,35 +273,32 @@ def _from_sums(sums: Mapping[str, Any]) -> RowDigest:
     return RowDigest(sums[_ROWS] or 0, _text(words))
 
 
-def _parts(value: Column, kind: DataType) -> Iterator[Column]:
-    """What is hashed of a value, one after the other.
+def _parts(value: str, kind: DataType, depth: int) -> Iterator[str]:
+    """What is hashed of a value, one after the other, in SQL.
 
     ``xxhash64`` passes over nulls and does not tell where an array ends, so both are said.
     """
-    from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    yield value.isNull()
+    yield f"{value} IS NULL"
+    each = f"each{depth}"
     if isinstance(kind, t.StructType):
         for field in kind.fields:
-            yield from _parts(value.getField(field.name), field.dataType)
+            yield from _parts(f"{value}.{backquoted(field.name)}", field.dataType, depth)
     elif isinstance(kind, t.ArrayType):
-        element = kind.elementType
-        yield f.array_size(value)
-        yield f.transform(value, lambda each: f.struct(*_parts(each, element)))
+        parts = ", ".join(_parts(each, kind.elementType, depth + 1))
+        yield f"array_size({value})"
+        yield f"transform({value}, {each} -> struct({parts}))"
     elif isinstance(kind, t.MapType):
-        key, of_key = kind.keyType, kind.valueType
-
-        def entry(each: Column) -> Column:
-            return f.xxhash64(*_parts(each["key"], key), *_parts(each["value"], of_key))
-
-        yield f.array_size(f.map_entries(value))
+        key = _parts(f"{each}.key", kind.keyType, depth + 1)
+        parts = ", ".join([*key, *_parts(f"{each}.value", kind.valueType, depth + 1)])
+        entries = f"map_entries({value})"
+        yield f"array_size({entries})"
         # a map has no order, and its entries come in any
-        yield f.array_sort(f.transform(f.map_entries(value), entry))
+        yield f"array_sort(transform({entries}, {each} -> xxhash64({parts})))"
     elif kind.typeName() == "variant":
-        yield f.to_json(value, {"timeZone": "UTC"})
-    elif isinstance(kind, t.StringType):
-        # a collation makes different texts equal
-        yield value if kind == t.StringType() else value.cast("binary")
+        yield f"to_json({value}, map('timeZone', 'UTC'))"
+    elif isinstance(kind, t.StringType) and kind != t.StringType():
+        yield f"CAST({value} AS BINARY)"  # a collation makes different texts equal
     else:
         yield value

@@ -216,8 +216,8 @@ def _refuse_other_changes(stored: CheckpointManifest, update: CheckpointManifest
     if changed:
         raise RefusedError(
             f"an update may not change {', '.join(changed)} of checkpoint {stored.checkpoint_id}",
-            hint="Only sink statuses, sink epochs and extra fields can change; "
-            "anything else is a new checkpoint.",
+            hint="Only sink statuses and epochs, timings, read points and fields of others can "
+            "change; anything else is a new checkpoint.",
         )
     if update.checkpoint_id != stored.checkpoint_id:
         raise InvalidInputError("the update is of another checkpoint")

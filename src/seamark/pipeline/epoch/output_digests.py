@@ -9,8 +9,10 @@ Tests: ``tests/pipeline/test_output_digests.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from seamark._common.logs import logger_named
 from seamark.manifest import CheckpointManifest
@@ -19,13 +21,14 @@ from seamark.pipeline.declaration.compile import Output
 from seamark.spark.row_digests import (
     ObservedDigest,
     RowDigest,
+    digest_aggregates,
     digest_of,
     observed,
     why_undigestible,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 log = logger_named("seamark.pipeline")
 
@@ -42,6 +45,8 @@ class OutputDigests:
             if problem := why_undigestible(output.df.schema):
                 del self._sinks[output.name]
                 log.warning("output %s is not digested: %s", output.name, problem)
+        self._schemas = {output.name: output.df.schema for output in outputs}
+        self._aggregates: dict[str, list[Column]] = {}
         self._silent: set[str] = set()
         self._taken: dict[str, RowDigest] = {}
         self._waiting: dict[str, ObservedDigest] = {}
@@ -61,13 +66,29 @@ class OutputDigests:
         """The rows to stage; the action of a sink that is observable digests them."""
         if name not in self._sinks or not self.is_observable(name):
             return rows
-        rows, self._waiting[name] = observed(rows)
+        rows, self._waiting[name] = observed(rows, self._of(name))
         return rows
 
-    def require(self, name: str, rows: DataFrame) -> None:
+    def require(self, name: str, rows: Callable[[], DataFrame]) -> None:
         """Be sure of the digest of persisted rows, whether or not the sink has read them."""
         if name in self._sinks and not self._has_come(name):
-            self._taken[name] = digest_of(rows)
+            self._taken[name] = digest_of(rows(), self._of(name))
+
+    def take_again(self, name: str, rows: DataFrame) -> None:
+        """Read rows that the sink has had to read twice, if what was observed is of its first try.
+
+        It has only done so because that writes no state.
+        """
+        waiting = self._waiting.get(name)
+        if waiting is not None and waiting.is_void:
+            del self._waiting[name]
+            self._taken[name] = digest_of(rows, self._of(name))
+
+    def _of(self, name: str) -> list[Column]:
+        """What is aggregated; made once, since each piece of it is a call to Spark's JVM."""
+        if name not in self._aggregates:
+            self._aggregates[name] = digest_aggregates(self._schemas[name])
+        return self._aggregates[name]
 
     def results(self) -> dict[str, RowDigest]:
         """The digests of the epoch that was staged last, by output.
@@ -114,6 +135,21 @@ def recorded_digests(
             "total_digest": total.digest,
         }
     return recorded or None
+
+
+def carried_digests(
+    chosen: CheckpointManifest, structure: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The digests that a first checkpoint of a changed pipeline takes over; None for none.
+
+    Those of an output that writes other columns now, or elsewhere, end here.
+    """
+    kept = {
+        name: msgspec.to_builtins(digest)
+        for name, digest in (chosen.output_digests or {}).items()
+        if name in structure["sinks"] and _goes_on(name, structure, chosen)
+    }
+    return kept or None
 
 
 def _goes_on(name: str, structure: Mapping[str, Any], parent: CheckpointManifest | None) -> bool:

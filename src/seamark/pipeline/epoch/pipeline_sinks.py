@@ -131,7 +131,9 @@ class PipelineSinks:
             batch = self._narrowed(batch)
             if len(to_stage) == 1 == len(self.outputs) and self._reads_once(to_stage[0][1]):
                 # as in a job written by hand: rows that are read only once are not persisted
-                self._stage_one(batch, to_stage[0][1], epoch, check_claim)
+                output = to_stage[0][1]
+                self._stage_one(batch, output, epoch, check_claim)
+                self.digests.take_again(output.name, batch)
                 return
         batch = batch.persist()
         try:
@@ -143,7 +145,8 @@ class PipelineSinks:
                 rows = self._compiled.rows_of(computed, number)
                 self._stage_one(rows, output, epoch, check_claim)
             for number, output in enumerate(self.outputs):
-                self.digests.require(output.name, self._compiled.rows_of(computed, number))
+                rows_of = partial(self._compiled.rows_of, computed, number)
+                self.digests.require(output.name, rows_of)
         finally:
             batch.unpersist()
 

@@ -28,6 +28,7 @@ from seamark.errors import DamageError, OutcomeUnknownError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
+from seamark.pipeline.epoch.output_digests import carried_digests
 from seamark.pipeline.epoch.save_with_retry import save_with_retry
 from seamark.pipeline.recovery.empty_state import EmptyState, empty_state
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
@@ -285,6 +286,7 @@ class Upgrade:
             sink_guarantees=dict(identity.guarantees),
             sink_committables=_of(sinks, chosen.sink_committables or {}),
             read_points=_of(sinks, chosen.read_points or {}) or None,
+            output_digests=carried_digests(chosen, structure),
             upgrade={
                 "from": chosen.checkpoint_id,
                 "rows": [[row.what, row.name, row.fate.value, row.why] for row in self._plan.rows],

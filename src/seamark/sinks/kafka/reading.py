@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import StoreUnavailableError
-from seamark.sinks.kafka.cluster import KafkaCluster
+from seamark.sinks.kafka.cluster import REQUEST_SECONDS, KafkaCluster
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -60,6 +60,29 @@ def kafka_records(
             yield from _before(consumer, starts, ends, cluster.bootstrap)
     finally:
         consumer.close()
+
+
+def first_offsets(
+    bootstrap: str | Sequence[str],
+    wanted: Mapping[str, Mapping[int, int]],
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, dict[int, int]]:
+    """By topic and partition of ``wanted``: the offset of the first record that Kafka still has."""
+    from confluent_kafka import TopicPartition
+
+    cluster = KafkaCluster(bootstrap, options)
+    consumer = cluster.consumer({"group.id": "seamark", "enable.auto.commit": False})
+    lows: dict[str, dict[int, int]] = {}
+    try:
+        with cluster.translating("asking for the offsets of"):
+            for topic, partitions in wanted.items():
+                for number in partitions:
+                    place = TopicPartition(topic, number)
+                    low, _ = consumer.get_watermark_offsets(place, REQUEST_SECONDS)
+                    lows.setdefault(topic, {})[number] = low
+    finally:
+        consumer.close()
+    return lows
 
 
 def _before(
