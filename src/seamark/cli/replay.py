@@ -53,11 +53,12 @@ def epoch_range(_: click.Context, parameter: click.Parameter, text: str) -> tupl
 def command(store: str, epochs: tuple[int, int], job: str, outputs: tuple[str, ...]) -> None:
     """Run epochs again, and compare their rows.
 
-    They are held against the digests of what each epoch wrote. Each epoch reads the rows that it was planned for, on the state that there was. No sink is
-    called, and nothing in the store is changed; a running pipeline is not disturbed. JOB.PY is a
-    program that declares the pipeline as 'pipeline' (or NAME), or has a function of that name that
-    takes a Spark session and returns the pipeline. The program is run with your rights, except for
-    what is below 'if __name__ == "__main__":'.
+    They are compared with the digests of what each epoch wrote. An epoch reads the rows that it was
+    planned for, on the state that there was. No sink is called, and nothing in the store is
+    changed; a running pipeline is not disturbed. JOB.PY is a program that declares the pipeline as
+    'pipeline' (or NAME), or has a function of that name that takes a Spark session and returns the
+    pipeline. The program is run with your rights, except for what is below
+    'if __name__ == "__main__":'.
     """
     with opened_store(store) as opened:
         document: Document = {
