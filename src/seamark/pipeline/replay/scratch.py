@@ -70,18 +70,23 @@ def scratch_folder(
     In local mode it is a temporary folder. Elsewhere all executors have to reach it, so it is next
     to the working copy, under a name that no run looks at.
     """
-    folder: WorkingCopy
     if is_local(spark):
         where = tempfile.gettempdir()
         with translate_os_errors("making a folder in", where):
-            folder = LocalCopy(tempfile.mkdtemp(prefix="seamark-replay-"))
+            place: WorkingCopy = LocalCopy(tempfile.mkdtemp(prefix="seamark-replay-"))
+        folder = place
     else:
-        root = working_root(store, pipeline, working_copy, is_local=False)
-        folder = open_working_copy(root, spark).below(f"replay-{uuid.uuid4().hex[:12]}")
+        place = open_working_copy(
+            working_root(store, pipeline, working_copy, is_local=False), spark
+        )
+        folder = place.below(f"replay-{uuid.uuid4().hex[:12]}")
     try:
         yield folder
     finally:
-        folder.destroy()
+        try:
+            folder.destroy()
+        finally:
+            place.close()
 
 
 def recorded_plan(
