@@ -134,6 +134,8 @@ def test_every_epoch_comes_out_as_it_was(
 def _comparable(provider: str, kind: str) -> tuple[bool | None, ...]:
     if kind.startswith("stateless"):
         return (None,)
+    if kind == "transformed-state" and provider.endswith("changelog"):
+        return (True, None)  # the batch that makes the column families writes a snapshot
     # RocksDB without changelogs writes snapshots, whose bytes differ with every run
     return (True,) if provider in ("hdfs", "rocksdb-changelog", "format2-changelog") else (None,)
 
