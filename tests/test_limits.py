@@ -43,7 +43,6 @@ from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed_ssts
-from seamark.cli.diff import _flat as flat_members
 from seamark.cli.sources import _parts as position_parts
 from seamark.cli.spark.state_output import _flat as flat_row
 from seamark.errors import DamageError, RefusedError
@@ -54,6 +53,7 @@ from seamark.native.inspect.replaced_files import StrangeTime, copy_findings
 from seamark.native.inspect.state import State, Store
 from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.progress.configuration import explain_change
+from seamark.reports.difference import _flat as flat_members
 from seamark.spark.batch_log import readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack, unpack_all

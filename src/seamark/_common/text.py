@@ -24,6 +24,11 @@ def grouped(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
+def plural(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def ranges_text(numbers: Iterable[int]) -> str:
     """Ascending numbers, neighbours as a range.
 

@@ -8,8 +8,10 @@ from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command, named_values, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.store_argument import local_path, opened_store, resolve_id
+from seamark.cli.store_argument import opened_store
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.reports.named_checkpoints import resolve_id
+from seamark.reports.places import local_path
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints, take_over_target

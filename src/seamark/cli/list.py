@@ -9,7 +9,12 @@ import click
 from rich.text import Text
 
 from seamark._common.text import age_text, elapsed_text, grouped, seconds_text, size_text
-from seamark.cli.checkpoint_summary import (
+from seamark.cli.commands import PLACE, Command
+from seamark.cli.layout import fits, or_dash, plural, print_paragraph, print_rows
+from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.store_argument import opened_store
+from seamark.errors import DamageError, StoreUnavailableError
+from seamark.reports.checkpoint_summary import (
     USABLE,
     CheckpointSummary,
     listing_document,
@@ -18,12 +23,8 @@ from seamark.cli.checkpoint_summary import (
     short_positions_text,
     summarize_checkpoints,
 )
-from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import fits, or_dash, plural, print_paragraph, print_rows
-from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.store_argument import local_path, opened_store
-from seamark.cli.verify import check_checkpoints, present_ids
-from seamark.errors import DamageError, StoreUnavailableError
+from seamark.reports.places import local_path
+from seamark.reports.verification import check_checkpoints, present_ids
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.validation import Evidence

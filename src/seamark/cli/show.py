@@ -17,7 +17,6 @@ from seamark._common.text import (
     size_text,
     time_text,
 )
-from seamark.cli.checkpoint_document import describe
 from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import (
     Cell,
@@ -29,7 +28,9 @@ from seamark.cli.layout import (
     print_warnings,
 )
 from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.store_argument import opened_store, use_named
+from seamark.cli.store_argument import opened_store
+from seamark.reports.checkpoint_document import describe
+from seamark.reports.named_checkpoints import use_named
 from seamark.spark.source_gaps import gap_texts
 
 

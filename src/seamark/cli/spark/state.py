@@ -17,9 +17,10 @@ from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
-from seamark.cli.store_argument import opened_store, resolve_id
+from seamark.cli.store_argument import opened_store
 from seamark.native.restore import restore_directory
 from seamark.native.state_choice import Side, StateRequest, choose, keepers
+from seamark.reports.named_checkpoints import resolve_id
 
 _ON_SCREEN = 20
 

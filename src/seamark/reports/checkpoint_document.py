@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from seamark.capture.checkpoint_contents import Chain
-from seamark.cli.checkpoint_files import IndexedFiles, OperatorFiles
-from seamark.cli.checkpoint_summary import positions, took_seconds
-from seamark.cli.output import Document
 from seamark.errors import DamageError, SeamarkError
 from seamark.limits import LARGEST_SHOWN
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.manifest.findings import unrestorable
+from seamark.reports.checkpoint_files import IndexedFiles, OperatorFiles
+from seamark.reports.checkpoint_summary import positions, took_seconds
+from seamark.reports.document import Document
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from seamark.cli.output import Document, without_secrets
+from seamark._redaction import redacted_document
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
+from seamark.reports.document import Document
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.source_gaps import gap_texts
 from seamark.store import CheckpointStore
@@ -288,7 +289,7 @@ def short_positions_text(sources: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _span(at: Mapping[str, str]) -> str:
-    values = [str(value) for value in without_secrets(at).values()]
+    values = [str(value) for value in redacted_document(at).values()]
     if len(values) > 1 and all(map(_WHOLE.fullmatch, values)):
         numbers = [int(value) for value in values]
         low, high = min(numbers), max(numbers)
