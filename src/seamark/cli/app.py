@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "doctor": ("seamark.cli.doctor", "Check whether a store can be relied on."),
     "estimate": ("seamark.cli.estimate", "Tell what state costs in bytes, requests and seconds."),
     "sources": ("seamark.cli.sources", "Show how far the sources of a pipeline have been read."),
+    "ui": ("seamark.cli.ui", "Show stores and checkpoint directories in a browser."),
     "spark": ("seamark.cli.spark", "Work on the checkpoint directory of any Spark query."),
     "demo": ("seamark.cli.demo.command", "Kill a running pipeline; no row is lost or duplicated."),
     "version": ("seamark.cli.version", "Show the versions of Seamark and its dependencies."),

@@ -88,7 +88,7 @@ def summarize_checkpoints(store: CheckpointStore) -> dict[int, CheckpointSummary
 def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
     scanned = scan(store, unreadable=True, measure=True)
-    summaries = {entry.checkpoint_id: _summary(entry) for entry in scanned}
+    summaries = {entry.checkpoint_id: summary_of(entry) for entry in scanned}
     parents = (summary.parent_id for summary in summaries.values())
     raise_if_missed(summaries, parents, store.load_by_id)
     # parents before children, so that damage reaches all that build on it
@@ -118,7 +118,8 @@ def _inherit(summary: CheckpointSummary, parent: CheckpointSummary | None) -> No
         summary.error = summary.error or f"it builds on {parent.id}, which could not be read"
 
 
-def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
+def summary_of(scanned: ScannedCheckpoint) -> CheckpointSummary:
+    """What a list needs of one checkpoint, as its manifest describes it."""
     m = scanned.manifest
     if m is None:
         error = scanned.error

@@ -40,17 +40,21 @@ def require_path(url: str, what: str) -> None:
 def refuse_spark_directory(url: str) -> None:
     """Refuse the ``checkpointLocation`` of a query, which is not one of our stores."""
     path = local_path(url)
-    if path is None:
-        return
-    own_names = ("owner.json", "checkpoints", "manifests")
-    is_ours = any(os.path.exists(f"{path}/{name}") for name in own_names)
-    if not is_ours and os.path.isdir(f"{path}/offsets") and os.path.isfile(f"{path}/metadata"):
+    if path is not None and is_spark_directory(path):
         raise CheckpointNotFoundError(
             "this is the checkpoint directory of a Spark query, not a store",
             where=url,
             hint=f"'seamark spark inspect {url}' shows what is in it; 'seamark spark snapshot "
             f"{url} STORE' takes it into a store.",
         )
+
+
+def is_spark_directory(path: str) -> bool:
+    """Whether a folder is the ``checkpointLocation`` of a query, and not one of our stores."""
+    own_names = ("owner.json", "checkpoints", "manifests")
+    if any(os.path.exists(f"{path}/{name}") for name in own_names):
+        return False
+    return os.path.isdir(f"{path}/offsets") and os.path.isfile(f"{path}/metadata")
 
 
 def local_path(url: str) -> str | None:
