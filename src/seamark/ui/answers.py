@@ -43,7 +43,8 @@ class Answers:
             question.future.add_done_callback(_retrieved)
             self._questions[key] = question
         try:
-            result: T = await asyncio.wait_for(asyncio.shield(question.future), READ_PATIENCE)
+            async with asyncio.timeout(READ_PATIENCE):
+                result: T = await asyncio.shield(question.future)
         except TimeoutError:
             raise StoreUnavailableError(
                 f"no answer in {READ_PATIENCE:.0f} s",

@@ -6,14 +6,12 @@
   a bearer token.
 - Nothing is changed by any request. What costs something is started by POST, and a POST that a
   browser sends for another site is refused, so that no other page can have a store read.
-- A client that does not take its answer is cut off.
 
 Tests: ``tests/ui/test_guard.py``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -28,8 +26,6 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from seamark.ui.bounds import ANSWER_PATIENCE
 
 COOKIE: Final = "seamark_ui"
 TOKEN: Final = "token"
@@ -107,7 +103,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class Guard:
-    """Lets through to an application what may be asked, and bounds how long an answer takes."""
+    """Lets through to an application what may be asked."""
 
     def __init__(self, app: ASGIApp, access: Access, methods: Collection[str]) -> None:
         self._app, self._access, self._methods = app, access, methods
@@ -118,12 +114,7 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        guarded = _patient(send)
-        refused = self._refusal(scope)
-        try:
-            await (refused or self._app)(scope, receive, guarded)
-        except TimeoutError:
-            raise _TooSlow from None
+        await (self._refusal(scope) or self._app)(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -164,10 +155,6 @@ class Guard:
         )
 
 
-class _TooSlow(Exception):
-    """A client has not taken its answer; the server closes the connection."""
-
-
 def _is_own(headers: Headers, host: str) -> bool:
     """Whether a POST comes from our own page, or from no browser at all."""
     if (site := headers.get("sec-fetch-site")) is not None and site != "same-origin":
@@ -189,16 +176,16 @@ def _plain(status: HTTPStatus, text: str) -> Response:
     return PlainTextResponse(f"{text}\n", status)
 
 
-def _patient(send: Send) -> Send:
-    """Send with our headers, and only for as long as the client takes what it is sent."""
+def _with_headers(send: Send) -> Send:
+    """Send with our headers."""
 
-    async def patient(message: Message) -> None:
+    async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             names = {name for name, _ in message.get("headers", ())}
             more = [pair for pair in _RAW_HEADERS if pair[0] not in names]
             if b"cache-control" not in names:
                 more.append((b"cache-control", b"no-store"))
             message = {**message, "headers": [*message.get("headers", ()), *more]}
-        await asyncio.wait_for(send(message), ANSWER_PATIENCE)
+        await send(message)
 
-    return patient
+    return with_headers

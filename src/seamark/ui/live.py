@@ -70,13 +70,14 @@ class Live:
             self._looked[slug].clear()
         if not self._looked[slug].is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked[slug].wait(), patience)
+                async with asyncio.timeout(patience):
+                    await self._looked[slug].wait()
         return self.places[slug]
 
     async def _follow(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
         wanted = self._wanted[place.slug]
-        while True:
+        while not self._is_closed:
             await wanted.wait()
             if await place.look():
                 self._tell(place.slug)
@@ -113,7 +114,8 @@ class Live:
             yield b"retry: 2000\n: hello\n\n"
             while loop.time() < end and not self._is_closed:
                 try:
-                    slug = await asyncio.wait_for(listener.get(), bounds.HEARTBEAT)
+                    async with asyncio.timeout(bounds.HEARTBEAT):
+                        slug = await listener.get()
                 except TimeoutError:
                     yield b": still here\n\n"
                     continue

@@ -56,7 +56,9 @@ class Place:
         if self._looking is None:
             self._looking = loop.run_in_executor(self._threads, self._look)
         try:
-            changed = await asyncio.wait_for(asyncio.shield(self._looking), READ_PATIENCE)
+            # wait_for() of Python 3.11 can lose a cancellation
+            async with asyncio.timeout(READ_PATIENCE):
+                changed = await asyncio.shield(self._looking)
         except TimeoutError:
             slow = StoreUnavailableError(f"no answer in {READ_PATIENCE:.0f} s", where=self.url)
             return self._failed(slow)  # and the same look is waited for again

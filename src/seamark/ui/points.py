@@ -69,7 +69,7 @@ def point_of(scanned: ScannedCheckpoint) -> Point:
         is_full=not manifest.is_incremental,
         phases=_first(manifest.timings or {}),
         took=summary.took,
-        new_bytes=scanned.stored_bytes + (manifest.state_bytes or 0) + manifest.added_bytes,
+        new_bytes=bytes_of(scanned),
         restore_bytes=summary.restore_bytes,
         watermark=manifest.watermark,
         lag=_first({name: sum(parts.values()) for name, parts in summary.lag.items()}),
@@ -82,6 +82,14 @@ def point_of(scanned: ScannedCheckpoint) -> Point:
         gaps=len(summary.gaps),
         damage=_note(summary.damage),
     )
+
+
+def bytes_of(scanned: ScannedCheckpoint) -> int:
+    """What was stored for a checkpoint, by what its manifest says."""
+    manifest = scanned.manifest
+    if manifest is None:
+        return scanned.stored_bytes
+    return scanned.stored_bytes + (manifest.state_bytes or 0) + manifest.added_bytes
 
 
 def status_of(point: Point, owner: Owner, parents: Mapping[int, Point], known: set[int]) -> str:

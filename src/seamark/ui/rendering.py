@@ -91,9 +91,9 @@ class Rendering:
         return self._environment.get_template(template).render(clean)
 
     def json(self, document: object) -> bytes:
-        """A document in ASCII, so that nothing in it is obeyed by a terminal either."""
+        """A document in ASCII and without tags, so that nothing obeys what it holds."""
         clean = redacted_document(document, self._redact)
-        return json.dumps(clean).encode()
+        return json.dumps(clean).replace("<", "\\u003c").encode()
 
 
 def _visible(value: object) -> object:

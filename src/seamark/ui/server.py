@@ -32,9 +32,10 @@ _BACKLOG: Final = 128
 
 
 class _Connection(H11Protocol):
-    """One connection, which is closed when it says nothing, or speaks too slowly."""
+    """One connection, which is cut when it says nothing, or speaks or listens too slowly."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _unsent: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -50,8 +51,25 @@ class _Connection(H11Protocol):
         else:
             self._stop_waiting()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent = self.loop.call_later(bounds.ANSWER_PATIENCE, self._cut)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unsent is not None:
+            self._unsent.cancel()
+            self._unsent = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        # closing waits for what is still to be sent, and nobody may take it
+        self.loop.call_later(bounds.ANSWER_PATIENCE, self.transport.abort)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        if self._unsent is not None:
+            self._unsent.cancel()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
@@ -65,8 +83,7 @@ class _Connection(H11Protocol):
 
     def _cut(self) -> None:
         self._deadline = None
-        if not self.transport.is_closing():
-            self.transport.abort()
+        self.transport.abort()
 
 
 class _Server(uvicorn.Server):

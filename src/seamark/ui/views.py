@@ -9,6 +9,7 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,7 @@ from seamark.ui.directory_watch import DirectoryWatch
 from seamark.ui.history import history_document, table_rows, window_of
 from seamark.ui.overview import directory_row, looking, not_answering, store_row, trouble
 from seamark.ui.places import Place
+from seamark.ui.points import bytes_of
 from seamark.ui.store_watch import StoreWatch
 
 _ID: Final = re.compile(r"[0-9]{1,19}")
@@ -138,7 +140,8 @@ async def listing(place: Place, before: int | None) -> Document:
         end = len(state.ids) if before is None else bisect_left(state.ids, before)
         ids = state.ids[max(0, end - ROWS) : end][::-1]
         found = {
-            one.checkpoint_id: summary_of(one) for one in scan_chosen(watch.store, ids, state.owner)
+            one.checkpoint_id: replace(summary_of(one), new_bytes=bytes_of(one))
+            for one in scan_chosen(watch.store, ids, state.owner)
         }
         document = listing_document(watch.store, found)
         for row in document["checkpoints"]:  # chains may reach beyond the page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from pathlib import Path
@@ -93,3 +94,69 @@ def save(store: CheckpointStore, number: int, *, newest: int, now_ms: int, **cha
         number, newest=newest, now_ms=now_ms, **({"operator_states": state} | changes)
     )
     store.save_with_state(made, [data])
+
+
+NAME = "\"'><script>alert(1)<img src=x onerror=alert(2)>\u202e\x1b[31m<b>{{7*7}}"
+"""Markup that is allowed as a name."""
+NASTY = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m<b>{{7*7}}'
+
+
+def hostile(root: Path, *, many: int = 3) -> None:
+    """Two checkpoints with markup wherever a store has a text of its own."""
+    now = int(time.time() * 1000)
+    names = [f"{NAME}{number}" for number in range(many)]
+    statuses = {name: SinkCommitStatus.failed(NASTY) for name in names}
+    with open_store(root) as store:
+        store.claim(writer=NASTY, pipeline=NASTY)
+        for number in (1, 2):
+            changes: dict[str, Any] = {
+                "source_names": names,
+                "source_offsets": {
+                    name: ConnectorCheckpoint({NASTY: f"{NASTY}{number}"}, number) for name in names
+                },
+                "table_offsets": {NAME: ConnectorCheckpoint({NASTY: NASTY}, number)},
+                "sink_names": names,
+                "sink_commit_statuses": statuses,
+                "sink_epochs": dict.fromkeys(names, number),
+                "source_watermarks": dict.fromkeys(names, now),
+                "operator_states": {
+                    name: OperatorCheckpoint.inline(b"state") for name in names[:100]
+                },
+                "extra": {
+                    "timings": dict.fromkeys(names, 0.1),
+                    "timeline": NASTY,
+                    "attempt": NASTY,
+                    "fingerprint": NASTY,
+                    "sink_guarantees": dict.fromkeys(names, NASTY),
+                    "structure": {NASTY: {NASTY: [NASTY, {NASTY: NASTY}]}},
+                    "upgrade": {"from": 1, "rows": [[NASTY, NASTY, NASTY, NASTY]]},
+                    "gaps": [{"source": NASTY, "epoch": number, "why": NASTY}],
+                },
+            }
+            store.save(epoch_manifest(number, newest=2, now_ms=now, **changes))
+        store.pin("<b>pin", 1)
+        store.pin("javascript:alert(3)", 1)
+    foreign = {"version": 1, "checkpoint_id": 3, "epoch": 3, "timestamp_ms": now}
+    foreign |= {"source_names": [NASTY], "sink_names": [NASTY], "pipeline_hash": None}
+    file = root / "checkpoints/checkpoint_000003/manifest.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(foreign))
+
+
+def make_secret(root: Path, secret: str) -> None:
+    """Two checkpoints whose configuration and positions hold a password."""
+    now = int(time.time() * 1000)
+    with open_store(root) as store:
+        store.claim(writer="driver-1")
+        for number in (1, 2):
+            structure = {
+                "sources": {"t": {"options": {"kafka.sasl.password": secret}}},
+                "sinks": {"t": f"postgresql://me:{secret}@db/{number}"},
+            }
+            changes: dict[str, Any] = {
+                "sink_commit_statuses": {
+                    "s": SinkCommitStatus.failed(f"password={secret} refused")
+                },
+                "extra": {"structure": structure},
+            }
+            store.save(epoch_manifest(number, newest=2, now_ms=now, **changes))
