@@ -5,10 +5,11 @@ Tests: ``tests/ui/test_pages.py``.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -35,10 +36,13 @@ from seamark.ui.live import Live
 from seamark.ui.places import Place
 from seamark.ui.rendering import Rendering, assets
 from seamark.ui.store_watch import StoreWatch
+from seamark.ui.threads import DaemonThreads
 
 log = logger_named(__name__)
 
 _METHODS: Final = ("GET", "HEAD", "POST")
+_RENDERING: Final = 2
+"""Threads that make pages out of documents."""
 _FIRST_PAINT: Final = 0.15
 """Seconds that a page waits for a store before it is shown without it; news come later."""
 _PATIENCE: Final = 5.0
@@ -52,6 +56,7 @@ _STATUSES: Final = (
     (DamageError, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
+T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]
 
 
@@ -71,6 +76,7 @@ class Page:
         self._places = list(places)
         self._rendering = Rendering(redact)
         self._assets = assets()
+        self._threads = DaemonThreads(_RENDERING, "seamark-ui-page")
         inner = Starlette(
             routes=[*self._pages(), *self._documents()],
             lifespan=self._lifespan,
@@ -117,23 +123,24 @@ class Page:
             self.checks.close()
             for place in self._places:
                 place.close()
+            self._threads.shutdown()
 
     # pages
 
     async def overview(self, request: Request) -> Response:
         """All places."""
         await self.live.want_all(_FIRST_PAINT)
-        return self._html("overview.html", views.overview(self._places))
+        return await self._html("overview.html", views.overview(self._places))
 
     async def place(self, request: Request) -> Response:
         """The history of a store, or what a directory holds."""
         place = await self._place(request, _FIRST_PAINT)
         if isinstance(place.watch, DirectoryWatch) and place.watch.document is not None:
-            return self._html("directory.html", {"directory": views.directory(place)}, place)
+            return await self._html("directory.html", {"directory": views.directory(place)}, place)
         if not isinstance(place.watch, StoreWatch) or place.looked_at is None:
-            return self._html("waiting.html", {}, place)
+            return await self._html("waiting.html", {}, place)
         table = await views.table(place, _number(request, "before"))
-        return self._html("history.html", {"table": table}, place)
+        return await self._html("history.html", {"table": table}, place)
 
     async def checkpoint(self, request: Request) -> Response:
         """One checkpoint."""
@@ -145,21 +152,21 @@ class Page:
         number = views.checkpoint_number(text)
         document = await views.checkpoint(place, number)
         more = {"show": document, "around": views.neighbours(place, number)}
-        return self._html("checkpoint.html", more, place)
+        return await self._html("checkpoint.html", more, place)
 
     async def diff(self, request: Request) -> Response:
         """Two checkpoints side by side."""
         place = await self._place(request)
         a, b = (_required(request, name) for name in ("a", "b"))
         document = await views.compared(place, a, b)
-        return self._html("diff.html", {"diff": document}, place)
+        return await self._html("diff.html", {"diff": document}, place)
 
     async def restart(self, request: Request) -> Response:
         """What a start would do, and the commands for everything else."""
         place = await self._place(request)
         views.store_of(place)
         checks = {kind: self._check_document(place, kind) for kind in KINDS}
-        return self._html("restart.html", {"checks": checks}, place)
+        return await self._html("restart.html", {"checks": checks}, place)
 
     async def start(self, request: Request) -> Response:
         """Start a check from a form, and go back to where it is seen."""
@@ -251,7 +258,7 @@ class Page:
             )
         return await self.live.want(slug, patience)
 
-    def _html(
+    async def _html(
         self,
         template: str,
         context: Document,
@@ -263,7 +270,13 @@ class Page:
             "place": None if place is None else views.place_row(place),
             "title": None if place is None else place.name,
         }
-        return HTMLResponse(self._rendering.page(template, shown), status)
+        text = await self._in_thread(self._rendering.page, template, shown)
+        return HTMLResponse(text, status)
+
+    async def _in_thread(self, make: Callable[..., T], *arguments: object) -> T:
+        """What a function makes; a large document holds up no other answer."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, make, *arguments)
 
     def _told(self, answer: Answer) -> Answer:
         """The same with errors as pages."""
@@ -274,7 +287,7 @@ class Page:
             except SeamarkError as error:
                 document = {"error": views.error_document(error)}
                 slug = request.path_params.get("place", "")
-                return self._html(
+                return await self._html(
                     "error.html", document, self.live.places.get(slug), _status(error)
                 )
 
@@ -289,7 +302,7 @@ class Page:
                 document = await answer(request)
             except SeamarkError as error:
                 document, status = {"error": views.error_document(error)}, _status(error)
-            data = self._rendering.json(document)
+            data = await self._in_thread(self._rendering.json, document)
             return Response(data, status, media_type="application/json")
 
         return told
@@ -298,14 +311,14 @@ class Page:
         status = getattr(error, "status_code", HTTPStatus.NOT_FOUND)
         what = {"what": f"There is nothing at this address ({status}).", "where": None}
         document = {"error": {**what, "hint": "The overview has all that there is."}}
-        return self._html("error.html", document, None, HTTPStatus(status))
+        return await self._html("error.html", document, None, HTTPStatus(status))
 
     async def _fault(self, request: Request, error: Exception) -> Response:
         log.error("a page could not be made", exc_info=error)
         what = {"what": "This should not have happened.", "where": None}
         hint = "It is a fault of Seamark itself. The log of 'seamark ui' says more."
         document = {"error": {**what, "hint": hint}}
-        return self._html("error.html", document, None, HTTPStatus.INTERNAL_SERVER_ERROR)
+        return await self._html("error.html", document, None, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _status(error: SeamarkError) -> HTTPStatus:

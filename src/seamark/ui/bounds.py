@@ -51,3 +51,7 @@ MOST_CELLS: Final = 2000
 """Partitions of one operator that are drawn."""
 MOST_ROWS: Final = 500
 """Rows of a table whose length a store decides."""
+MOST_MEMBERS: Final = 10_000
+"""Values that one page is made of."""
+LONGEST_TEXT: Final = 4_000
+"""Characters of one value on a page."""

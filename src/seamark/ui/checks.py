@@ -103,7 +103,7 @@ class Check:
             "check": self.kind,
             "state": self.state,
             "started_ms": int(self.started * 1000),
-            "seconds": round(max(0.0, end - self.started), 1),
+            "seconds": round(max(0.0, end - self.started), 2),
             "done": self.done,
             "total": self.total,
             "of_bytes": self.of_bytes,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,11 +31,13 @@ from seamark._common.text import (
 )
 from seamark._redaction import redacted_document
 from seamark._version import __version__
-from seamark.ui.bounds import MOST_CELLS, MOST_ROWS
+from seamark.ui.bounds import LONGEST_TEXT, MOST_CELLS, MOST_MEMBERS, MOST_ROWS
 
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _LEVELS: Final = 9
+_OWN_MEMBERS: Final = 50
+_OWN_DEPTH: Final = 5
 
 
 class Asset:
@@ -68,7 +71,7 @@ class Rendering:
         )
         self._environment.filters.update(
             size=_or_dash(size_text),
-            count=_or_dash(grouped),
+            count=_or_dash(lambda number: grouped(number).replace(" ", "\u00a0")),
             seconds=_or_dash(seconds_text),
             step=_or_dash(phase_text),
             elapsed=_or_dash(elapsed_text),
@@ -86,14 +89,41 @@ class Rendering:
         self._environment.globals["version"] = __version__
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
-        """A page. All values are made of JSON values; secrets are hidden in all of them."""
-        clean = redacted_document(dict(context), self._redact)
+        """A page. All values are made of JSON values; secrets are hidden in all of them.
+
+        What is more than a page has room for is left out; the JSON has all of it.
+        """
+        clean = redacted_document(bounded(dict(context)), self._redact)
         return self._environment.get_template(template).render(clean)
 
     def json(self, document: object) -> bytes:
         """A document in ASCII and without tags, so that nothing obeys what it holds."""
         clean = redacted_document(document, self._redact)
         return json.dumps(clean).replace("<", "\\u003c").encode()
+
+
+def bounded(document: Any) -> Any:
+    """A document with as many members and as long texts as a page has room for.
+
+    Small containers near the top stay whole: those are our own, and templates rely on them.
+    """
+    left = MOST_MEMBERS
+
+    def cut(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if isinstance(value, str):
+            return value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]}…"
+        if not isinstance(value, Mapping | list | tuple):
+            return value
+        is_own = len(value) <= _OWN_MEMBERS and depth <= _OWN_DEPTH
+        most = len(value) if is_own else min(max(left, 0), MOST_CELLS)
+        if isinstance(value, Mapping):
+            members = islice(value.items(), most)
+            return {str(name)[:LONGEST_TEXT]: cut(member, depth + 1) for name, member in members}
+        return [cut(item, depth + 1) for item in islice(value, most)]
+
+    return cut(document, 0)
 
 
 def _visible(value: object) -> object:
@@ -130,8 +160,9 @@ def heat(sizes: Mapping[str, int]) -> dict[str, Any]:
     most = max(values.values(), default=0)
     mean = sum(values.values()) / len(values) if values else 0.0
     largest = max(values, key=lambda name: values[name], default=None)
+    full = max(most, 2 * mean)  # so that even ones are of a middling colour
     cells = [
-        {"name": name, "size": size, "level": round(_LEVELS * size / most) if most else 0}
+        {"name": name, "size": size, "level": round(_LEVELS * size / full) if most else 0}
         for name, size in list(values.items())[:MOST_CELLS]
     ]
     return {

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from seamark.errors import DamageError, SeamarkError
 from seamark.store import CheckpointStore
@@ -34,6 +35,10 @@ class StoreState:
     writer_alive: bool | None = None
     damage: SeamarkError | None = None
     """What is wrong with the store as a whole, such as an ``owner.json`` that cannot be read."""
+
+
+_MAY_CHANGE: Final = 3
+"""Of so many of the newest the sinks may be about to commit; of older ones that is rare."""
 
 
 class StoreWatch:
@@ -75,7 +80,7 @@ class StoreWatch:
             ids = list(before.ids)
         self._pointer = pointer
         ids = [i for i in ids if standing(owner, i) not in UNCOUNTED]
-        fresh = self._read_newest(ids, owner)
+        fresh = self._read_newest(ids, owner, _MAY_CHANGE if not is_due else NEWEST)
         state = StoreState(store.url, owner, tuple(ids), frozenset(ids), alive)
         return self._became(state) or fresh
 
@@ -92,10 +97,10 @@ class StoreWatch:
         self._remember(came)
         return [*ids, *came]
 
-    def _read_newest(self, ids: Sequence[int], owner: Owner) -> bool:
-        """Have the newest ones read, again as long as they may change; whether any was new."""
-        newest = ids[-NEWEST:]
-        wanted = [i for i in newest if i not in self.points or not self.points[i].is_settled]
+    def _read_newest(self, ids: Sequence[int], owner: Owner, again: int) -> bool:
+        """Have the newest ones read, some ``again`` as long as they may change; is any new?"""
+        wanted = [i for i in ids[-NEWEST:] if i not in self.points]
+        wanted += [i for i in ids[-again:] if i in self.points and not self.points[i].is_settled]
         before = {i: self.points.get(i) for i in wanted}
         found = self._read(wanted, owner)
         return any(before[i] != found.get(i) for i in wanted)

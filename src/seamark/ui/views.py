@@ -73,8 +73,14 @@ def place_row(place: Place) -> Document:
 
 
 def overview(places: Sequence[Place]) -> Document:
-    """All places, those in trouble first."""
-    return {"places": sorted(map(place_row, places), key=trouble)}
+    """All places, those in trouble first, and how many are how."""
+    rows = sorted(map(place_row, places), key=trouble)
+    words: dict[str, Document] = {}
+    for row in rows:
+        health = row["health"]
+        word = words.setdefault(health["word"], {"level": health["level"], "places": 0})
+        word["places"] += 1
+    return {"places": rows, "health": words}
 
 
 def error_document(error: SeamarkError) -> Document:

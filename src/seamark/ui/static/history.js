@@ -12,7 +12,7 @@ function start(root) {
   const readout = root.querySelector("#readout");
   const drawn = root.querySelector("#drawn");
   const legend = root.querySelector("#legend");
-  const LEFT = 66;
+  const LEFT = 80;
   const RIGHT = 10;
   const MARKS = { start: "▲", rollback: "↩", pin: "★", upgrade: "⬆", gap: "…", failed: "!", damage: "✕", unreadable: "?" };
   let data = null;
@@ -69,8 +69,8 @@ function start(root) {
       { name: "steps", weight: 5, values: data.took.map((took) => took ?? 0), unit: seconds, stacked: true },
       { name: "new", weight: 2, values: data.new_bytes.map((size) => size ?? 0), unit: bytes },
     ];
-    if (lag.length) list.push({ name: "behind", weight: 2, values: Array.from({ length: n }, (_, i) => lag.reduce((sum, rows) => sum + (rows[i] ?? 0), 0)), unit: count, line: true });
-    if (delays.some((delay) => delay !== null && delay < 4e8)) list.push({ name: "watermark", weight: 2, values: delays.map((delay) => (delay !== null && delay < 4e8 ? delay : 0)), unit: seconds, line: true });
+    if (lag.length) list.push({ name: "behind", weight: 2, values: Array.from({ length: n }, (_, i) => (lag.every((rows) => rows[i] === null) ? null : lag.reduce((sum, rows) => sum + (rows[i] ?? 0), 0))), unit: count, line: true });
+    if (delays.some((delay) => delay !== null && delay < 4e8)) list.push({ name: "watermark", weight: 2, values: delays.map((delay) => (delay !== null && delay < 4e8 ? delay : null)), unit: seconds, line: true });
     return list;
   }
 
@@ -106,7 +106,7 @@ function start(root) {
     let y = top;
     for (const lane of list) {
       const tall = (room * lane.weight) / weights;
-      const most = Math.max(...lane.values, 1e-9);
+      const most = Math.max(...lane.values.map((value) => value ?? 0), 1e-9);
       pen.strokeStyle = rule;
       pen.beginPath();
       pen.moveTo(LEFT, y + tall + 0.5);
@@ -161,7 +161,12 @@ function start(root) {
     pen.strokeStyle = colour("--c0");
     pen.lineWidth = 1.5;
     pen.beginPath();
-    values.forEach((value, i) => pen.lineTo(x(i) + step / 2, y + tall - (tall * value) / most));
+    values.forEach((value, i) => {
+      const where = [x(i) + step / 2, y + tall - (tall * (value ?? 0)) / most];
+      if (value === null) return;
+      if (i === 0 || values[i - 1] === null) pen.moveTo(...where); // nothing is drawn through what is not known
+      else pen.lineTo(...where);
+    });
     pen.stroke();
     pen.lineWidth = 1;
   }
@@ -235,6 +240,7 @@ function start(root) {
       ["new", data.new_bytes[at] === null ? "–" : bytes(data.new_bytes[at])],
       ["full", data.restore_bytes[at] === null ? "–" : bytes(data.restore_bytes[at])],
       ...Object.entries(data.lag).filter(([, rows]) => rows[at] !== null).map(([name, rows]) => [`${name} behind`, count(rows[at])]),
+      ...(data.watermark[at] === null || data.at_ms[at] === null ? [] : [["watermark", `${seconds(Math.max(0, (data.at_ms[at] - data.watermark[at]) / 1000))} behind`]]),
       ...data.events.filter((event) => indexOf(event.id) === at).map((event) => [event.kind, event.text]),
     ];
     const link = document.createElement("a");
