@@ -30,6 +30,12 @@ IN_WHEEL = (
     "seamark/py.typed",
     "seamark/cli/__init__.py",
     "seamark/checkpoint_dir/places/ReadFiles.java",
+    "seamark/ui/static/history.js",
+    "seamark/ui/static/page.js",
+    "seamark/ui/static/seamark.css",
+    "seamark/ui/static/seamark.svg",
+    "seamark/ui/templates/base.html",
+    "seamark/ui/templates/overview.html",
 )
 # The sdist is what distributions build and test from, so the tests are in it.
 IN_SDIST = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seamark.reports.verification import check_named
 from seamark.ui import checks
 from tests.cli.support.stores import Commands, flip, sidecar
 from tests.ui.support.serving import CountedBlobs, serving
@@ -76,7 +77,7 @@ def test_the_page_says_what_a_start_would_do(tmp_path: Path) -> None:
 def held_up_verify(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Have every step of a verification wait until the event is set."""
     go = threading.Event()
-    examine = checks.check_named
+    examine = check_named
 
     def slow(store: Any, checkpoint: Any, share: float, seed: int, bar: Any) -> Any:
         found = examine(store, checkpoint, share, seed, bar)

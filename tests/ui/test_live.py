@@ -9,7 +9,9 @@ import pytest
 
 from seamark.store import open_store
 from seamark.ui import bounds
-from tests.ui.support.serving import CountedBlobs, Place, serving, until
+from seamark.ui.places import Place
+from seamark.ui.store_watch import StoreWatch
+from tests.ui.support.serving import CountedBlobs, serving, until
 from tests.ui.support.stores import epoch_manifest, fill, save
 
 
@@ -72,17 +74,14 @@ def test_a_store_that_is_not_looked_at_is_left_alone(monkeypatch: pytest.MonkeyP
 def test_a_place_that_cannot_be_opened_yet_is_shown_when_it_can() -> None:
     tries: list[int] = []
     blobs = CountedBlobs()
-    place = blobs.place()
-    whole = place._open_watch
 
-    def at_the_third_time() -> object:
+    def at_the_third_time() -> StoreWatch:
         tries.append(1)
         if len(tries) < 3:
             raise OSError("no route to host")
-        return whole()
+        return StoreWatch(blobs.store, blobs.url)
 
-    place._open_watch = at_the_third_time  # type: ignore[assignment]
-    with serving(Place("trades", "trades", "memory://", at_the_third_time)) as page:  # type: ignore[arg-type]
+    with serving(Place("trades", "trades", blobs.url, at_the_third_time)) as page:
         page.until("/api/places", lambda d: words(d) == ["not answering"])
         page.until("/api/places", lambda d: words(d) == ["empty"])
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from seamark.errors import SeamarkError
 from seamark.manifest import SinkCommitStatus
 from seamark.store import CheckpointStore
 from seamark.ui import store_watch
@@ -27,6 +28,14 @@ def filled(count: int) -> tuple[CountedBlobs, CheckpointStore]:
 
 def add(store: CheckpointStore, number: int, **changes: object) -> None:
     store.save(epoch_manifest(number, newest=number, now_ms=int(time.time() * 1000), **changes))
+
+
+def unsettled(watch: StoreWatch) -> list[int]:
+    return [point.id for point in watch.points.values() if not point.is_settled]
+
+
+def damage_of(watch: StoreWatch) -> SeamarkError | None:
+    return watch.state.damage
 
 
 def test_a_look_at_a_store_that_has_not_changed_reads_two_small_objects() -> None:
@@ -57,13 +66,13 @@ def test_a_checkpoint_is_read_again_until_its_sinks_have_committed() -> None:
     add(store, 4, sink_commit_statuses=pending)
     watch = StoreWatch(blobs.store, blobs.url)
     watch.look()
-    assert not watch.points[4].is_settled
+    assert unsettled(watch) == [4]
     manifest = store.load_by_id(4)
     assert manifest is not None
     done = dict.fromkeys(("bars", "large"), SinkCommitStatus.committed())
     store.update_manifest(manifest.replace(sink_commit_statuses=done))
     assert watch.look()
-    assert watch.points[4].is_settled
+    assert unsettled(watch) == []
     blobs.asked.clear()
     watch.look()
     assert blobs.asked["manifests"] == 0
@@ -94,8 +103,8 @@ def test_an_owner_that_is_damaged_is_told_and_comes_back() -> None:
     whole = blobs._values["owner.json"]
     blobs._values["owner.json"] = (whole[0].replace(b"generation", b"Generation"), 99_999, whole[2])
     assert watch.look()
-    assert watch.state.damage is not None
+    assert damage_of(watch) is not None
     blobs._values["owner.json"] = whole
     assert watch.look()
-    assert watch.state.damage is None
+    assert damage_of(watch) is None
     assert watch.state.ids == (1, 2, 3)

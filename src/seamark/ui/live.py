@@ -47,7 +47,8 @@ class Live:
         """Have all streams end, so that nothing keeps the server from ending."""
         self._is_closed = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake)
+            with suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         for listener in self._listeners:

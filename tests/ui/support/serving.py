@@ -123,7 +123,7 @@ def server_for(
         place if isinstance(place, Place) else places_at([str(place)], storage_options)[0]
         for place in places
     ]
-    return PageServer(found, port=0, every=every, **options)
+    return PageServer(found, port=options.pop("port", 0), every=every, **options)
 
 
 class CountedBlobs(MemoryBlobs):

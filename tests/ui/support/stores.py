@@ -136,7 +136,7 @@ def hostile(root: Path, *, many: int = 3) -> None:
             store.save(epoch_manifest(number, newest=2, now_ms=now, **changes))
         store.pin("<b>pin", 1)
         store.pin("javascript:alert(3)", 1)
-    foreign = {"version": 1, "checkpoint_id": 3, "epoch": 3, "timestamp_ms": now}
+    foreign: dict[str, Any] = {"version": 1, "checkpoint_id": 3, "epoch": 3, "timestamp_ms": now}
     foreign |= {"source_names": [NASTY], "sink_names": [NASTY], "pipeline_hash": None}
     file = root / "checkpoints/checkpoint_000003/manifest.json"
     file.parent.mkdir()

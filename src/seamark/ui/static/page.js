@@ -21,6 +21,19 @@ function keepAges() {
   }
 }
 
+// What is wider than its place can be scrolled with the keyboard too.
+function openScrollers() {
+  for (const box of document.querySelectorAll(".scroll")) {
+    const isWide = box.scrollWidth > box.clientWidth;
+    box.tabIndex = isWide ? 0 : -1;
+    if (!isWide) box.removeAttribute("tabindex");
+    if (isWide && !box.hasAttribute("role")) {
+      box.setAttribute("role", "group");
+      box.setAttribute("aria-label", "Wide table");
+    }
+  }
+}
+
 let refreshing = false;
 let again = false;
 
@@ -46,6 +59,7 @@ export async function refresh() {
       if (focused) document.getElementById(focused)?.focus();
     }
     keepAges();
+    openScrollers();
   } catch {
     // the server is gone for now; the stream of events says so
   } finally {
@@ -135,6 +149,8 @@ async function follow() {
 }
 
 setInterval(keepAges, 1000);
+addEventListener("resize", openScrollers);
+openScrollers();
 document.addEventListener("visibilitychange", listen);
 listen();
 follow();
