@@ -27,8 +27,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
 EXAMPLES = [shlex.split(line) for line in re.findall(r"^\$ seamark (.*)$", PAGE, re.M)]
 WITH_SPARK = ("state", "repartition")
-ELSEWHERE = ("demo",)
-"""Run by a test of its own: it takes a minute."""
+ELSEWHERE = ("demo", "ui")
+"""Run by tests of their own: one takes a minute, the other runs until it is asked to end."""
 
 
 def needs_spark(words: list[str]) -> bool:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    sync_playwright,
+)
 
 from tests.support.processes import ServerUnavailable
 from tools import browser
@@ -60,6 +67,16 @@ class Visit:
         self.page.goto(self.base.rstrip("/") + path)
         self.page.wait_for_selector("#connection.on", timeout=PATIENCE)
 
+    def refuse(self, dialog: Dialog) -> None:
+        """Note that the page, or what runs in it, has opened a dialog."""
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
+
+    def heard(self, said: ConsoleMessage) -> None:
+        """Note what the browser complains about."""
+        if said.type == "error":
+            self.complaints.append(said.text)
+
     def shoot(self, name: str) -> None:
         """Keep a picture of the whole page."""
         SHOTS.mkdir(parents=True, exist_ok=True)
@@ -94,11 +111,9 @@ def visit(
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
     tab = Visit(page, base)
-    page.on("dialog", lambda dialog: (tab.complaints.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", tab.refuse)
     page.on("pageerror", lambda error: tab.complaints.append(str(error)))
-    page.on(
-        "console", lambda said: tab.complaints.append(said.text) if said.type == "error" else None
-    )
+    page.on("console", tab.heard)
     page.add_init_script(
         "document.addEventListener('securitypolicyviolation', "
         "(e) => console.error('CSP: ' + e.violatedDirective + ' ' + e.blockedURI))"
