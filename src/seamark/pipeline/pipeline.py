@@ -69,7 +69,8 @@ class Pipeline:
     where the position of each source is recorded for other programs: the URL of a progress store,
     None, or ``auto`` for RocksDB next to a local store. ``adopt`` names the checkpoint directory of
     an existing query to go on from. ``metrics`` is True, a port of this machine, ``"host:port"``,
-    or a Prometheus registry. All other options are those of
+    or a Prometheus registry; ``ui`` is a port or ``"host:port"`` where a page shows the run. All
+    other options are those of
     :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
     """
 
@@ -84,6 +85,7 @@ class Pipeline:
         adopt: str | os.PathLike[str] | None = None,
         progress: str | None = "auto",
         metrics: Any = None,
+        ui: int | str | None = None,
         **settings: Any,
     ) -> None:
         if output_mode not in ("append", "update", "complete"):
@@ -106,6 +108,7 @@ class Pipeline:
             adopt=os.fspath(adopt) if adopt is not None else None,
             progress=progress,
             metrics=metrics,
+            ui=ui,
         )
         self._sources = PlanSources()
         self._outputs: dict[str, Output] = {}

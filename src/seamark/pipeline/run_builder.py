@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.capture import Capture
@@ -30,6 +31,7 @@ from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
 from seamark.pipeline.source_outage import waiting_for
 from seamark.pipeline.telemetry.progress_record import progress_url
+from seamark.pipeline.telemetry.run_page import open_run_page
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
 from seamark.sources.recognition import refuse_endings
 from seamark.spark.batch_log import parse_commit
@@ -148,6 +150,9 @@ def start_run(
             name, metrics=options.metrics, progress_url=progress_url(options.progress, store)
         )
         resources.callback(telemetry.close)
+        page = open_run_page(options.ui, name, store)
+        resources.callback(page.close)
+        declared = replace(declared, settings=page.followed(declared.settings))
         if kafka is not None:
             telemetry.follow(kafka, declared.settings.consumer_group)
         sinks = PipelineSinks(declared, telemetry.metrics)
@@ -201,7 +206,7 @@ def start_run(
             uploads=uploads,
         )
         wait = waiting_for(kafka, start.history, declared.identity.looks)
-        return Run(coordinator, starter.start, start.report, resources.close, wait)
+        return Run(coordinator, starter.start, start.report, resources.close, wait, page.url)
     except BaseException:
         resources.close()
         raise

@@ -9,6 +9,7 @@ from seamark._common.checks import check_id
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.state.chains import Chain, PartitionKey
+from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import is_pruned
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests, scan_some
 from seamark.store.owner import Owner
@@ -62,6 +63,11 @@ def scan_chosen(
     """
     store._reading()
     return scan_some(store._parts, ids, owner)
+
+
+def reading_handle(store: CheckpointStore) -> CheckpointStore:
+    """Another handle on the same backend, to read beside a writer. It must not be closed."""
+    return CheckpointStore(store.backend, store._parts.layout)
 
 
 def is_writer_alive(store: StoreReader, owner: Owner) -> bool | None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from seamark._common.logs import logger_named
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import InvalidInputError, SeamarkError, StoreUnavailableError
+from seamark.reports.document import Document
 from seamark.reports.places import is_spark_directory, local_path, require_path
 from seamark.store import open_store
 from seamark.store.layout import OWNER_KEY
@@ -34,8 +35,18 @@ _THREADS = 3
 class Place:
     """A store or directory, who looks at it, and whether it answers."""
 
-    def __init__(self, slug: str, name: str, url: str, open_watch: Callable[[], Watch]) -> None:
+    def __init__(
+        self,
+        slug: str,
+        name: str,
+        url: str,
+        open_watch: Callable[[], Watch],
+        *,
+        running: Callable[[], Document] | None = None,
+    ) -> None:
         self.slug, self.name, self.url = slug, name, url
+        self.running = running
+        """Tells which epoch runs and its step, where the page is served by a pipeline."""
         self._open_watch = open_watch
         self._threads = DaemonThreads(_THREADS, f"seamark-ui-{slug}")
         self._looking: asyncio.Future[bool] | None = None

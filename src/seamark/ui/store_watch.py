@@ -44,8 +44,11 @@ _MAY_CHANGE: Final = 3
 class StoreWatch:
     """A store, and what was read of it. Every method may be called from several threads."""
 
-    def __init__(self, open_it: Callable[[], CheckpointStore], url: str) -> None:
+    def __init__(
+        self, open_it: Callable[[], CheckpointStore], url: str, *, is_shared: bool = False
+    ) -> None:
         self._open = open_it
+        self._is_shared = is_shared
         self._opened: CheckpointStore | None = None
         self._lock = threading.Lock()
         self._listed_at = float("-inf")
@@ -133,7 +136,7 @@ class StoreWatch:
         )
 
     def close(self) -> None:
-        """Give the store back."""
+        """Give the store back, unless others use what it is kept in."""
         with self._lock:
-            if self._opened is not None:
+            if self._opened is not None and not self._is_shared:
                 self._opened.close()

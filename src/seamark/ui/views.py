@@ -64,6 +64,7 @@ def place_row(place: Place) -> Document:
         "name": place.name,
         "url": place.url,
         "revision": place.revision,
+        "running": None if place.running is None else place.running(),
         "looked_at_ms": None if place.looked_at is None else int(place.looked_at * 1000),
         "error": None if place.error is None else error_document(place.error),
         "failing_since_ms": None

@@ -140,3 +140,4 @@ class RunOptions:
     adopt: str | None = None
     progress: str | None = "auto"
     metrics: Any = None
+    ui: int | str | None = None

@@ -149,6 +149,9 @@ async function follow() {
 }
 
 setInterval(keepAges, 1000);
+setInterval(() => { // the step of a running epoch is no news of its store
+  if (!document.hidden && document.querySelector("[data-running]") !== null) refresh();
+}, 1000);
 addEventListener("resize", openScrollers);
 openScrollers();
 document.addEventListener("visibilitychange", listen);
