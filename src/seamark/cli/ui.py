@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import webbrowser
 from importlib.util import find_spec
 from urllib.parse import urlencode
@@ -9,8 +10,8 @@ from urllib.parse import urlencode
 import click
 
 from seamark.cli.commands import PLACE, Command, settings
-from seamark.cli.output import print_hint, print_json, print_long
-from seamark.errors import SeamarkError
+from seamark.cli.output import WIDTH, print_hint, print_json, print_long
+from seamark.errors import InvalidInputError, SeamarkError
 
 
 @click.command("ui", cls=Command)
@@ -51,7 +52,11 @@ def command(
     from seamark.ui.places import places_at
     from seamark.ui.server import PageServer, check_access
 
-    check_access(host, token)
+    try:
+        check_access(host, token)
+    except InvalidInputError as error:
+        told = f"{error.what}. {error.hint or ''}".strip()
+        raise click.UsageError(textwrap.fill(told, WIDTH - len("Error: "))) from None
     options = settings().storage_options
     server = PageServer(
         places_at(places, options),

@@ -29,9 +29,9 @@ from seamark.pipeline.recovery.recovery import Recovery
 from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
+from seamark.pipeline.run_page import open_run_page
 from seamark.pipeline.source_outage import waiting_for
 from seamark.pipeline.telemetry.progress_record import progress_url
-from seamark.pipeline.telemetry.run_page import open_run_page
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
 from seamark.sources.recognition import refuse_endings
 from seamark.spark.batch_log import parse_commit
