@@ -32,6 +32,7 @@ class Health(NamedTuple):
 _TROUBLE: Final = (
     "damaged",
     "not answering",
+    "unreadable",
     "failing",
     "warnings",
     "writer gone",
@@ -67,7 +68,7 @@ def store_health(state: StoreState, points: Mapping[int, Point], now: float) -> 
         why = damage_of(newest, points, known)
         return Health("damaged", "bad", f"Checkpoint {newest.id}: {why}")
     if status == "unreadable":
-        return Health("damaged", "bad", f"Checkpoint {newest.id}: {newest.error}")
+        return Health("unreadable", "bad", f"Checkpoint {newest.id}: {newest.error}")
     if status == "failed":
         return Health("failing", "bad", newest.failure or "A sink has failed.")
     return _writer_health(state, counted, now)
