@@ -20,7 +20,7 @@ def nothing_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_without_consent_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("SERVERS", raising=False)
-    monkeypatch.setattr(browser.apt, "install", lambda *_: pytest.fail("installed"))
+    monkeypatch.setattr("tools.browser.apt.install", lambda *_: pytest.fail("installed"))
     assert not browser.is_there()
     with pytest.raises(Unavailable, match="Chromium is not installed; SERVERS=install"):
         browser.fetch()
@@ -30,9 +30,9 @@ def test_an_installation_that_brings_no_browser_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CI", "true")
-    monkeypatch.setattr(browser.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(browser.shutil, "which", lambda _: "/usr/bin/apt-get")
+    monkeypatch.setattr("tools.browser.os.geteuid", lambda: 0)
+    monkeypatch.setattr("tools.browser.shutil.which", lambda _: "/usr/bin/apt-get")
     monkeypatch.setattr(browser, "PACKAGES_LOCK", tmp_path)
-    monkeypatch.setattr(browser.apt, "install", lambda *_: True)
+    monkeypatch.setattr("tools.browser.apt.install", lambda *_: True)
     with pytest.raises(Unavailable, match="nowhere to be found"):
         browser.fetch()

@@ -48,7 +48,7 @@ def command(
     it has the commands to copy. STORE is a path or URL; PATH is the checkpoint directory of a Spark
     query.
     """
-    _require_extra()
+    require_extra()
     from seamark.ui.places import places_at
     from seamark.ui.server import PageServer, check_access
 
@@ -77,7 +77,8 @@ def command(
     server.run()
 
 
-def _require_extra() -> None:
+def require_extra() -> None:
+    """Say how to get what the page needs, where that is missing."""
     if any(find_spec(package) is None for package in ("starlette", "uvicorn", "jinja2")):
         raise SeamarkError(
             "the page needs packages that are not installed",
