@@ -78,9 +78,12 @@ class Live:
     async def _follow(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
         wanted = self._wanted[place.slug]
+        told = place.revision
         while not self._is_closed:
             await wanted.wait()
-            if await place.look():
+            await place.look()
+            if place.revision != told:  # also when somebody else has looked in between
+                told = place.revision
                 self._tell(place.slug)
             self._looked[place.slug].set()
             await asyncio.sleep(self._every)

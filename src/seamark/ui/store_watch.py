@@ -53,7 +53,7 @@ class StoreWatch:
         self._lock = threading.Lock()
         self._listed_at = float("-inf")
         self._pointer: int | None = None
-        self.points: dict[int, Point] = {}
+        self._points: dict[int, Point] = {}
         self.state = StoreState(url)
 
     @property
@@ -63,6 +63,12 @@ class StoreWatch:
             if self._opened is None:
                 self._opened = self._open()
             return self._opened
+
+    @property
+    def points(self) -> dict[int, Point]:
+        """What is remembered, by id; a copy, since looks go on meanwhile."""
+        with self._lock:
+            return dict(self._points)
 
     def look(self) -> bool:
         """Look once, and tell whether anything is new. I/O errors pass through."""
@@ -102,17 +108,18 @@ class StoreWatch:
 
     def _read_newest(self, ids: Sequence[int], owner: Owner, again: int) -> bool:
         """Have the newest ones read, some ``again`` as long as they may change; is any new?"""
-        wanted = [i for i in ids[-NEWEST:] if i not in self.points]
-        wanted += [i for i in ids[-again:] if i in self.points and not self.points[i].is_settled]
-        before = {i: self.points.get(i) for i in wanted}
+        wanted = [i for i in ids[-NEWEST:] if i not in self._points]
+        wanted += [i for i in ids[-again:] if i in self._points and not self._points[i].is_settled]
+        before = {i: self._points.get(i) for i in wanted}
         found = self._read(wanted, owner)
         return any(before[i] != found.get(i) for i in wanted)
 
     def read(self, ids: Sequence[int]) -> Mapping[int, Point]:
         """Some checkpoints by id; those that are remembered are not read again."""
-        missing = [i for i in ids if i not in self.points]
+        missing = [i for i in ids if i not in self._points]
         self._read(missing, self.state.owner)
-        return {i: point for i in ids if (point := self.points.get(i)) is not None}
+        points = self.points
+        return {i: points[i] for i in ids if i in points}
 
     def _read(self, ids: Sequence[int], owner: Owner) -> dict[int, Point]:
         found = {one.checkpoint_id: point_of(one) for one in scan_chosen(self.store, ids, owner)}
@@ -121,9 +128,9 @@ class StoreWatch:
 
     def _remember(self, found: Mapping[int, Point]) -> None:
         with self._lock:
-            self.points.update(found)
-            for checkpoint_id in list(self.points)[: max(0, len(self.points) - KEPT_POINTS)]:
-                del self.points[checkpoint_id]
+            self._points.update(found)
+            for checkpoint_id in list(self._points)[: max(0, len(self._points) - KEPT_POINTS)]:
+                del self._points[checkpoint_id]
 
     def _became(self, state: StoreState) -> bool:
         with self._lock:

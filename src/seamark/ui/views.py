@@ -27,7 +27,7 @@ from seamark.ui.directory_watch import DirectoryWatch
 from seamark.ui.history import history_document, table_rows, window_of
 from seamark.ui.overview import directory_row, looking, not_answering, store_row, trouble
 from seamark.ui.places import Place
-from seamark.ui.points import bytes_of
+from seamark.ui.points import Point, bytes_of
 from seamark.ui.store_watch import StoreWatch
 
 _ID: Final = re.compile(r"[0-9]{1,19}")
@@ -112,10 +112,17 @@ async def history(place: Place, first: int | None, last: int | None) -> Document
     state = watch.state
     marked = {*known_pins(state.owner), *(i for i, _ in state.owner.fences)}
     window = window_of(state.ids, first, last, marked=marked, most=MOST_POINTS)
-    missing = [i for i in window.drawn if i not in watch.points]
-    if missing:
-        await place.answers.get(("points", *missing), partial(watch.read, missing))
-    return history_document(state, window, watch.points)
+    return history_document(state, window, await _points(place, watch, window.drawn))
+
+
+async def _points(place: Place, watch: StoreWatch, ids: Sequence[int]) -> dict[int, Point]:
+    """What is known of some checkpoints, and of others; those that were never read are read."""
+    known = watch.points
+    missing = [i for i in ids if i not in known]
+    if not missing:
+        return known
+    await place.answers.get(("points", *missing), partial(watch.read, missing))
+    return watch.points
 
 
 async def table(place: Place, before: int | None) -> Document:
@@ -124,12 +131,10 @@ async def table(place: Place, before: int | None) -> Document:
     state = watch.state
     end = len(state.ids) if before is None else bisect_left(state.ids, before)
     ids = state.ids[max(0, end - ROWS) : end][::-1]
-    missing = [i for i in ids if i not in watch.points]
-    if missing:
-        await place.answers.get(("points", *missing), partial(watch.read, missing))
+    points = await _points(place, watch, ids)
     newer = state.ids[end : end + ROWS + 1]
     return {
-        "rows": table_rows(state, ids, watch.points),
+        "rows": table_rows(state, ids, points),
         "total": len(state.ids),
         "before": before,
         "older": ids[-1] if end > ROWS else None,
@@ -162,8 +167,15 @@ async def listing(place: Place, before: int | None) -> Document:
 async def checkpoint(place: Place, number: int) -> Document:
     """What ``seamark show --json`` prints."""
     watch = store_of(place)
-    if number not in watch.state.known and place.error is None:
-        await place.look()
+    ids = watch.state.ids
+    if place.error is None and number > (ids[-1] if ids else 0):
+        await place.look()  # it may have come just now
+    if place.error is None and number not in watch.state.known:
+        raise CheckpointNotFoundError(
+            f"there is no checkpoint {number}",
+            where=place.url,
+            hint="The history has all that there are; others were pruned or never saved.",
+        )
     return await place.answers.get(
         ("show", number),
         lambda: use_named(watch.store, str(number), partial(describe, watch.store)),
