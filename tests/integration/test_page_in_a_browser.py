@@ -149,6 +149,8 @@ def test_nothing_in_a_hostile_store_runs(browser: Browser, tmp_path: Path) -> No
                 for _ in range(3):
                     tab.page.keyboard.press("ArrowLeft")
                 expect(tab.page.locator("#readout")).to_contain_text("<script>")
+                shown = tab.page.locator("#history").inner_text()
+                assert not {"\u202e", "\x1b"} & {*shown}
             if path.endswith("restart"):
                 tab.page.click("#b-doctor")
                 expect(tab.page.locator("#b-doctor")).to_contain_text("again")

@@ -50,7 +50,7 @@ function start(root) {
         const item = document.createElement("li");
         const swatch = document.createElement("i");
         swatch.className = `k${n % 8}`;
-        item.append(swatch, name);
+        item.append(swatch, visible(name));
         return item;
       }),
       ...Object.entries(MARKS).filter(([kind]) => data.events.some((event) => event.kind === kind)).map(([kind, mark]) => {
@@ -251,14 +251,14 @@ function start(root) {
       const pair = document.createElement("div");
       const term = document.createElement("dt");
       const text = document.createElement("dd");
-      term.textContent = name;
-      text.textContent = String(value);
+      term.textContent = visible(name);
+      text.textContent = visible(value);
       pair.append(term, text);
       items.append(pair);
     }
     readout.replaceChildren(link, items);
     chart.setAttribute("aria-valuenow", String(at));
-    chart.setAttribute("aria-valuetext", `checkpoint ${data.id[at]}, ${facts.map(([name, value]) => `${name} ${value}`).join(", ")}`);
+    chart.setAttribute("aria-valuetext", `checkpoint ${data.id[at]}, ${facts.map(([name, value]) => visible(`${name} ${value}`)).join(", ")}`);
     draw();
   }
 
@@ -335,6 +335,11 @@ function start(root) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); draw(); });
   readColours();
   load();
+}
+
+// A name from a store, with the characters made visible that would turn or hide other text.
+function visible(text) {
+  return String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (mark) => `\\u${mark.codePointAt(0).toString(16).padStart(4, "0")}`);
 }
 
 function seconds(value) {
