@@ -1,4 +1,7 @@
-"""The type of all that is reported."""
+"""The type of all that is reported.
+
+Tests: ``tests/cli/test_show.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the page may cost: its own process, and the stores that it looks at."""
+"""What the page may cost: its own process, and the stores that it looks at.
+
+Tests: ``tests/ui/test_load.py``.
+"""
 
 from __future__ import annotations
 
