@@ -155,3 +155,7 @@ def test_a_page_can_be_read_in_a_window_of_110_columns(page: str) -> None:
     prose = re.sub(r"^```console$.*?^```$", "", (ROOT / page).read_text(), flags=re.S | re.M)
     wide = [line for line in prose.splitlines() if len(line) > 110 and not line.startswith("|")]
     assert wide == []
+
+
+def test_the_page_is_served_by_a_few_lines_of_python() -> None:
+    assert printed_by(program("docs/ui.md", "page.py")) == ["200 text/html; charset=utf-8"]

@@ -29,6 +29,15 @@ WITH_SPARK = {
         "counts: ann 3, bob 2",
         "largest: ann 70, bob 10",
     ],
+    "blue_green": [
+        "blue: ann 2, bob 1",
+        "forked from blue/checkpoints@1 after epoch 1",
+        "blue: ann 3, bob 1, cid 1",
+        "green: ann 3, cid 1",
+        "Common history up to epoch 1.",
+        "1 epoch on the same rows: 0 differ",
+        "only B has the output large",
+    ],
     "live_view": [
         "epoch 1: attic 31.5 °C, cellar 12.0 °C",
         "epoch 2: attic 30.0 °C, cellar 12.0 °C, kitchen 21.5 °C",

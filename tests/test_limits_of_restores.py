@@ -25,10 +25,10 @@ from seamark.capture.restore import restore_index
 from seamark.checkpoint_dir.formats.rocksdb_zip import zip_problems
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.checkpoint_dir.state_files import needed_ssts
-from seamark.cli import checkpoint_document
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.manifest.facts import SharedObject
+from seamark.reports import checkpoint_document
 from seamark.state.pack import PackBuilder, PackInPlace, decode_pack, read_index
 from seamark.store.shared_objects import SharedObjects
 

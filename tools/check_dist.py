@@ -3,9 +3,9 @@
     python -m tools.check_dist --uv "$(command -v uv)"
 
 The wheel is built twice, from this folder and from the sdist, and must have the same files. It is
-installed in an environment of its own, with the extra ``cli`` and whatever versions of the
-dependencies are newest: what a user gets. There ``seamark --help`` and ``import seamark`` must
-work. Nothing is uploaded.
+installed in an environment of its own, with the extras ``cli`` and ``ui`` and whatever versions of
+the dependencies are newest: what a user gets. There ``seamark --help``, ``import seamark`` and the
+page must work. Nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -30,6 +30,14 @@ IN_WHEEL = (
     "seamark/py.typed",
     "seamark/cli/__init__.py",
     "seamark/checkpoint_dir/places/ReadFiles.java",
+    "seamark/spark/RewriteValues.java",
+    "seamark/spark/plans/PlanReader.java",
+    "seamark/ui/static/history.js",
+    "seamark/ui/static/page.js",
+    "seamark/ui/static/seamark.css",
+    "seamark/ui/static/seamark.svg",
+    "seamark/ui/templates/base.html",
+    "seamark/ui/templates/overview.html",
 )
 # The sdist is what distributions build and test from, so the tests are in it.
 IN_SDIST = (
@@ -44,6 +52,16 @@ IN_SDIST = (
     "tools/environment.py",
 )
 UNWANTED = (".venv", ".git/", ".ci/", "__pycache__", "demo/", "dist/")
+TRY_PAGE = """
+import tempfile, urllib.request
+from seamark.ui.places import places_at
+from seamark.ui.server import PageServer
+with PageServer(places_at([tempfile.mkdtemp()], {}), port=0) as server:
+    for path in ("", "static/seamark.css", "static/seamark.svg", "static/page.js", "api/places"):
+        with urllib.request.urlopen(server.url + path) as answer:
+            assert answer.status == 200 and answer.read(), path
+print("served")
+"""
 TRY = "import seamark; print(seamark.__version__); [getattr(seamark, n) for n in ('open_store',)]"
 
 
@@ -108,12 +126,14 @@ def check_installed(wheel: Path, folder: Path, version: str, uv: str) -> None:
     else:
         venv.create(folder, with_pip=True)
         installer = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    _run([*installer, f"{wheel}[cli]"], ROOT)
+    _run([*installer, f"{wheel}[cli,ui]"], ROOT)
     said = _run([folder / "bin" / "python", "-I", "-c", TRY], folder)
     if said.strip() != version:
         raise DistError(f"{wheel.name} has version {version}, the package says {said.strip()}")
     if "Usage: seamark" not in _run([folder / "bin" / "seamark", "--help"], folder):
         raise DistError("seamark --help does not print its usage")
+    if "served" not in _run([folder / "bin" / "python", "-I", "-c", TRY_PAGE], folder):
+        raise DistError("the page is not served with all that it needs")
 
 
 def _demand(archive: Path, files: Collection[str], wanted: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Fetch the servers of the integration tests: Kafka, HDFS, a REST catalog and an S3 server.
+"""Fetch the servers of the integration tests: Kafka, HDFS, a REST catalog, an S3 server, a browser.
 
     python -m tools.integration --stamp .venv/integration.stamp
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import hdfs, iceberg, kafka, versitygw
+from tools import browser, hdfs, iceberg, kafka, versitygw
 from tools.environment import ROOT
 from tools.programs import Unavailable
 
@@ -59,6 +59,13 @@ PARTS = (
         versitygw.is_there,
         versitygw.fetch,
         "the tests with versitygw will be SKIPPED, those with HDFS use moto as their S3 server",
+    ),
+    Part(
+        "Chromium",
+        "a browser by apt-get, as root and if asked for, and axe-core by npm",
+        browser.is_there,
+        browser.fetch,
+        "the tests of the page in a browser will be SKIPPED",
     ),
 )
 

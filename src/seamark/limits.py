@@ -141,6 +141,12 @@ MOST_ANSWERS: Final = 20
 """What an S3 service may answer to a question about its unfinished uploads: all answers together
 in that time. S3 lists 1000 uploads at a time."""
 
+# forks
+
+MOST_ORIGIN_TARGETS: Final = 1_000
+LONGEST_TARGET: Final = 10_000
+"""Sinks of earlier pipelines that a fork stays away from, and characters in the target of one."""
+
 # tables of Delta and Iceberg
 
 LARGEST_TABLE_FILE: Final = 256 * MIB

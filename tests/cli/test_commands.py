@@ -17,8 +17,8 @@ from seamark import CheckpointManifest, open_store
 from seamark._redaction import storage_option_redactor
 from seamark.cli.app import run
 from seamark.cli.standard_streams import log_lines
-from seamark.cli.store_argument import load_named
 from seamark.errors import CheckpointNotFoundError
+from seamark.reports.named_checkpoints import load_named
 from tests.cli.support.stores import Commands, fill, flip, stored_manifest
 
 READING = {

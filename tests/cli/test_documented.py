@@ -15,9 +15,11 @@ from seamark.cli.spark import COMMANDS as SPARK_COMMANDS
 from seamark.native.inspect.findings import Code
 from seamark.progress import open_progress, rocksdb_url
 from seamark.spark.session import spark_version
+from seamark.store import open_store
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.cli.support.stores import fill
 from tests.native.support.queries import run as run_query
+from tests.pipeline.support.forks import filled as fill_forkable
 from tests.pipeline.support.workloads import write_input
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
 EXAMPLES = [shlex.split(line) for line in re.findall(r"^\$ seamark (.*)$", PAGE, re.M)]
 WITH_SPARK = ("state", "repartition")
-ELSEWHERE = ("demo",)
-"""Run by a test of its own: it takes a minute."""
+ELSEWHERE = ("demo", "replay", "ui")
+"""Run by tests of their own: they take a minute, need a pipeline, or run until they are ended."""
 
 
 def needs_spark(words: list[str]) -> bool:
@@ -57,6 +59,8 @@ def test_the_examples_run_in_their_order_and_print_what_the_page_says(
             progress.stage_checkpoint("trades", 6, b'{"trades":{"0":600,"1":601,"2":602}}')
         progress.write_config_hash(77)
     make_copy(tmp_path / "job", 7)
+    with open_store(tmp_path / "trades") as store:
+        fill_forkable(store)
     for words in EXAMPLES:
         if needs_spark(words) or words[0] in ELSEWHERE:
             continue

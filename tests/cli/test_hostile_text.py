@@ -9,11 +9,12 @@ import pytest
 from rich.cells import cell_len
 
 from seamark import ConnectorCheckpoint, open_store
+from seamark._common.control_characters import escape_controls
 from seamark.cli.app import run
 from seamark.cli.error_report import error_lines
 from seamark.cli.layout import print_facts, print_paragraph, print_rows
 from seamark.cli.output import print_json
-from seamark.cli.standard_streams import escape_controls, log_lines
+from seamark.cli.standard_streams import log_lines
 from seamark.errors import DamageError
 from seamark.manifest import SinkCommitStatus
 from tests.cli.support.stores import COMMITTED, Commands, save

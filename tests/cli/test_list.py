@@ -14,10 +14,10 @@ from seamark import ConnectorCheckpoint, open_store
 from seamark.blobs.contract import Blob
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
-from seamark.cli.checkpoint_summary import positions, positions_text
 from seamark.cli.list import HEADINGS, OFFSETS
 from seamark.errors import StoreUnavailableError
 from seamark.manifest import SinkCommitStatus
+from seamark.reports.checkpoint_summary import positions, positions_text
 from seamark.store.inspection import scan
 from tests.cli.support.stores import (
     COMMITTED,

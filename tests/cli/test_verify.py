@@ -10,8 +10,8 @@ import pytest
 from seamark import open_store
 from seamark.blobs.contract import Blob, Entry
 from seamark.blobs.filesystem import FilesystemBlobs
-from seamark.cli.verify import check_checkpoints
 from seamark.errors import StoreUnavailableError
+from seamark.reports.verification import check_checkpoints
 from seamark.store import CheckpointStore
 from seamark.store.inspection import examine
 from seamark.store.validation import CheckpointKind, ExaminedCheckpoint, ValidationResult
@@ -118,7 +118,7 @@ def test_what_is_pruned_meanwhile_is_gone_and_not_damaged(
             assert other.prune(2) == 2
         return check_checkpoints(*args, **kwargs)
 
-    monkeypatch.setattr("seamark.cli.verify.check_checkpoints", pruned_first)
+    monkeypatch.setattr("seamark.reports.verification.check_checkpoints", pruned_first)
     found = seamark.json("verify", "store", "--read-data")
     assert found_statuses(found) == {4: "ok", 3: "ok", 2: "gone", 1: "gone"}
 
@@ -202,7 +202,7 @@ def test_what_a_fenced_writer_wrote_too_late_is_not_called_pruned(
             else seen
         )
 
-    monkeypatch.setattr("seamark.cli.verify.examine", claimed_first)
+    monkeypatch.setattr("seamark.reports.verification.examine", claimed_first)
     shown = seamark("verify", store)
     assert "written by generation 1" in shown
     assert "pruned meanwhile" not in shown

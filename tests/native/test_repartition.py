@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
 from seamark.native.repartition import (
-    OLDEST,
     _failed,
     _verified,
     plan_repartition,
     repartition,
     require_runner,
 )
+from seamark.native.repartition_rules import OLDEST, impossible
+from seamark.native.state_choice import PROVIDER
 from seamark.spark.session import spark_version
 from tests.checkpoint_dir.support.directories import make_copy
 from tests.native.support.queries import after, outputs, run
-from tests.pipeline.support.workloads import put_file, write_input
+from tests.pipeline.support.workloads import write_input
 from tests.support.slow_cases import slow_except
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+STORES = {"total": 1, "limited": 1, "joined-hdfs": 20}
+"""State stores of queries that have not one in each of five partitions."""
 
 
 def entry(partitions: int, provider: str = ROCKSDB) -> bytes:
@@ -88,10 +96,44 @@ def test_the_number_that_there_is_already_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_provider_is_refused_with_the_way_there(tmp_path: Path) -> None:
-    make(tmp_path, provider="org.apache.spark.HDFSBackedStateStoreProvider")
-    with pytest.raises(RefusedError, match="HDFSBackedStateStoreProvider") as told:
+    make(tmp_path, provider="com.example.KeptElsewhere")
+    with pytest.raises(RefusedError, match="KeptElsewhere") as told:
         plan_repartition(tree_of(tmp_path), 5)
-    assert ROCKSDB in str(told.value)
+    assert "start with a new checkpoint" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({PROVIDER: ""}, "unknown provider"),
+        ({"spark.sql.streaming.statefulOperator.useStrictDistribution": "false"}, "before 3.3"),
+        ({"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}, "checksums of rows"),
+    ],
+)
+def test_state_whose_rows_cannot_be_placed_or_written_is_refused(
+    other: dict[str, str], why: str
+) -> None:
+    found = impossible({PROVIDER: HDFS, **other})
+    assert found is not None
+    assert why in found.why
+
+
+def test_a_join_that_the_runner_of_spark_would_damage_is_refused() -> None:
+    join = StatefulOperator(1, "symmetricHashJoin", ["default"], 4)
+    for form, works in (("2", True), ("3", True), ("4", False)):
+        conf = {PROVIDER: ROCKSDB, "spark.sql.streaming.join.stateFormatVersion": form}
+        assert (impossible(conf, [join]) is None) is works
+    assert impossible(conf, [StatefulOperator(0, "dedupe", ["default"], 4)]) is None
+
+
+def test_only_operators_whose_keys_are_known_are_rewritten() -> None:
+    known = [StatefulOperator(0, "dedupe", ["default"], 4)]
+    assert impossible({PROVIDER: HDFS}, known) is None
+    unknown = StatefulOperator(1, "someday", ["default"], 4)
+    found = impossible({PROVIDER: HDFS}, [*known, unknown])
+    assert found is not None
+    assert "operator 1 (someday)" in found.why
+    assert impossible({PROVIDER: ROCKSDB}, [unknown]) is None  # Spark's runner says what it knows
 
 
 def test_a_batch_that_is_not_finished_is_named(tmp_path: Path) -> None:
@@ -170,30 +212,56 @@ def test_a_runner_that_fails_half_way_is_told_with_both_ways_out(tmp_path: Path)
     assert "\tat" not in str(half)
 
 
+def deliver(files: Path, folder: Path, count: int) -> None:
+    """Let the sources have so many files."""
+    for name in ("orders", "payments"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for path in sorted((files / name).iterdir())[:count]:
+            shutil.copy2(path, folder / name / path.name)
+
+
 @pytest.mark.warm
-@pytest.mark.parametrize("kind", slow_except(["counted-rocksdb", "counted-format2"]))
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    "kind",
+    slow_except(
+        [
+            "counted-rocksdb",
+            "counted-format2",
+            "windowed-changelog",
+            "windowed-format2-changelog",
+            "transformed",
+            "counted-hdfs",
+            "windowed-hdfs",
+            "deduplicated",
+            "joined-hdfs",
+            "sessions",
+            "groups in format 1",
+            "total",
+            "limited",
+        ]
+    ),
+)
 def test_a_repartitioned_query_goes_on_with_the_same_results(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     if spark_version(spark) < OLDEST:
         pytest.skip("this Spark has no offline runner")
-    folder = write_input(tmp_path / "input", 2)
+    folder, files = tmp_path / "input", write_input(tmp_path / "all", 4)
+    deliver(files, folder, 3)
     checkpoint, whole = tmp_path / "checkpoint", tmp_path / "whole"
     first = run(spark, kind, folder, checkpoint, tmp_path / "out")
     run(spark, kind, folder, whole, tmp_path / "uninterrupted")
     plan = plan_repartition(tree_of(checkpoint), 5)
-    assert repartition(spark, LocalDirectory(checkpoint), plan, "") == 5
-    rows = [{"id": 900 + n, "k": n % 7, "v": n, "t": "2026-01-01T00:00:00"} for n in range(20)]
-    put_file(folder / "orders", 50, rows)
+    assert repartition(spark, LocalDirectory(checkpoint), plan, "") == STORES.get(kind, 5)
+    deliver(files, folder, 5)
     last = max(first)
     again = run(spark, kind, folder, checkpoint, tmp_path / "out")
     expected = run(spark, kind, folder, whole, tmp_path / "uninterrupted")
     # the runner has taken one number for a batch of its own
     shifted = {batch - 1: found for batch, found in after(again, last).items()}
     assert shifted == after(expected, last)
-    assert shifted
+    assert any(shifted.values())
     assert after(outputs(tmp_path / "out"), last + 1)
-    newest = max(
-        path.name for path in (checkpoint / "state" / "0").iterdir() if path.name.isdigit()
-    )
-    assert newest == "4"
+    newest = {path.name for path in (checkpoint / "state" / "0").iterdir() if path.name.isdigit()}
+    assert newest == ({"0"} if kind in ("total", "limited") else set("01234"))

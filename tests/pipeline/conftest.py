@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.pipeline.support.upgrades import Counting, World
 from tests.pipeline.support.workloads import Uninterrupted, write_input
 
 if TYPE_CHECKING:
@@ -25,3 +26,9 @@ def uninterrupted(
 ) -> Uninterrupted:
     """What the sinks of a kind show after a run without a crash."""
     return Uninterrupted(spark, input_folder, tmp_path_factory.mktemp("uninterrupted"))
+
+
+@pytest.fixture
+def counting(spark: SparkSession, input_folder: Path, tmp_path: Path) -> Counting:
+    """Pipelines that count, on a store and sinks of their own."""
+    return Counting(World(spark, input_folder, tmp_path, "windowed"))

@@ -126,7 +126,12 @@ def test_where_the_class_cannot_be_compiled_plans_are_checked_all_the_same(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway: Any = spark.sparkContext._gateway
-    monkeypatch.setattr(plan_reader, "_JAVA", "no Java at all")
+    other = tmp_path / "no_java_at_all"
+    other.mkdir()
+    (other / "__init__.py").touch()
+    (other / "PlanReader.java").write_text("no Java at all")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plan_reader, "_HERE", other.name)
     assert plan_reader._compile(gateway, state_writer(gateway.jvm)) is None
     monkeypatch.setitem(plan_reader._compiled, gateway, None)
 

@@ -15,6 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "telemetry": set(),
     "epoch": {"declaration", "telemetry"},
     "recovery": {"declaration", "telemetry", "epoch"},
+    "replay": {"declaration", "epoch", "recovery", "run_builder"},
 }
 
 

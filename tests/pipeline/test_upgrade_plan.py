@@ -23,6 +23,10 @@ BARS: dict[str, Any] = {
     "functions": ["count(1)"],
     "state": {"keys": "struct, int", "values": "bigint"},
 }
+MORE: dict[str, Any] = {
+    "functions": ["count(1)", "max(orders.v)"],
+    "state": {"keys": "struct, int", "values": "bigint, int"},
+}
 ONCE: dict[str, Any] = {
     "operator": "deduplication",
     "keys": ["orders.id"],
@@ -98,16 +102,15 @@ def test_a_renamed_output_keeps_its_state_when_its_new_name_is_given() -> None:
     }
     plan = plan_upgrade(old, new, UpgradeOptions({"bars": "candles"}))
     assert plan.origins == {0: 0}
-    assert plan.sinks == frozenset()  # its target is another one
+    assert plan.sinks == {}  # its target is another one
 
 
-def test_a_renamed_output_that_keeps_its_target_is_refused_because_the_target_knows_its_name() -> (
-    None
-):
+def test_a_renamed_output_that_keeps_its_target_goes_on_there() -> None:
     old, new = structure({"bars": [BARS]}), structure({"candles": [BARS]})
     new["sinks"]["candles"]["target"] = "/bars"
-    (row,) = plan_upgrade(old, new, UpgradeOptions({"bars": "candles"})).refused
-    assert "new target" in row.hint
+    plan = plan_upgrade(old, new, UpgradeOptions({"bars": "candles"}))
+    assert plan.sinks == {"candles": "bars"}
+    assert "it was bars" in why(plan, "candles")
 
 
 def test_a_name_that_nothing_has_is_refused() -> None:
@@ -181,13 +184,7 @@ def test_which_of_two_changed_operators_of_a_kind_is_which_is_not_guessed() -> N
     [
         ({"keys": [WINDOW, "orders.v"]}, "key orders.k → orders.v"),
         ({"functions": ["sum(orders.v)"]}, "count(1) → sum(orders.v)"),
-        (
-            {
-                "functions": ["count(1)", "max(orders.v)"],
-                "state": {"keys": "struct, int", "values": "bigint, int"},
-            },
-            "the values in its state are (bigint) and would be (bigint, int)",
-        ),
+        (MORE, "nothing is known of max(orders.v) for the rows that came before"),
         ({"state": {"keys": "struct, string", "values": "bigint"}}, "the keys in its state"),
     ],
 )
@@ -200,6 +197,37 @@ def test_state_of_another_computation_is_refused_and_begins_empty_when_asked_for
     for name in ("bars", "bars/aggregation"):
         plan = plan_upgrade(old, new, UpgradeOptions(begin_empty=[name]))
         assert (plan.refused, plan.empty, plan.origins) == ([], (0,), {})
+
+
+def test_a_new_function_begins_empty_when_asked_for_and_the_others_go_on() -> None:
+    old, new = structure({"bars": [BARS]}), structure({"bars": [{**BARS, **MORE}]})
+    (row,) = plan_upgrade(old, new).refused
+    assert "begin_empty=['bars/max(orders.v)']" in row.hint
+    plan = plan_upgrade(old, new, UpgradeOptions(begin_empty=["bars/max(orders.v)"]))
+    assert (plan.refused, plan.empty, plan.origins) == ([], (), {})
+    assert plan.rewritten[0].new == ["max(orders.v)"]
+    assert "max(orders.v) begins empty" in why(plan, "bars/aggregation")
+    (wrong,) = plan_upgrade(old, new, UpgradeOptions(begin_empty=["bars/min(v)"])).refused[:1]
+    assert "no such operator" in wrong.why
+
+
+def test_a_function_that_is_removed_leaves_the_others_as_they_are() -> None:
+    old, new = structure({"bars": [{**BARS, **MORE}]}), structure({"bars": [BARS]})
+    plan = plan_upgrade(old, new)
+    assert (plan.refused, plan.origins, plan.rewritten[0].gone) == ([], {}, ["max(orders.v)"])
+    assert "max(orders.v) was removed" in why(plan, "bars/aggregation")
+    # worded by another Spark, nothing tells which function is which
+    assert plan_upgrade(old, new, same_spark=False).refused
+
+
+def test_functions_of_sessions_and_all_functions_at_once_are_not_exchanged() -> None:
+    session = {**BARS, "keys": [{"window": "session", "of": "orders.t", "gap": "1 minute"}]}
+    plan = plan_upgrade(structure({"s": [session]}), structure({"s": [{**session, **MORE}]}))
+    assert "the values in its state" in why(plan, "s/aggregation")
+    other = {**BARS, "functions": ["sum(orders.v)"]}
+    options = UpgradeOptions(begin_empty=["bars/sum(orders.v)"])
+    plan = plan_upgrade(structure({"bars": [BARS]}), structure({"bars": [other]}), options)
+    assert plan.refused
 
 
 def test_a_changed_window_or_delay_goes_on_and_its_effect_is_said() -> None:
@@ -241,7 +269,6 @@ def test_sources_are_known_by_their_names() -> None:
     ("other", "name"),
     [
         ({"output_mode": "update"}, "output mode"),
-        ({"state_partitions": 200}, "state partitions"),
         ({"form": 2}, "computations"),
     ],
 )
@@ -304,3 +331,18 @@ def test_a_source_in_the_place_of_another_goes_on_with_its_state_and_that_is_sai
     assert why(plan, "once/deduplication") == "reads orders → orders-2"
     both = structure({"once": [ONCE]}, sources=("orders", "b"), reads={"once": ["b", "orders"]})
     assert plan_upgrade(old, both).origins == {0: 0}
+
+
+def test_the_name_of_a_renamed_output_is_not_given_to_a_new_one_at_once() -> None:
+    old, new = structure({"bars": [BARS]}), structure({"all": [BARS], "bars": [BARS]})
+    plan = plan_upgrade(old, new, UpgradeOptions(renames={"bars": "all"}))
+    assert [row.name for row in plan.refused] == ["bars"]
+    assert "both would go on from one state" in why(plan, "bars")
+
+
+def test_outputs_may_exchange_their_names() -> None:
+    old = structure({"bars": [BARS], "once": [ONCE]})
+    new = structure({"bars": [ONCE], "once": [BARS]})
+    plan = plan_upgrade(old, new, UpgradeOptions(renames={"bars": "once", "once": "bars"}))
+    assert "both would go on" not in why(plan, "bars") + why(plan, "once")
+    assert plan.origins == {0: 1, 1: 0}

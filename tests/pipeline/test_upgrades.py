@@ -21,8 +21,16 @@ from seamark.sinks import FileSink
 from seamark.store import CheckpointStore
 from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.cli.support.running import Cli
+from tests.pipeline.support.upgrades import (
+    BEFORE,
+    Counting,
+    World,
+    counts,
+    new_pairs,
+    rows_of,
+    sums,
+)
 from tests.pipeline.support.workloads import (
-    EPOCHS,
     KINDS,
     Shown,
     clock,
@@ -33,89 +41,16 @@ from tests.pipeline.support.workloads import (
     put_file,
     read_json,
     rows_in,
-    settings_of,
     shown,
     values_in,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-BEFORE = 3
-"""Files that the pipeline has read when it changes."""
 STATEFUL = [kind for kind in KINDS if not kind.startswith("stateless") and "one-sink" not in kind]
-
-
-class World:
-    """The input, and a store and sinks that one pipeline after another uses."""
-
-    def __init__(self, spark: SparkSession, files: Path, root: Path, kind: str) -> None:
-        self.spark = spark
-        self.root = root
-        self.kind = kind
-        self._all = files
-        self.folder = root / "input"
-        self.deliver(BEFORE)
-
-    def deliver(self, files: int = EPOCHS + 1) -> None:
-        """Let the sources have so many files."""
-        for name in ("orders", "payments"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-            for path in sorted((self._all / name).iterdir())[:files]:
-                shutil.copy2(path, self.folder / name / path.name)
-
-    def pipeline(self, **options: Any) -> Pipeline:
-        return Pipeline("shop", self.root / "store", **options)
-
-    def before(self, **options: Any) -> Pipeline:
-        """The pipeline as it was."""
-        p = self.pipeline(**options)
-        KINDS[self.kind](p, self.spark, self.folder, self.root)
-        return p
-
-    def after(self, **options: Any) -> Pipeline:
-        """The same with a stateful output before all others, so that every number moves."""
-        p = self.pipeline(**options)
-        source = p.source("orders", orders(self.spark, self.folder))
-        p.sink("pairs", pairs(source), FileSink(self.root / "pairs"))
-        rest = _WithoutSource(p, source)
-        KINDS[self.kind](rest, self.spark, self.folder, self.root)  # type: ignore[arg-type]
-        return p
-
-    def wipe(self) -> None:
-        """Remove the working copies."""
-        shutil.rmtree(self.root / "store" / "working")
-
-
-class _WithoutSource:
-    """A pipeline that has its first source already."""
-
-    def __init__(self, pipeline: Pipeline, source: DataFrame) -> None:
-        self._pipeline = pipeline
-        self._source = source
-
-    def source(self, name: str, df: DataFrame) -> DataFrame:
-        return self._source if name == "orders" else self._pipeline.source(name, df)
-
-    def sink(self, name: str, df: DataFrame, sink: FileSink) -> None:
-        self._pipeline.sink(name, df, sink)
-
-
-def pairs(source: DataFrame) -> DataFrame:
-    """Each pair of values once: a stateful output without a watermark."""
-    return source.select("k", "v").dropDuplicates(["k", "v"])
-
-
-def new_pairs(folder: Path, since: int) -> Counter[str]:
-    """What :func:`pairs` shows when it begins with the file of that number."""
-    rows = [
-        json.loads(line)
-        for path in sorted((folder / "orders").iterdir())[since:]
-        for line in path.read_text().splitlines()
-    ]
-    return Counter({json.dumps({"k": row["k"], "v": row["v"]}): 1 for row in rows})
 
 
 @pytest.fixture(scope="module")
@@ -165,66 +100,6 @@ def test_I15_an_operator_that_moves_goes_on_and_a_new_one_begins_empty(
 
 
 # changes of other kinds, all with state on HDFS's provider
-
-
-class Counting:
-    """Pipelines that count orders by key in update mode, declared differently at each start."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.root = world.root
-
-    def pipeline(self, **options: Any) -> tuple[Pipeline, DataFrame]:
-        p = self.world.pipeline(output_mode="update", **options)
-        return p, p.source("orders", orders(self.world.spark, self.world.folder))
-
-    def declare(self, *outputs: str, **options: Any) -> Pipeline:
-        """Outputs by their names, in their order."""
-        p, source = self.pipeline(**options)
-        shared = source.groupBy("k").count()
-        frames = {
-            "counts": lambda: source.groupBy("k").count(),
-            "sums": lambda: source.groupBy("k").sum("v").withColumnRenamed("sum(v)", "count"),
-            "renamed": lambda: source.groupBy("k").count(),
-            "by_id": lambda: source.groupBy("id").count(),
-            "of_new": lambda: source.dropDuplicates(["id"]).groupBy("k").count(),
-            "shared": lambda: shared,
-            "also_shared": lambda: shared.where("k > 0"),
-            "rows": lambda: source.select("id", "v"),
-        }
-        for name in outputs:
-            # 'counts=of_new' is the output 'counts', computed as 'of_new' is
-            output, _, computed = name.partition("=")
-            p.sink(output, frames[computed or output](), FileSink(self.root / output))
-        return p
-
-    def newest(self, output: str, column: str = "count") -> dict[int, int]:
-        """The newest value of each key that an output shows."""
-        rows = sorted(values_in(self.root / output), key=lambda row: row["epoch"])
-        key = "id" if rows and "id" in rows[0] else "k"
-        return {row[key]: row[column] for row in rows}
-
-
-@pytest.fixture
-def counting(spark: SparkSession, input_folder: Path, tmp_path: Path) -> Counting:
-    return Counting(World(spark, input_folder, tmp_path, "windowed"))
-
-
-def rows_of(folder: Path, first: int = 0, last: int = EPOCHS + 1) -> list[dict[str, Any]]:
-    """The orders in these files."""
-    paths = sorted((folder / "orders").iterdir())[first:last]
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
-
-
-def counts(rows: list[dict[str, Any]]) -> dict[int, int]:
-    return dict(Counter(row["k"] for row in rows))
-
-
-def sums(rows: list[dict[str, Any]]) -> dict[int, int]:
-    total: Counter[int] = Counter()
-    for row in rows:
-        total[row["k"]] += row["v"]
-    return dict(total)
 
 
 def test_outputs_are_removed_reordered_and_added_and_each_keeps_its_own_state(
@@ -277,6 +152,24 @@ def test_state_is_stored_once_when_an_operator_moves(counting: Counting) -> None
         assert newest is not None
         named = {each.name for each in newest.shared_objects}
     assert named & before
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_whole_working_copy_is_rearranged_and_one_that_is_not_is_rebuilt(
+    counting: Counting, *, whole: bool
+) -> None:
+    options: dict[str, Any] = {"sizes": Sizes(inline_operator=0)}
+    counting.declare("counts", "by_id", "sums", **options).run()
+    counting.world.deliver()
+    if not whole:
+        (damaged, *_) = sorted((counting.root / "store" / "working").glob("g*/state/2/0/*.delta"))
+        damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    run = counting.declare("rows", "sums", "counts", policy="evolve", **options).run()
+    copy = run.report.working_copy
+    assert copy == "rearranged" if whole else copy.startswith("rebuilt")
+    rows = rows_of(counting.world.folder)
+    assert counting.newest("counts") == counts(rows)
+    assert counting.newest("sums") == sums(rows)
 
 
 def test_a_renamed_output_goes_on_at_a_new_target(counting: Counting) -> None:
@@ -499,19 +392,6 @@ def test_a_sink_that_does_not_show_its_epoch_yet_cannot_be_removed(counting: Cou
     counting.declare("counts", policy="evolve").run()
 
 
-def test_another_number_of_state_partitions_is_refused_with_the_one_to_set(
-    counting: Counting,
-) -> None:
-    counting.declare("counts").run()
-    spark = counting.world.spark
-    now = str(spark.conf.get("spark.sql.shuffle.partitions"))
-    with (
-        settings_of(spark, {"spark.sql.shuffle.partitions": "7"}),
-        pytest.raises(RefusedError, match=f"Set spark.sql.shuffle.partitions to {now}"),
-    ):
-        counting.declare("sums", "counts", policy="evolve").run()
-
-
 # what would exchange or mix state in silence
 
 
@@ -625,6 +505,10 @@ def test_a_column_of_which_no_empty_stream_can_be_made_is_refused_and_the_old_pi
         return p
 
     maps(new=False).run()
+    with open_store(world.root / "store") as store:
+        owner = store.owner()
     with pytest.raises(RefusedError, match="a type of column for which no empty state"):
         maps(new=True, policy="evolve").run()
+    with open_store(world.root / "store") as store:
+        assert store.owner() == owner, "it was claimed"
     maps(new=False).run()

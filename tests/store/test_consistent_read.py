@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from seamark._common.progress_bars import no_bar
 from seamark.blobs.contract import Blobs, Entry
 from seamark.blobs.memory import MemoryBlobs
 from seamark.blobs.object_store import ObjectBlobs
 from seamark.capture.checkpoint_contents import chain_of
-from seamark.cli.checkpoint_document import describe
-from seamark.cli.checkpoint_summary import summarize_checkpoints
 from seamark.cli.list import _listed
-from seamark.cli.recover import explain_walk
-from seamark.cli.verify import _checked
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.pipeline.recovery.rollback import plan_rollback
+from seamark.reports.checkpoint_document import describe
+from seamark.reports.checkpoint_summary import summarize_checkpoints
+from seamark.reports.recovery_walk import explain_walk
+from seamark.reports.verification import check_named
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import until_settled
 from seamark.store.content_health import check_contents
@@ -324,7 +325,7 @@ def listed_and_verified(store: CheckpointStore) -> list[int]:
 
 
 def verified(store: CheckpointStore) -> list[int]:
-    checks = until_settled(partial(_checked, store, None, 1.0, 0), store.url)
+    checks = until_settled(partial(check_named, store, None, 1.0, 0, no_bar), store.url)
     assert {each.status for each in checks} <= {"ok", "gone"}
     return [each.id for each in checks if each.status == "ok"]
 

@@ -13,9 +13,9 @@ import pytest
 
 from seamark import CheckpointManifest, open_store
 from seamark._common.json_documents import seal
-from seamark.cli.verify import check_checkpoints
 from seamark.errors import DamageError, FencedError, InvalidInputError, RefusedError
 from seamark.manifest.facts import SharedObject, is_object_name
+from seamark.reports.verification import check_checkpoints
 from seamark.store import CheckpointStore
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.shared_objects import SHARED_PREFIX

@@ -6,7 +6,7 @@ Tests: ``tests/pipeline/test_display.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +17,14 @@ class Advance(Protocol):
     """Moves a bar on."""
 
     def __call__(self, by: float = 1, *, total: float | None = None) -> None: ...
+
+
+class Bar(Protocol):
+    """Shows how far some work has come, for as long as it lasts."""
+
+    def __call__(
+        self, what: str, total: float | None, *, of_bytes: bool = False
+    ) -> AbstractContextManager[Advance]: ...
 
 
 @contextmanager
@@ -47,3 +55,14 @@ def progress_bar_on(
             progress.advance(task, by)
 
         yield advance
+
+
+@contextmanager
+def no_bar(what: str, total: float | None, *, of_bytes: bool = False) -> Iterator[Advance]:
+    """A :class:`Bar` that nobody sees."""
+    del what, total, of_bytes
+    yield _advance_nothing
+
+
+def _advance_nothing(by: float = 1, *, total: float | None = None) -> None:
+    del by, total

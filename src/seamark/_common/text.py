@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -24,6 +24,11 @@ def grouped(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
+def plural(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def ranges_text(numbers: Iterable[int]) -> str:
     """Ascending numbers, neighbours as a range.
 
@@ -37,6 +42,17 @@ def ranges_text(numbers: Iterable[int]) -> str:
         else:
             parts.append([number, number])
     return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in parts)
+
+
+def columns_text(rows: Sequence[Sequence[str]]) -> str:
+    """Rows under each other, all columns but the last as wide as their widest cell.
+
+    >>> print(columns_text([("NAME", "ROWS"), ("a", "7")]))
+    NAME  ROWS
+    a     7
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows)
 
 
 def backquoted(name: str) -> str:

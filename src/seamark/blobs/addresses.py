@@ -172,10 +172,11 @@ def _service(kind: str, endpoint: str, bucket: str, account: str) -> str:
         return ""  # buckets of Amazon have names of their own
     if kind == "AzureStore" and host.endswith(".core.windows.net"):
         return host.partition(".")[0]
-    return "/".join([f"{_LOOPBACK if _is_this_machine(host) else host}:{port}", *path])
+    return "/".join([f"{_LOOPBACK if is_this_machine(host) else host}:{port}", *path])
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Whether a host's name or address always means the machine that asks."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

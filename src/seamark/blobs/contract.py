@@ -178,6 +178,16 @@ class Blobs(ABC):
         The others do not know: give them a key that nobody else uses.
         """
 
+    def take_from(self, other: Blobs, key: str, size: int) -> bool:
+        """Have the value that another place has under the same key, without moving its bytes.
+
+        Where both places are on one disk or in one bucket the value gets a second name, or the
+        service copies it. It is durable then. False when that cannot be done here, and nothing
+        has changed. The key is one that nobody else uses. A value that got a second name must
+        never be written in place, which no backend does.
+        """
+        return False
+
     @abstractmethod
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
         """Replace exactly the version ``tag``, or raise :class:`TagMismatch`.

@@ -30,6 +30,7 @@ from seamark._common.files import (
     write_all,
 )
 from seamark._common.holes import is_mostly_hole
+from seamark._common.new_names import NO_LINKS, link_file, make_root
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.contract import (
     TEMPORARY,
@@ -50,7 +51,6 @@ from seamark.errors import DamageError, StoreUnavailableError
 
 _LOCK: Final = "locks/writers.lock"
 _FOLDERS_REMEMBERED: Final = 1000
-_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class FilesystemBlobs(Blobs):
@@ -103,11 +103,6 @@ class FilesystemBlobs(Blobs):
             if fd is None:
                 return None
             info = os.fstat(fd)
-            try:
-                self._refuse_hole(fd, key, 0, info.st_size)
-            except DamageError:
-                os.close(fd)
-                raise
         pieces = self._pieces(fd, path, min(piece, max(info.st_size, 1)))
         return Stream(pieces, version_of_file(info))
 
@@ -133,6 +128,7 @@ class FilesystemBlobs(Blobs):
 
     def _pieces(self, fd: int, path: str, piece: int) -> Iterator[Buffer]:
         try:
+            self._refuse_hole(fd, path, 0, os.fstat(fd).st_size)
             buffers = [memoryview(bytearray(piece)) for _ in range(2)]
             turn = 0
             while True:
@@ -212,7 +208,7 @@ class FilesystemBlobs(Blobs):
                 except FileExistsError:
                     raise KeyExists(key) from None
                 except OSError as error:
-                    if error.errno not in _NO_LINKS:
+                    if error.errno not in NO_LINKS:
                         raise
                     self._rename_unless_there(temporary, path, key)
                 linked = True
@@ -221,6 +217,17 @@ class FilesystemBlobs(Blobs):
             with suppress(OSError):
                 os.unlink(temporary)
         return None
+
+    def take_from(self, other: Blobs, key: str, size: int) -> bool:
+        if not isinstance(other, FilesystemBlobs):
+            return False
+        path, there = self._path(key), other._path(key)
+        with translate_os_errors("linking", path):
+            other._inside.require(there)
+            self._make_folder(os.path.dirname(path))
+            if is_linked := link_file(there, path):
+                self.make_durable(key)
+        return is_linked
 
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
         path = self._path(key)
@@ -323,24 +330,13 @@ class FilesystemBlobs(Blobs):
         if folder in self._durable:
             return
         if folder == self.url:
-            self._make_root()
+            make_root(folder)
         else:
             self._make_folder(os.path.dirname(folder))
             make_folder(folder, 0o755)
         if len(self._durable) >= _FOLDERS_REMEMBERED:
             self._durable.clear()
         self._durable.add(folder)
-
-    def _make_root(self) -> None:
-        folders = [self.url]
-        while (above := os.path.dirname(folders[-1])) != folders[-1]:
-            folders.append(above)
-        for folder in reversed(folders[:-1]):
-            if not os.path.isdir(folder):
-                make_folder(folder, 0o755)
-                continue
-            with suppress(OSError):  # not ours, and perhaps not readable
-                sync_folder(os.path.dirname(folder))
 
     def _link(self, temporary: str, path: str) -> None:
         try:

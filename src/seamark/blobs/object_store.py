@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 _PART: Final = 8 << 20
 _PARTS_AT_A_TIME: Final = 4  # 32 MiB in memory
 _DELETES: Final = 1000
+_MOST_COPIED: Final = 1 << 30
+"""Bytes that a service is asked to copy in one request. S3 takes 5 GB, if one waits for it."""
 _RETRIES: Final = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
 
 _NO_BUCKET: Final = re.compile(
@@ -84,6 +87,7 @@ class ObjectBlobs(Blobs):
         self._redact = redact or Redactor({})
         self._conditional = conditional
         self._opened_by: tuple[str, dict[str, Any]] | None = None
+        self._whole_bucket: ObjectStore | None = None
 
     @property
     def client(self) -> ObjectStore:
@@ -228,6 +232,32 @@ class ObjectBlobs(Blobs):
             writer.close()  # only now it appears; a writer that is not closed leaves nothing
         return None
 
+    def take_from(self, other: Blobs, key: str, size: int) -> bool:
+        bucket = self._bucket() if _are_one_bucket(self, other) else None
+        if bucket is None or size > _MOST_COPIED:
+            return False
+        here, there = ("/".join([*each.address[3:], check_key(key)]) for each in (self, other))
+        try:
+            with self._translated_errors("copying", key, write=True):
+                obstore.copy(bucket, there, here)
+        except (FileNotFoundError, RefusedError):
+            return False
+        except StoreUnavailableError as error:
+            if isinstance(error, OutcomeUnknownError):
+                raise
+            return False  # these credentials may not read there, and the others may
+        return True
+
+    def _bucket(self) -> ObjectStore | None:
+        """The bucket as a whole, in which a copy is one request; None when its URL is not known."""
+        if self._whole_bucket is None and self._opened_by is not None:
+            url, options = self._opened_by
+            parts = urlsplit(url)
+            settings = {"retry_config": _RETRIES, **_client_options(options)}
+            root = f"{parts.scheme}://{parts.netloc}"
+            self._whole_bucket = obstore.store.from_url(root, **settings)
+        return self._whole_bucket
+
     def replace(self, key: str, data: bytes, tag: Tag, *, durable: bool = True) -> Tag:
         if not self._conditional:
             current = self.read(key, 1 << 32)
@@ -308,6 +338,12 @@ class ObjectBlobs(Blobs):
     def _brief(self, error: Exception) -> str:
         """The error's own text without its debug dump and without secrets."""
         return _plain_message(error, self._redact)
+
+
+def _are_one_bucket(one: Blobs, other: Blobs) -> bool:
+    """Whether two places are in one bucket of one service, as far as can be known."""
+    here, there = one.address[:3], other.address[:3]
+    return isinstance(other, ObjectBlobs) and len(here) == 3 and here == there
 
 
 _ADVICE: Final = {

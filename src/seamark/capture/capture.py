@@ -8,17 +8,17 @@ Tests: ``tests/capture/test_capture_and_restore.py``.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from seamark.capture.epoch_files import Captured, EpochFiles, Held
 from seamark.capture.file_index import FileIndex, StoredFile
 from seamark.capture.movers import Mover
+from seamark.capture.state_comparison import compare_changes
 from seamark.capture.state_moves import StateMoves
 from seamark.capture.uploads import Uploads
 from seamark.checkpoint_dir.operators import StatefulOperator, StoreFolder
-from seamark.checkpoint_dir.state_files import is_state, parse_state_file
+from seamark.checkpoint_dir.state_files import is_state
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError
 from seamark.spark.batch_log import StateIds
@@ -151,22 +151,7 @@ class Capture:
 
         Names with ids of their own (SST files, checkpoint format 2) differ with every run.
         """
-        changed = []
-        for path, held in self.index.files.items():
-            file = parse_state_file(path.rpartition("/")[2]) if is_state(path) else None
-            if file is None or file.version != batch + 1 or file.is_snapshot:
-                continue
-            hasher = hashlib.sha256()
-            try:
-                for piece in self.copy.stream(path):
-                    hasher.update(piece)
-            except FileNotFoundError:
-                if file.uid is not None:
-                    continue
-                changed.append(path)
-                continue
-            if hasher.digest() != held.sha256:
-                changed.append(path)
+        changed = compare_changes(self.copy, self.index.files, batch + 1).differing
         return ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
 
     def _known_operators(self, partitions: Partitions) -> list[StatefulOperator]:

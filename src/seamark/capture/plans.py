@@ -8,7 +8,6 @@ be derived for any other query (:func:`read_up_to`).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
+from seamark.capture.planned_files import planned_files
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -262,13 +262,8 @@ def missing_files(plan: Plan) -> list[str]:
 
 
 def local_files(plan: Plan) -> Iterator[str]:
-    """The local files that the entries of file sources name; other sources' entries name none."""
-    for entry in plan.sources.values():
-        for line in entry.split("\n")[1:]:
-            try:
-                fields = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            uri = urlsplit(str(fields.get("path", ""))) if isinstance(fields, dict) else None
-            if uri is not None and uri.scheme == "file":
-                yield unquote(uri.path)
+    """The local files that the entries of file sources name."""
+    for file in planned_files(plan):
+        uri = urlsplit(file.uri)
+        if uri.scheme == "file":
+            yield unquote(uri.path)

@@ -24,6 +24,7 @@ from seamark.checkpoint_dir.operators import (
     MOST_PARTITIONS,
     StatefulOperator,
     StoreFolder,
+    description_path,
     name_of,
     parse_description,
     store_path,
@@ -157,9 +158,7 @@ class CheckpointFiles(ABC):
 
     def description_path(self, number: int) -> str:
         """Where Spark describes an operator. One file for each start with a new schema."""
-        folder = f"state/{number}/_metadata"
-        versions = self.batches(f"{folder}/v2")
-        return f"{folder}/v2/{versions[-1]}" if versions else f"{folder}/metadata"
+        return description_path(number, self.batches(f"state/{number}/_metadata/v2"))
 
     def described_operator(self, number: int) -> StatefulOperator | None:
         """What Spark wrote about an operator; None when there is no such file.

@@ -79,6 +79,12 @@ def store_path(operator: int, partition: int, store: str) -> str:
     return f"state/{operator}/{partition}{below}"
 
 
+def description_path(number: int, versions: Collection[int]) -> str:
+    """Where Spark describes an operator, which has files of these versions (one for a schema)."""
+    folder = f"state/{number}/_metadata"
+    return f"{folder}/v2/{max(versions)}" if versions else f"{folder}/metadata"
+
+
 def parse_description(number: int, text: str) -> StatefulOperator:
     """The operator that Spark describes; :class:`DamageError` when that cannot be read."""
     try:

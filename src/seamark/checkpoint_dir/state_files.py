@@ -92,6 +92,19 @@ def version_of(path: str) -> int | None:
     return file.version if file else None
 
 
+def whole_at_version(path: str, version: int) -> str:
+    """The path of a file of a whole state when that is taken for another version's."""
+    folder, _, name = path.rpartition("/")
+    checksum = name.endswith(".crc")
+    file = parse_state_file(name.removesuffix(".crc"))
+    if file is None:
+        return path  # an SST file, which is known by a name of its own
+    # a change of nothing else than new rows, or of none, and a snapshot are the same bytes
+    extension = "snapshot" if file.extension == "delta" else file.extension
+    renamed = file._replace(version=version, extension=extension).name
+    return f"{folder}/{renamed}{'.crc' if checksum else ''}"
+
+
 def newest_snapshot(paths: Iterable[str]) -> int:
     """The version of the newest snapshot among state files; 0 for none."""
     files = (parse_state_file(path.rpartition("/")[2]) for path in paths)

@@ -13,7 +13,7 @@ import click
 from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.store_argument import opened_store, resolve_id
+from seamark.cli.store_argument import opened_store
 from seamark.errors import RefusedError
 from seamark.native.bisection import (
     Bisection,
@@ -23,6 +23,7 @@ from seamark.native.bisection import (
     restored_test,
     span_of,
 )
+from seamark.reports.named_checkpoints import resolve_id
 
 _CANNOT_TELL: Final = 125
 """The exit code with which a test says that it cannot decide, as for ``git bisect run``."""

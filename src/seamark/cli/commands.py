@@ -170,3 +170,15 @@ def duration(text: str) -> float:
     if seconds is None:
         raise click.BadParameter("not a duration like 90s, 2h or 7d")
     return seconds
+
+
+def number_range(
+    context: click.Context, parameter: click.Parameter, given: str | None
+) -> tuple[int, int] | None:
+    """The first and last number of a range that is given as A..B; for a click callback."""
+    if given is None:
+        return None
+    first, dots, last = given.partition("..")
+    if not (dots and (first + last).isascii() and first.isdigit() and last.isdigit()):
+        raise click.BadParameter(f"{given!r} is not A..B, like 3..7", context, parameter)
+    return int(first), int(last)

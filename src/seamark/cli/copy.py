@@ -8,8 +8,10 @@ from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command, named_values, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.store_argument import local_path, opened_store, resolve_id
+from seamark.cli.store_argument import opened_store
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.reports.named_checkpoints import resolve_id
+from seamark.reports.places import local_path
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints, take_over_target
@@ -47,7 +49,7 @@ def command(
     If the copy is interrupted, run the same command again to finish it. A pipeline that is started
     on TARGET continues from there.
     """
-    with opened_store(source) as here, _open_target(target, to_options) as there:
+    with opened_store(source) as here, open_target(target, to_options) as there:
         checkpoint_id = resolve_id(here, checkpoint) if checkpoint is not None else None
         if take_over:
             take_over_target(here, there, checkpoint_id)
@@ -62,7 +64,8 @@ def command(
         raise click.exceptions.Exit(DamageError.exit_code)
 
 
-def _open_target(url: str, options: dict[str, str]) -> CheckpointStore:
+def open_target(url: str, options: dict[str, str]) -> CheckpointStore:
+    """The store that something is written to, with options of its own or the common ones."""
     if local_path(url) is not None and options:
         raise InvalidInputError(
             "--to-storage-option means nothing for a directory",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 
-from seamark import limits
-from seamark._common.text import elapsed_text, size_text, time_text
-from seamark.cli.checkpoint_document import describe
+from seamark._common.text import elapsed_text, grouped, size_text, time_text
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import (
     print_facts,
@@ -20,13 +18,14 @@ from seamark.cli.layout import (
     print_section,
     print_warnings,
 )
-from seamark.cli.output import Document, print_answer, without_secrets
-from seamark.cli.store_argument import opened_store, use_named
+from seamark.cli.output import Document, print_answer
+from seamark.cli.store_argument import opened_store
+from seamark.reports.checkpoint_document import describe
+from seamark.reports.difference import difference
+from seamark.reports.named_checkpoints import use_named
 from seamark.spark.source_gaps import gap_texts
 
 _LONGEST_VALUE = 40
-_DEEPEST = 20
-"""Members nested deeper than this are compared as one value."""
 
 
 @click.command("diff", cls=Command)
@@ -44,112 +43,8 @@ def command(store: str, a: str, b: str) -> None:
     print_answer(document, _show)
 
 
-def difference(before: Document, after: Document) -> Document:
-    """What ``seamark diff --json`` prints: the way from one checkpoint to another."""
-    old, new = before["watermarks"]["epoch"], after["watermarks"]["epoch"]
-    return {
-        "store": after["store"],
-        "a": before["id"],
-        "b": after["id"],
-        "epochs": after["epoch"] - before["epoch"],
-        "milliseconds": after["timestamp_ms"] - before["timestamp_ms"],
-        "timeline_changed": before["timeline"] != after["timeline"],
-        "sources": _offsets(before["sources"], after["sources"]),
-        "tables": _offsets(before["tables"], after["tables"]),
-        "lag": {
-            name: {"a": a, "b": b}
-            for name in dict.fromkeys([*before["lag"], *after["lag"]])
-            for a, b in [[_total(d["lag"].get(name)) for d in (before, after)]]
-        },
-        "age_seconds": {
-            name: {"a": a, "b": b}
-            for name in dict.fromkeys([*before["age_seconds"], *after["age_seconds"]])
-            for a, b in [[_oldest(d["age_seconds"].get(name)) for d in (before, after)]]
-        },
-        "gaps": [gap for gap in after["gaps"] if gap not in before["gaps"]],
-        "watermark": {"a": old, "b": new, "advance_ms": None if None in (old, new) else new - old},
-        "operators": {
-            name: {"a": a, "b": b, "growth": b - a}
-            for name in dict.fromkeys([*before["operators"], *after["operators"]])
-            for a, b in [[d["operators"].get(name, {}).get("bytes", 0) for d in (before, after)]]
-        },
-        "sinks": _changes(before["sinks"], after["sinks"]),
-        "configuration": _changes(_flat(before["configuration"]), _flat(after["configuration"])),
-        "pipeline_hash_changed": before["pipeline_hash"] != after["pipeline_hash"],
-        "state_partitions": [before["state_partitions"], after["state_partitions"]],
-    }
-
-
-def _offsets(
-    before: Mapping[str, dict[str, str]], after: Mapping[str, dict[str, str]]
-) -> dict[str, dict[str, Document]]:
-    changes: dict[str, dict[str, Document]] = {}
-    for name in dict.fromkeys([*before, *after]):
-        old, new = before.get(name, {}), after.get(name, {})
-        changes[name] = {
-            part: {
-                "a": _shown(part, old.get(part)),
-                "b": _shown(part, new.get(part)),
-                "advance": _advance(old.get(part), new.get(part)),
-                "change": _change(old.get(part), new.get(part)),
-            }
-            for part in dict.fromkeys([*old, *new])
-        }
-    return changes
-
-
-def _total(parts: Mapping[str, int] | None) -> int | None:
-    return None if parts is None else sum(parts.values())
-
-
-def _oldest(parts: Mapping[str, float] | None) -> float | None:
-    return None if not parts else max(parts.values())
-
-
 def _age_text(seconds: float | None) -> str:
     return "–" if seconds is None else elapsed_text(seconds)
-
-
-def _shown(name: str, value: Any) -> Any:
-    """The value, or stars if its name suggests a secret; it was compared before."""
-    return next(iter(without_secrets({name: value}).values()))
-
-
-def _change(old: str | None, new: str | None) -> str:
-    if old is None or new is None:
-        return "new" if old is None else "gone"
-    return "same" if old == new else "changed"
-
-
-def _advance(old: str | None, new: str | None) -> int | None:
-    """By how much a position grew; None where positions are no numbers."""
-    try:
-        return int(new or "") - int(old or "")
-    except ValueError:
-        return None
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Document]:
-    names = dict.fromkeys([*before, *after])
-    return {
-        name: {"a": _shown(name, before.get(name)), "b": _shown(name, after.get(name))}
-        for name in names
-        if before.get(name) != after.get(name)
-    }
-
-
-def _flat(value: object, path: str = "", depth: int = 0) -> dict[str, Any]:
-    """Nested members as one level, so that only what differs is shown."""
-    is_short = len(path) <= limits.LONGEST_PREFIX
-    if isinstance(value, dict) and (value or not path) and depth < _DEEPEST and is_short:
-        return {
-            name: inner
-            for key, member in value.items()
-            for name, inner in _flat(
-                member, f"{path}.{key}" if path else str(key), depth + 1
-            ).items()
-        }
-    return {path: value}
 
 
 def _show(document: Document) -> None:
@@ -201,6 +96,7 @@ def _show(document: Document) -> None:
             ],
             right="A B GROWTH",
         )
+    print_section("Rows written", ((k, grouped(n)) for k, n in document["rows"].items()))
     sinks = {name: _sink_texts(change) for name, change in document["sinks"].items()}
     for title, changes in (("Sinks", sinks), ("Configuration", document["configuration"])):
         print_section(

@@ -8,31 +8,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
-from seamark._common.text import size_text
 from seamark.cli.commands import PLACE, Command
-from seamark.cli.doctor_space import HOUR, check_space
 from seamark.cli.layout import plural, print_facts, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.prune import plan_gc
-from seamark.cli.store_argument import opened_store, require_path
+from seamark.cli.store_argument import opened_store
 from seamark.errors import SeamarkError
 from seamark.progress.ledger import Ledger
 from seamark.progress.urls import open_ledger, rocksdb_path
-from seamark.store import CheckpointStore
-from seamark.store.content_health import check_contents
-from seamark.store.health import (
-    HealthCheck,
-    check_disk,
-    check_place,
-    exit_code_of,
-    failed,
-    ok,
-    tried,
-    warning,
-)
+from seamark.reports.places import require_path
+from seamark.reports.store_health import check_store, health_document
+from seamark.store.health import HealthCheck, check_disk, failed, ok, tried, warning
 from seamark.store.inspection import planned_rebuild
 from seamark.store.owner_rebuild import OwnerRebuild
-from seamark.store.shared_objects import SHARED_PREFIX
 
 _NO_NAMESPACE = "doctor"
 _PROGRESS = ("redis", "rediss", "rocksdb")
@@ -58,34 +45,8 @@ def command(store: str, read_only: bool, rebuild_owner: bool, yes: bool) -> None
         url, checks = _check_progress(store)
     else:
         with opened_store(store) as opened:
-            url, checks = opened.url, _check_store(opened, write=not read_only)
-    print_answer(_document(url, checks) | {"read_only": read_only}, _show)
-
-
-def _check_store(store: CheckpointStore, *, write: bool) -> list[HealthCheck]:
-    checks = check_place(store.backend, write=write)
-    if checks[0].verdict == "failed":
-        return checks
-    checks += check_contents(store)
-    if all(check.verdict != "failed" for check in checks if check.name == "format"):
-        checks += check_space(store)
-        checks.append(tried("leftovers", lambda: _leftovers(store)))
-    return checks
-
-
-def _leftovers(store: CheckpointStore) -> HealthCheck:
-    plan = plan_gc(store, HOUR)
-    rows = [row for row in plan["remove"] if not row["key"].startswith(SHARED_PREFIX)]
-    if rows:
-        size = size_text(sum(row["bytes"] or 0 for row in rows))
-        return warning(
-            "leftovers",
-            f"{len(rows)} of unfinished writes, {size}, older than an hour",
-            "They do no harm and take space: 'seamark gc STORE' shows and removes them.",
-        )
-    if plan["warnings"]:
-        return warning("leftovers", plan["warnings"][0], "See 'seamark gc STORE'.")
-    return ok("leftovers", "nothing of unfinished writes is older than an hour")
+            url, checks = opened.url, check_store(opened, write=not read_only)
+    print_answer(health_document(url, checks) | {"read_only": read_only}, _show)
 
 
 # progress stores
@@ -127,24 +88,6 @@ def _persistence(ledger: Ledger) -> list[HealthCheck]:
 
 
 # showing
-
-
-def _document(url: str, checks: list[HealthCheck]) -> Document:
-    return {
-        "store": url,
-        "checks": [
-            {
-                "name": check.name,
-                "verdict": check.verdict,
-                "found": check.found,
-                "advice": check.advice or None,
-            }
-            for check in checks
-        ],
-        "warnings": sum(check.verdict == "warning" for check in checks),
-        "failed": sum(check.verdict == "failed" for check in checks),
-        "exit_code": exit_code_of(checks),
-    }
 
 
 def _show(document: Document) -> None:

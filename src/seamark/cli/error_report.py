@@ -15,6 +15,7 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
+from seamark._common.control_characters import escape_controls
 from seamark._common.os_errors import system_refusal
 from seamark._redaction import storage_option_redactor
 from seamark.cli.commands import Settings
@@ -22,7 +23,6 @@ from seamark.cli.layout import wrapped
 from seamark.cli.output import printable_lines, screen_width, stderr
 from seamark.cli.standard_streams import (
     discard_stdout,
-    escape_controls,
     is_printing_error,
     stdout_error,
 )

@@ -11,9 +11,11 @@ import click
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
+from seamark._common import text
 from seamark.cli.output import printable, screen_width, stdout
 
 Cell = str | Text
+plural = text.plural
 
 _GAP: Final = "  "
 _NARROWEST: Final = 10
@@ -133,11 +135,6 @@ def _fitted(table: Sequence[Sequence[Cell]], width: int) -> list[int]:
 def or_dash(value: Any, text: Callable[[Any], str] = str) -> str:
     """The text of a value, or a dash when it is not known."""
     return "–" if value is None else text(value)
-
-
-def plural(number: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _plain(cell: Cell) -> str:

@@ -9,7 +9,12 @@ import click
 from rich.text import Text
 
 from seamark._common.text import age_text, elapsed_text, grouped, seconds_text, size_text
-from seamark.cli.checkpoint_summary import (
+from seamark.cli.commands import PLACE, Command
+from seamark.cli.layout import fits, or_dash, plural, print_paragraph, print_rows
+from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
+from seamark.cli.store_argument import opened_store
+from seamark.errors import DamageError, StoreUnavailableError
+from seamark.reports.checkpoint_summary import (
     USABLE,
     CheckpointSummary,
     listing_document,
@@ -18,25 +23,21 @@ from seamark.cli.checkpoint_summary import (
     short_positions_text,
     summarize_checkpoints,
 )
-from seamark.cli.commands import PLACE, Command
-from seamark.cli.layout import fits, or_dash, plural, print_paragraph, print_rows
-from seamark.cli.output import Document, print_answer, print_hint, progress_bar, styled
-from seamark.cli.store_argument import local_path, opened_store
-from seamark.cli.verify import check_checkpoints, present_ids
-from seamark.errors import DamageError, StoreUnavailableError
+from seamark.reports.places import local_path
+from seamark.reports.verification import check_checkpoints, present_ids
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.validation import Evidence
 
 HEADINGS = ("ID", "EPOCH", "WHEN", "STATUS", "TOOK", "NEW", "FULL", "SINKS")
 OFFSETS = "OFFSETS"
-LAG, AGE = "LAG", "AGE"
+ROWS, LAG, AGE = "ROWS", "LAG", "AGE"
 
 
 @click.command("list", cls=Command)
 @click.argument("store", type=PLACE)
 @click.option("--verify", is_flag=True, help="Read all state and check every byte.")
-@click.option("--wide", is_flag=True, help="Show offsets, lag and age, however wide that is.")
+@click.option("--wide", is_flag=True, help="Show rows, offsets, lag and age, however wide that is.")
 def command(store: str, verify: bool, wide: bool) -> None:
     """List the checkpoints of a store, newest first.
 
@@ -144,17 +145,25 @@ def _with_offsets(rows: list[Document]) -> tuple[list[str], list[list[str | Text
 
 
 def _with_lag(rows: list[Document]) -> tuple[list[str], list[list[str | Text]]]:
-    """The table with columns for the offsets, the rows not read yet, and the age of the oldest."""
+    """The table with columns for rows by sink, offsets, rows not read yet, age of the oldest."""
     cells = [
         [
             *_cells(row),
+            _rows_text(row["rows"]),
             positions_text(row["offsets"]) or "–",
             _lag_text(row["lag"]),
             _age_text(row["age_seconds"]),
         ]
         for row in rows
     ]
-    return [*HEADINGS, OFFSETS, LAG, AGE], cells
+    return [*HEADINGS, ROWS, OFFSETS, LAG, AGE], cells
+
+
+def _rows_text(rows: Document) -> str:
+    """How many rows of the epoch each sink has got, with its name where there are several."""
+    if len(rows) == 1:
+        return grouped(*rows.values())
+    return ", ".join(f"{sink} {grouped(count)}" for sink, count in rows.items()) or "–"
 
 
 def _lag_text(lag: Document) -> str:

@@ -17,19 +17,20 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from seamark._common.control_characters import escape_controls, escape_controls_in_json
 from seamark._common.progress_bars import Advance, progress_bar_on
 from seamark._redaction import redacted_document, storage_option_redactor
 from seamark.cli.commands import settings
-from seamark.cli.standard_streams import escape_controls, escape_controls_in_json
+from seamark.reports import document
 
 WIDTH: Final = 80
 
 STYLES: Final = {
     word: colour
     for colour, words in {
-        "green": "valid ok chosen keep",
+        "green": "valid ok chosen keep equal",
         "yellow": "committing gone unreadable warning superseded skipped",
-        "red": "damaged remove error failed",
+        "red": "damaged remove error failed differs",
     }.items()
     for word in words.split()
 }
@@ -103,8 +104,7 @@ def screen_width(console: Console | None = None) -> int:
     return max(shutil.get_terminal_size((WIDTH, 24)).columns, 40)
 
 
-Document = dict[str, Any]
-"""What a command found out: printed as JSON, or laid out for a person."""
+Document = document.Document
 
 
 def print_answer(document: Document, show: Callable[[Document], None]) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from seamark._common.control_characters import escape_controls
 from seamark._common.text import time_text
 from seamark.cli.commands import PLACE, Command, duration
 from seamark.cli.layout import print_paragraph
 from seamark.cli.output import Document, print_answer, print_hint
-from seamark.cli.standard_streams import escape_controls
-from seamark.cli.store_argument import opened_store, resolve_id
+from seamark.cli.store_argument import opened_store
 from seamark.errors import CheckpointNotFoundError, InvalidInputError
+from seamark.reports.named_checkpoints import resolve_id
 
 
 @click.command("pin", cls=Command)

@@ -8,17 +8,15 @@ from functools import partial
 import click
 
 from seamark._common.text import age_text, duration_text, size_text
-from seamark.blobs.contract import Entry
-from seamark.cli.checkpoint_summary import CheckpointSummary, summarize_checkpoints
 from seamark.cli.commands import PLACE, Command, duration
 from seamark.cli.layout import or_dash, print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, styled
 from seamark.cli.removal import removal_options, require_store, run_removal, show_removal
 from seamark.cli.store_argument import opened_store
+from seamark.reports.checkpoint_summary import CheckpointSummary, summarize_checkpoints
+from seamark.reports.leftovers import plan_gc
 from seamark.store import CheckpointStore
 from seamark.store.cleanup import INTERRUPTED
-from seamark.store.plans import PLANS_PREFIX
-from seamark.store.references import STATE_PREFIX
 from seamark.store.retention import Verdict
 
 
@@ -138,43 +136,6 @@ def gc_command(store: str, min_age: float, **options: bool) -> None:
         document = plan_gc(opened, min_age)
         run_removal(opened, "gc", document, lambda: _collect(opened, document, min_age), **options)
     print_answer(document, _show_orphans)
-
-
-def plan_gc(store: CheckpointStore, min_age: float) -> Document:
-    """What would be removed, with the reason of each."""
-    orphans = store.plan_cleanup(min_age)
-    rows = [_orphan(entry) for entry in orphans]
-    return {
-        "store": store.url,
-        "min_age_seconds": min_age,
-        "remove": rows,
-        "freed_bytes": sum(row["bytes"] or 0 for row in rows),
-        "done": False,
-        "removed": 0,
-        "warnings": [*orphans.left_alone],
-        "needs": [],
-    }
-
-
-def _orphan(entry: Entry) -> Document:
-    if entry.key.startswith("tmp/"):
-        why = "an unfinished write"
-    elif entry.key.startswith(("probe/", "locks/")):
-        why = "a probe of the store"
-    elif entry.key.startswith(PLANS_PREFIX):
-        why = "the plan of an epoch that no start needs any more"
-    elif entry.key.startswith(STATE_PREFIX) and entry.key.endswith("/"):
-        why = "no checkpoint points at it"
-    elif entry.key.endswith(".json"):
-        why = INTERRUPTED
-    else:
-        why = "no checkpoint refers to it"
-    return {
-        "key": entry.key,
-        "bytes": entry.size,
-        "modified_ms": int(entry.modified * 1000),
-        "reason": why,
-    }
 
 
 def _collect(store: CheckpointStore, document: Document, min_age: float) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import click
 
 from seamark._common.text import seconds_text, size_text
-from seamark.cli.checkpoint_document import chain_of, operators_of, sinks
-from seamark.cli.checkpoint_summary import positions, positions_text
 from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows, print_warnings
 from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.store_argument import load, opened_store
-from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
-from seamark.store import CheckpointStore
-from seamark.store.consistent_read import Overtaken, until_settled
-from seamark.store.validation import Evidence, weakest
+from seamark.cli.store_argument import opened_store
+from seamark.errors import StoreUnavailableError
+from seamark.reports.checkpoint_summary import positions_text
+from seamark.reports.recovery_walk import explain_walk
+from seamark.store.validation import Evidence
 
 
 @click.command("recover", cls=Command)
@@ -45,62 +43,6 @@ def command(store: str, explain: bool) -> None:
     print_answer(document, lambda clean: _show(clean, store))
 
 
-def explain_walk(store: CheckpointStore) -> Document:
-    """What ``seamark recover --explain --json`` prints."""
-    return until_settled(lambda: _explained(store), store.url)
-
-
-def _explained(store: CheckpointStore) -> Document:
-    """:class:`Overtaken` when the chosen checkpoint is pruned before it was described."""
-    walk = store.recover_latest_validated()
-    outcome = "chosen" if walk.chosen_id is not None else "nothing usable"
-    if walk.begins_anew:
-        outcome = "fresh start"
-    document: Document = {
-        "store": store.url,
-        "outcome": outcome,
-        "chosen": None,
-        "skipped": [
-            {"id": number, "reason": why, "superseded": number in walk.superseded}
-            for number, why in walk.skipped
-        ],
-        "examined": walk.examined,
-        "seconds": round(walk.elapsed, 3),
-        "warnings": list(walk.warnings),
-        "exit_code": DamageError.exit_code if outcome == "nothing usable" else 0,
-    }
-    if walk.chosen_id is not None:
-        try:
-            document["chosen"] = _chosen(store, walk.chosen_id)
-        except CheckpointNotFoundError:
-            raise Overtaken from None
-    return document
-
-
-def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
-    manifest = load(store, checkpoint_id)
-    chain, _ = chain_of(store, manifest)
-    operators = operators_of(store, chain)
-    sink_statuses = sinks(manifest)
-    return {
-        "id": checkpoint_id,
-        "epoch": manifest.epoch,
-        "timestamp_ms": manifest.timestamp_ms,
-        "builds_on": [m.checkpoint_id for m in chain[1:]],
-        "files": sum(len(about.files) for about in operators.values()),
-        "state_bytes": sum(about.stored_bytes for about in operators.values()),
-        "evidence": weakest(chain).value,
-        "manifest_sealed": manifest.is_ours,
-        "of_pipeline": manifest.attempt is not None,
-        "offsets": positions(manifest.source_offsets),
-        "sinks": {name: about["status"] for name, about in sink_statuses.items()},
-        "commits_again": [
-            n for n, about in sink_statuses.items() if about["status"] not in _FINISHED
-        ],
-    }
-
-
-_FINISHED = ("Committed", None)
 _PROVEN = {
     Evidence.NO_STATE.value: "no state",
     Evidence.SHA256.value: "{size}, SHA-256 equal",
@@ -155,6 +97,8 @@ def _consequence(document: Document) -> str:
     goes_on = f"A start continues with epoch {chosen['epoch'] + 1}."
     if not chosen["of_pipeline"]:
         goes_on = "No pipeline of Seamark wrote it."
+    if fork := chosen["fork"]:
+        goes_on += f" It is a fork of {fork['url']}@{fork['checkpoint']}."
     text = f"{goes_on} The search took {took}."
     damaged = [str(s["id"]) for s in skipped if not s["superseded"]]
     if damaged and chosen["of_pipeline"]:

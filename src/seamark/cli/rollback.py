@@ -11,9 +11,10 @@ from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.removal import force_option, options_needed, refuse_foreign
-from seamark.cli.store_argument import load_named, opened_store
+from seamark.cli.store_argument import opened_store
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.recovery.rollback import RollbackPlan, plan_rollback, roll_back
+from seamark.reports.named_checkpoints import load_named
 
 
 @click.command("rollback", cls=Command)

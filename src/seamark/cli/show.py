@@ -17,7 +17,6 @@ from seamark._common.text import (
     size_text,
     time_text,
 )
-from seamark.cli.checkpoint_document import describe
 from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.layout import (
     Cell,
@@ -29,7 +28,9 @@ from seamark.cli.layout import (
     print_warnings,
 )
 from seamark.cli.output import Document, print_answer, print_hint, styled
-from seamark.cli.store_argument import opened_store, use_named
+from seamark.cli.store_argument import opened_store
+from seamark.reports.checkpoint_document import describe
+from seamark.reports.named_checkpoints import use_named
 from seamark.spark.source_gaps import gap_texts
 
 
@@ -107,6 +108,8 @@ def _basics(document: Document) -> Iterator[tuple[str, Cell]]:
         yield "writer", "another system: the manifest has no checksum of its own"
     for first, last in document["supersedes"]:
         yield "supersedes", f"{first} to {last}"
+    if fork := document["fork"]:
+        yield "forked from", f"{fork['url']}@{fork['checkpoint']}, after epoch {fork['epoch']}"
 
 
 def _upgraded(parts: Iterable[Document]) -> Iterator[tuple[str, Cell]]:
@@ -196,6 +199,7 @@ def _sinks(sinks: Document) -> Iterator[tuple[str, Cell]]:
         parts += [f"({about['message']})"] if about["message"] else []
         parts += [f"at epoch {about['committed_epoch']}"] if about["committed_epoch"] else []
         parts += [f"· {about['guarantee']}"] if about["guarantee"] else []
+        parts += [f"· {plural(about['digest']['rows'], 'row')}"] if about["digest"] else []
         yield name, " ".join(parts)
 
 

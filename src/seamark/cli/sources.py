@@ -13,18 +13,20 @@ import click
 from seamark import limits
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import elapsed_text, grouped
-from seamark.cli.checkpoint_summary import positions
 from seamark.cli.commands import PLACE, Command, duration, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.source_check import check_document, checked_sources, show_check
 from seamark.cli.standard_streams import hide_values
-from seamark.cli.store_argument import load_named, local_path, opened_store, require_path
+from seamark.cli.store_argument import opened_store
 from seamark.cli.table_check import TableCheck, options_by_source
 from seamark.errors import CheckpointNotFoundError, InvalidInputError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.progress.store import SourceCheckpointStore
 from seamark.progress.urls import open_progress, rocksdb_path, rocksdb_url
+from seamark.reports.checkpoint_summary import positions
+from seamark.reports.named_checkpoints import load_named
+from seamark.reports.places import local_path, require_path
 from seamark.spark.kafka.client import look_at, read_settings
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.kafka.positions import Offsets, Topics

@@ -18,3 +18,8 @@ def described(
     if not isinstance(members, dict):
         return {}
     return {name: about for name, about in members.items() if isinstance(about, dict)}
+
+
+def is_first_of_fork(manifest: CheckpointManifest) -> bool:
+    """Whether it is the checkpoint that a fork begins with, before any epoch of its own."""
+    return manifest.fork is not None and "name" not in (manifest.structure or {"name": ""})

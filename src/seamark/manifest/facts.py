@@ -13,12 +13,14 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, Protocol, Self, T
 import msgspec
 
 from seamark._common.checks import I64_MAX, I64_MIN
+from seamark.manifest.origins import ForkOrigin, SourceInput
 
 T = TypeVar("T")
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_RowDigest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
 
 _OBJECT_NAME: Final = re.compile(r"([0-9]{1,19})-[0-9a-f]{32}")
@@ -41,6 +43,18 @@ class SharedObject(NamedTuple):
     name: str
     size: _Id
     sha256: _Sha256
+
+
+class OutputDigest(msgspec.Struct, frozen=True):
+    """How many rows an output had in an epoch, and which; the same of all epochs so far."""
+
+    rows: _Id
+    digest: _RowDigest
+    """Does not depend on the order of rows, and adds up: see :mod:`seamark.spark.row_digests`."""
+    since: _Id
+    """The first epoch that is part of the totals; there is none without a digest since then."""
+    total_rows: _Id
+    total_digest: _RowDigest
 
 
 class _Document(Protocol):
@@ -123,6 +137,10 @@ class SeamarkFacts:
 
     self_checksum = Fact[str | None](_text)
     """SHA-256 of the document without this member."""
+    decision = Fact[str | None](_text, "a text", is_only_shown=True)
+    """Digest of what never changes after the decision: see :mod:`seamark.manifest.decisions`."""
+    parent_decision = Fact[str | None](_text, "a text", is_only_shown=True)
+    """The same of its parent."""
     writer = Fact[str | None](_text, "a text", is_only_shown=True)
     """Host, process and version that wrote it."""
     generation = Fact[int](_number, "a number", absent=0)
@@ -181,9 +199,23 @@ class SeamarkFacts:
         _of_type(tuple[dict[str, Any], ...]), "a list of objects", absent=()
     )
     """Where sources went on elsewhere because the rows that came next were gone; empty for none."""
+    target_names = Fact[dict[str, str] | None](_of_type(dict[str, str]), "an object of texts")
+    """By output that was renamed: the name under which its target knows it."""
+    output_digests = Fact[dict[str, OutputDigest] | None](
+        _of_type(dict[str, OutputDigest]), "an object of digests", is_only_shown=True
+    )
+    """By sink: how many rows the epoch has, and a digest of which they are."""
     upgrade = Fact[dict[str, Any] | None](_object, "an object", is_only_shown=True)
     """For the first checkpoint of a changed pipeline: from which one it was made, and what became
     of each part."""
+    fork = Fact[ForkOrigin | None](_of_type(ForkOrigin), "the origin of a fork")
+    """For every checkpoint of a fork: the checkpoint of another store that it was begun from."""
+    inputs = Fact[dict[str, SourceInput] | None](
+        _of_type(dict[str, SourceInput]), "an object of digests", is_only_shown=True
+    )
+    """By source: what the epoch has read, the same in every timeline."""
+    consumer_group = Fact[str | None](_text, "a text", is_only_shown=True)
+    """Kafka's consumer group in which the pipeline stores its offsets."""
     spark_version = Fact[str | None](_text, makes_it_ours=False)
     """The Spark that ran the epoch."""
     source_ids = Fact[dict[str, Any] | None](_object, makes_it_ours=False)

@@ -1,14 +1,17 @@
-"""Changing the number of state partitions of a stopped query, by Spark's own offline runner.
+"""Changing the number of state partitions of a stopped query.
 
-Spark fixes the number with a query's first batch. From version 4.2 on it can write the state of
-the last batch again as one more batch, which reads nothing. What the runner cannot do, or does
-wrong, is refused before anything is touched.
+Spark fixes the number with a query's first batch. From version 4.2 on its offline runner can write
+the state of the last batch again as one more batch, which reads nothing: RocksDB only. For
+HDFS-backed state the same batch is written here. Either way the rows of the new batch are held
+against those of the last one. What cannot be done is refused before anything is touched.
+
+Tests: ``tests/native/test_repartition.py``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,16 +21,25 @@ from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.state_files import closure
 from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
-from seamark.native.state_choice import FORMAT_VERSION, PROVIDER, format_version, offsets_of
-from seamark.spark.batch_log import SHUFFLE_PARTITIONS, OffsetLogEntry, parse_commit
+from seamark.native.repartition_rules import OLDEST, codec_of, impossible, is_rocksdb
+from seamark.native.state_choice import FORMAT_VERSION, format_version, offsets_of
+from seamark.native.state_rewrite import RowsDigest, StoreRows
+from seamark.spark.batch_log import (
+    SHUFFLE_PARTITIONS,
+    OffsetLogEntry,
+    parse_commit,
+    with_partitions,
+)
 from seamark.spark.failures import is_of_spark, said_by
 from seamark.spark.session import spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OLDEST: Final = (4, 2)
-_ROCKSDB: Final = "RocksDBStateStoreProvider"
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+
+Digests = dict[tuple[int, str], RowsDigest]
+"""The rows of each store, by operator and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +55,17 @@ class Repartition:
     size: int
     """Bytes of state that are read."""
     format_version: int
-    was_begun: bool
+    is_rocksdb: bool
+    codec: str = "lz4"
+    """How files of HDFS-backed state are compressed."""
+    alone: frozenset[int] = frozenset()
+    """Operators without a key: all of their rows stay in one partition."""
+    was_begun: bool = False
     """Whether an earlier run has started it and was interrupted."""
+
+    def partitions_of(self, operator: int) -> int:
+        """How many partitions an operator has afterwards."""
+        return 1 if operator in self.alone else self.wanted
 
 
 def require_runner(version: tuple[int, int]) -> None:
@@ -74,7 +95,8 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
             where=url,
             hint=f"Set {SHUFFLE_PARTITIONS} to {partitions} and start it.",
         )
-    _require_rocksdb(entry, url)
+    if (problem := impossible(entry.conf, operators)) is not None:
+        raise RefusedError(problem.why, where=url, hint=problem.hint)
     if begun is None and entry.state_partitions == partitions:
         raise RefusedError(f"there are {partitions} state partitions already", where=url)
     if begun is not None and begun != partitions:
@@ -84,9 +106,11 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
             where=url,
             hint=f"Finish it: seamark spark repartition {url} {begun} --yes",
         )
-    _require_keys(tree, operators)
+    alone = {each.number: each for each in operators if has_one_partition(tree, each)}
+    if alone and is_rocksdb(entry.conf):
+        raise _without_key(next(iter(alone.values())), url)
     needs = list(needs_of(tree, batch))
-    _require_whole(needs, batch, entry.state_partitions, url)
+    _require_whole(needs, batch, entry.state_partitions, alone, url)
     paths = {path for need in needs for path in need.paths}
     return Repartition(
         batch=batch,
@@ -96,26 +120,66 @@ def plan_repartition(tree: Tree, partitions: int) -> Repartition:
         operators=operators,
         size=tree.size_of(paths),
         format_version=format_version(tree, batch),
+        is_rocksdb=is_rocksdb(entry.conf),
+        codec=codec_of(entry.conf),
+        alone=frozenset(alone),
         was_begun=begun is not None,
     )
 
 
 def repartition(spark: SparkSession, directory: Directory, plan: Repartition, undo: str) -> int:
-    """Have Spark do it and verify the result; how many state stores the new batch has.
+    """Do it and verify the result; how many state stores the new batch has.
 
     ``undo`` is shown to a user who is left with half of it. The settings of ``spark`` stay as they
-    are. :class:`DamageError` when what Spark has written is not whole.
+    are. :class:`DamageError` when the new batch is not whole or has other rows.
     """
     require_runner(spark_version(spark))
     session: Any = spark.newSession()
     session.conf.set(FORMAT_VERSION, str(plan.format_version))  # Spark insists on it
+    session.conf.set(_ADAPTIVE, "false")  # a partition without rows has to be written, too
     try:
-        session._streamingCheckpointManager.repartition(directory.uri, plan.wanted)
+        if plan.is_rocksdb:
+            before = _digests(session, directory.uri, plan, plan.batch)
+            session._streamingCheckpointManager.repartition(directory.uri, plan.wanted)
+        else:
+            before = _write_batch(session, directory, plan)
+        stores = _verified(Tree.of(directory), plan, undo)
+        after = _digests(session, directory.uri, plan, plan.new_batch)
     except Exception as error:
         if not is_of_spark(error):
             raise
         raise _failed(error, Tree.of(directory), plan, undo) from error
-    return _verified(Tree.of(directory), plan, undo)
+    _require_same_rows(before, after, directory.url, undo)
+    return stores
+
+
+def _digests(session: SparkSession, uri: str, plan: Repartition, batch: int) -> Digests:
+    """What the rows of each store are after a batch, the last one or the new one."""
+    digests: Digests = {}
+    for operator in plan.operators:
+        is_new = batch == plan.new_batch
+        partitions = plan.partitions_of(operator.number) if is_new else plan.partitions
+        for store in operator.stores:
+            rows = StoreRows(session, uri, batch, operator, store, raw=plan.is_rocksdb)
+            digests[operator.number, store] = rows.digest(partitions)
+    return digests
+
+
+def _write_batch(session: SparkSession, directory: Directory, plan: Repartition) -> Digests:
+    """Write the new batch of HDFS-backed state in the order of Spark's own runner."""
+    entry = offsets_of(Tree.of(directory), plan.batch)
+    commit = directory.read(f"commits/{plan.batch}")
+    # from here on Spark refuses to start the query until the commit is there
+    directory.write(f"offsets/{plan.new_batch}", with_partitions(entry.text, plan.wanted).encode())
+    written = {
+        (operator.number, store): StoreRows(
+            session, directory.uri, plan.batch, operator, store, raw=False
+        ).write(directory.uri, plan.partitions_of(operator.number), plan.new_batch + 1, plan.codec)
+        for operator in plan.operators
+        for store in operator.stores
+    }
+    directory.write(f"commits/{plan.new_batch}", commit)
+    return written
 
 
 # what makes it impossible
@@ -140,38 +204,26 @@ def _begun(tree: Tree, batch: int, entry: OffsetLogEntry) -> int | None:
     )
 
 
-def _require_rocksdb(entry: OffsetLogEntry, url: str) -> None:
-    provider = entry.conf.get(PROVIDER, "")
-    if provider.endswith(_ROCKSDB):
-        return
-    raise RefusedError(
-        "Spark can change the state partitions of RocksDB only, and this state is kept by "
-        f"{provider.rsplit('.', 1)[-1] or 'an unknown provider'}",
+def _without_key(operator: StatefulOperator, url: str) -> RefusedError:
+    """Spark would move the state of such an operator to where it does not look for it."""
+    return RefusedError(
+        f"operator {operator.number} ({operator.name}) has one partition for all its rows, "
+        "and Spark's runner would put its state where the query does not find it",
         where=url,
-        hint=f"The provider is fixed with the first batch. Set {PROVIDER} to "
-        f"org.apache.spark.sql.execution.streaming.state.{_ROCKSDB} and {SHUFFLE_PARTITIONS} to "
-        "the number that you want, and start the query with a new checkpointLocation; its state "
-        "is then rebuilt from the source.",
+        hint="The query would continue with empty state, without an error. Move this operator, an "
+        "aggregation without a key for example, into a query of its own; or make the query a "
+        "pipeline, which can: Pipeline(…, adopt=…), then another number with policy='evolve'.",
     )
 
 
-def _require_keys(tree: Tree, operators: tuple[StatefulOperator, ...]) -> None:
-    """Refuse operators whose state Spark would move to where they do not look for it."""
-    for operator in operators:
-        if has_one_partition(tree, operator):
-            raise RefusedError(
-                f"operator {operator.number} ({operator.name}) has one partition for all its rows, "
-                "and Spark's runner would put its state where the query does not find it",
-                where=tree.directory.url,
-                hint="The query would continue with empty state, without an error. Move this "
-                "operator, an aggregation without a key for example, into a query of its own.",
-            )
-
-
-def _require_whole(needs: list[StoreClosure], batch: int, partitions: int, url: str) -> None:
+def _require_whole(
+    needs: list[StoreClosure], batch: int, partitions: int, alone: Container[int], url: str
+) -> None:
     partitions_seen: dict[int, int] = Counter(need.folder.operator for need in needs)
     for need in needs:
-        if partitions_seen[need.folder.operator] != partitions * len(need.operator.stores):
+        number = need.folder.operator
+        expected = (1 if number in alone else partitions) * len(need.operator.stores)
+        if partitions_seen[number] != expected:
             raise RefusedError(
                 f"operator {need.folder.operator} has {partitions} partitions, and Spark's own "
                 f"notes say {need.operator.partitions}: a snapshot of it would not be whole",
@@ -198,7 +250,7 @@ def _verified(tree: Tree, plan: Repartition, undo: str) -> int:
             where=f"{tree.directory.url}: {'; '.join(problems[:3])}",
             hint=f"Do not start the query. Go back: {undo}",
         )
-    return sum(plan.wanted * len(operator.stores) for operator in plan.operators)
+    return sum(plan.partitions_of(op.number) * len(op.stores) for op in plan.operators)
 
 
 def _problems(tree: Tree, plan: Repartition) -> Iterator[str]:
@@ -213,7 +265,8 @@ def _problems(tree: Tree, plan: Repartition) -> Iterator[str]:
     ids = parse_commit(commit)[1]
     for operator in plan.operators:
         # Spark notes the new number for some operators only
-        for folder in operator._replace(partitions=plan.wanted).folders():
+        partitions = plan.partitions_of(operator.number)
+        for folder in operator._replace(partitions=partitions).folders():
             chosen = None
             try:
                 if ids is not None:
@@ -226,6 +279,17 @@ def _problems(tree: Tree, plan: Repartition) -> Iterator[str]:
                 yield f"{folder.path}: {error} is not there"
             except DamageError as error:
                 yield f"{folder.path}: {error.what}"
+
+
+def _require_same_rows(before: Digests, after: Digests, url: str, undo: str) -> None:
+    for (number, store), rows in before.items():
+        if rows != after[number, store]:
+            raise DamageError(
+                f"operator {number}, store {store}: {rows.rows} rows were rewritten, and "
+                f"{after[number, store].rows} are read back, or others",
+                where=url,
+                hint=f"Do not start the query. Go back: {undo}",
+            )
 
 
 def _failed(error: Exception, tree: Tree, plan: Repartition, undo: str) -> SeamarkError:

@@ -18,10 +18,11 @@ from seamark._common.parallel import map_in_threads
 from seamark.capture.checkpoint_contents import Chain, needed_files
 from seamark.capture.movers import Contents
 from seamark.capture.plans import install_plan
-from seamark.capture.restore import RestoredFiles, restore, restore_index
+from seamark.capture.restore import FetchAll, RestoredFiles, restore, restore_index
 from seamark.checkpoint_dir.file_logs.source_log import moved
 from seamark.checkpoint_dir.places.directory import Directory
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
+from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.new_checkpoint import planned
@@ -80,7 +81,7 @@ def restore_directory(
         scratch = tempfile.mkdtemp(prefix=".seamark-restore-", dir=near)
     try:
         copy = LocalCopy(f"{scratch}/directory", uri=target.uri)
-        written = _restored(store, manifest, copy, advance)
+        written = restore_checkpoint(store, manifest, copy, advance)
         replays = _adapted(copy, manifest, wishes or RestoreOptions())
         if before_shown is not None:
             before_shown()
@@ -114,9 +115,18 @@ def require_empty(target: Directory) -> None:
         )
 
 
-def _restored(
-    store: CheckpointStore, manifest: CheckpointManifest, copy: LocalCopy, advance: Advance | None
+def restore_checkpoint(
+    store: CheckpointStore,
+    manifest: CheckpointManifest,
+    copy: WorkingCopy,
+    advance: Advance | None = None,
+    fetch_all: FetchAll | None = None,
 ) -> RestoredFiles:
+    """Write what Spark had after the checkpoint's batch into a folder that is empty, verified.
+
+    :class:`DamageError` when something is missing or wrong, :class:`CheckpointNotFoundError` when
+    the checkpoint is pruned meanwhile.
+    """
     chain = Chain.load(store, manifest)
     needed = needed_files(store, chain.manifests)
 
@@ -128,7 +138,9 @@ def _restored(
 
     if chain.index is not None:
         try:
-            written = restore_index(copy, chain.index, chain.small, store.shared_objects, advance)
+            written = restore_index(
+                copy, chain.index, chain.small, store.shared_objects, advance, fetch_all
+            )
         except DamageError as error:
             raise pruned_or(store, manifest.checkpoint_id, error) from None
     else:

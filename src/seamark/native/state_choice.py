@@ -21,7 +21,7 @@ Side = Literal["left", "right"]
 FORMAT_VERSION: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG: Final = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-_JOIN_FORMAT: Final = "spark.sql.streaming.join.stateFormatVersion"
+JOIN_FORMAT: Final = "spark.sql.streaming.join.stateFormatVersion"
 
 
 class Variable(NamedTuple):
@@ -190,7 +190,7 @@ def _join_part(keeper: Keeper, asked: StateRequest, entry: OffsetLogEntry) -> di
     if asked.changes is None:
         return {"joinSide": asked.side}
     # Spark has no changes of a side as such, but it has those of the store with the rows
-    newest = entry.conf.get(_JOIN_FORMAT) == "4"
+    newest = entry.conf.get(JOIN_FORMAT) == "4"
     return {"storeName": f"{asked.side}-{'keyWithTsToValues' if newest else 'keyWithIndexToValue'}"}
 
 

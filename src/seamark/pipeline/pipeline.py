@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,11 +14,12 @@ from seamark.manifest import CheckpointManifest
 from seamark.native.bisection import Bisection, Verdict, bisect, restored_test, span_of
 from seamark.pipeline.declaration.compatibility import (
     CompatibilityCheck,
-    check_store,
     newest_checkpoint,
 )
-from seamark.pipeline.declaration.compile import Output, compile_outputs
+from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
+from seamark.pipeline.declaration.only_declared import refuse_to_start
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
+from seamark.pipeline.declaration.source_loading import loaded
 from seamark.pipeline.declaration.source_positions import (
     require_fitting_anchors,
     require_known_sources,
@@ -30,14 +31,15 @@ from seamark.pipeline.declaration.structure import (
     structure_of,
 )
 from seamark.pipeline.declaration.upgrade_plan import upgrade_table
+from seamark.pipeline.fork_option import ForkOption, check_start
 from seamark.pipeline.recovery.rollback import require_sinks_can_follow, roll_back
+from seamark.pipeline.replay.replayer import Replayer
+from seamark.pipeline.replay.result import Replay
 from seamark.pipeline.run import Run
 from seamark.pipeline.run_builder import start_run
 from seamark.sinks.contract import Sink
-from seamark.sources.patience import asked_again
 from seamark.sources.recognition import position_looks
 from seamark.spark.batch_log import SHUFFLE_PARTITIONS
-from seamark.spark.failures import explained, is_of_spark
 from seamark.spark.kafka.sources import KafkaSources
 from seamark.spark.plans.lossy_options import SESSION_SETTINGS, lossy_options
 from seamark.spark.plans.plan import PlanSources
@@ -68,8 +70,11 @@ class Pipeline:
     the store at any time: a path, or a URI that Spark knows, such as ``hdfs://…``. ``progress`` is
     where the position of each source is recorded for other programs: the URL of a progress store,
     None, or ``auto`` for RocksDB next to a local store. ``adopt`` names the checkpoint directory of
-    an existing query to go on from. ``metrics`` is True, a port of this machine, ``"host:port"``,
-    or a Prometheus registry. All other options are those of
+    an existing query to go on from, ``adopt_as`` the output that it has become when the pipeline
+    has others too, with ``policy="evolve"``. ``fork`` is a checkpoint of another store,
+    ``"STORE@ID"``, at which this pipeline begins its own. ``metrics`` is True, a port of this
+    machine, ``"host:port"``, or a Prometheus registry; ``ui`` is a port or ``"host:port"`` where a
+    page shows the run. All other options are those of
     :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
     """
 
@@ -82,8 +87,11 @@ class Pipeline:
         output_mode: OutputMode = "append",
         storage_options: Mapping[str, Any] | None = None,
         adopt: str | os.PathLike[str] | None = None,
+        adopt_as: str | None = None,
+        fork: str | os.PathLike[str] | None = None,
         progress: str | None = "auto",
         metrics: Any = None,
+        ui: int | str | None = None,
         **settings: Any,
     ) -> None:
         if output_mode not in ("append", "update", "complete"):
@@ -104,9 +112,14 @@ class Pipeline:
         self._run_options = RunOptions(
             working_copy=working_copy,
             adopt=os.fspath(adopt) if adopt is not None else None,
+            adopt_as=adopt_as,
             progress=progress,
             metrics=metrics,
+            ui=ui,
         )
+        if fork is not None and adopt is not None:
+            raise InvalidInputError("a pipeline begins at one place: adopt= or fork=, not both")
+        self._fork = None if fork is None else ForkOption(fork, storage_options)
         self._sources = PlanSources()
         self._outputs: dict[str, Output] = {}
         self._spark: SparkSession | None = None
@@ -121,7 +134,7 @@ class Pipeline:
         an error about a missing connector names the package that has it.
         """
         check_name(name, "source name")
-        stream = _loaded(df, self.settings.source_timeout)
+        stream = loaded(df, self.settings.source_timeout)
         self._use(stream)
         if name in self._sources.info:
             raise InvalidInputError(f"there is a source {name!r} already")
@@ -167,15 +180,17 @@ class Pipeline:
             symbols = reader.option("snapshot-id", at) if at else reader
             p.table("symbols", symbols.load("lake.shop.symbols"))
         """
-        with self._open_store() as store:
-            newest = newest_checkpoint(store)
+        newest = self._newest()
         recorded = None if newest is None else newest.table_offsets.get(name)
         return None if recorded is None else recorded.offsets.get("version")
 
     def _recorded_table(self, name: str) -> tuple[int, str] | None:
-        with self._open_store() as store:
-            newest = newest_checkpoint(store)
+        newest = self._newest()
         return None if newest is None else version_recorded(name, newest.table_offsets.get(name))
+
+    def _newest(self) -> CheckpointManifest | None:
+        with self._open_store() as store:
+            return self._fork.newest(store) if self._fork else newest_checkpoint(store)
 
     def sink(self, name: str, df: DataFrame, sink: Sink) -> None:
         """Declare where the rows of an output go."""
@@ -208,13 +223,7 @@ class Pipeline:
         """
         declared = self._looked_at(self._declared())
         with self._open_store() as store:
-            found = check_store(
-                store,
-                declared.identity,
-                self.settings.policy,
-                self.settings.reanchor,
-                self.settings.upgrade,
-            )
+            found = check_start(store, declared, self._fork)
         if found.upgrade is not None:
             print(upgrade_table(found.upgrade))  # noqa: T201 - as explain() does
         return found
@@ -226,8 +235,19 @@ class Pipeline:
         return text
 
     def _declared(self) -> DeclaredPipeline:
+        compiled, identity = self._compiled(list(self._outputs.values()))
+        adopted = self._run_options.adopted_output(self._outputs, self.settings)
+        return DeclaredPipeline(
+            compiled=compiled,
+            identity=identity,
+            settings=self.settings,
+            output_mode=self._output_mode,
+            adopted=None if adopted is None else self._compiled([adopted])[1],
+        )
+
+    def _compiled(self, outputs: Sequence[Output]) -> tuple[Compiled, PipelineIdentity]:
         compiled = compile_outputs(
-            list(self._outputs.values()),
+            outputs,
             self._sources,
             output_mode=self._output_mode,
             share_state=self.settings.share_state,
@@ -249,22 +269,16 @@ class Pipeline:
             leaves=compiled.leaves,
             read_apart=compiled.read_apart,
             watermarks=compiled.watermarks,
-            sinks=tuple(self._outputs),
+            sinks=tuple(output.name for output in outputs),
             tables=compiled.tables,
-            guarantees={
-                name: output.sink.guarantee.value for name, output in self._outputs.items()
-            },
+            guarantees={output.name: output.sink.guarantee.value for output in outputs},
             spark_version=self._session().version,
             addresses=kafka.addresses,
             servers=kafka.servers,
             folders=folder_ids(self._sources.info),
+            consumer_group=self.settings.consumer_group,
         )
-        return DeclaredPipeline(
-            compiled=compiled,
-            identity=identity,
-            settings=self.settings,
-            output_mode=self._output_mode,
-        )
+        return compiled, identity
 
     def _kafka(self, leaves: Iterable[str]) -> KafkaSources:
         options = {name: self._sources.options_of(name) for name in dict.fromkeys(leaves)}
@@ -326,6 +340,29 @@ class Pipeline:
         with self._open_store() as store:
             return bisect(span_of(store, good=good, bad=bad), restored_test(store, judge))
 
+    def replay(self, epoch: int, *, outputs: Collection[str] | None = None) -> Replay:
+        """Run a decided epoch again, and compare what comes out with what it wrote.
+
+        It reads the rows that it was planned for, on the state and with the watermark that there
+        was. All outputs are computed, and those named by ``outputs`` given back as DataFrames.
+        Nothing is claimed or changed, also while the pipeline runs elsewhere::
+
+            again = p.replay(58)
+            print(again)                     # which outputs are equal, and why one is not
+            again.outputs["bars"].show()
+
+        A changed pipeline shows what it would have written. :class:`CheckpointNotFoundError` for an
+        epoch of which the store no longer has enough, :class:`RefusedError` for a pipeline that
+        does not fit its state, :class:`DamageError` when that state is not whole.
+        """
+        with self._open_store() as store:
+            return self.replayer(store).replay(epoch, outputs)
+
+    def replayer(self, store: CheckpointStore) -> Replayer:
+        """What :meth:`replay` uses: for several epochs, or those of a copy of the store."""
+        at = self._run_options.working_copy
+        return Replayer(self._session(), self._declared(), store, at)
+
     def _open_store(self) -> CheckpointStore:
         return open_store(self._store_url, storage_options=self._storage_options)
 
@@ -341,6 +378,7 @@ class Pipeline:
 
         Returns when the store is claimed, the last epoch finished and the query started.
         """
+        refuse_to_start()
         declared = self._looked_at(self._declared())
         chosen = dict(trigger or {"processingTime": "0 seconds"})
         return start_run(
@@ -350,36 +388,13 @@ class Pipeline:
             self._run_options,
             chosen,
             self._kafka(declared.identity.leaves) if declared.identity.addresses else None,
+            self._fork,
         )
 
     def run(self, *, available_now: bool = True, timeout: float | None = None) -> Run:
         """Run until everything that is there has been read, or for ever; raises what fails.
 
-        SIGTERM and Ctrl-C let the epoch finish and return; so does ``timeout`` in seconds.
-        """
+        SIGTERM, Ctrl-C and ``timeout`` seconds let the epoch finish and return."""
         run = self.start({"availableNow": True} if available_now else None)
         run.wait_with_signals(timeout)
         return run
-
-
-def _loaded(reader: Any, patience: float) -> DataFrame:
-    """The stream; a table that does not answer, and has to say its columns, is waited for."""
-    if hasattr(reader, "isStreaming"):
-        stream: DataFrame = reader
-        return stream
-    if not hasattr(reader, "load"):
-        raise InvalidInputError(
-            f"a source is a stream, not {type(reader).__name__}",
-            hint="Give source() what spark.readStream…load() returns.",
-        )
-
-    def load() -> DataFrame:
-        try:
-            loaded: DataFrame = reader.load()
-        except Exception as error:
-            if is_of_spark(error):
-                raise explained(error) from error
-            raise
-        return loaded
-
-    return asked_again(patience, load)

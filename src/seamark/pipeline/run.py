@@ -40,6 +40,7 @@ class Run:
         report: StartReport,
         on_end: Callable[[], None],
         wait_for_sources: WaitForSources | None = None,
+        page_url: str | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._outage = SourceOutage(
@@ -48,6 +49,8 @@ class Run:
         self._start_query = start_query
         self.report = report
         """What the start found in the store and did about it."""
+        self.page_url = page_url
+        """Where its page is, with the option ``ui``."""
         self._on_end = on_end
         self._stop_timeout = coordinator.declared.settings.stop_timeout
         self._changing = threading.Lock()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from seamark.capture.capture import Capture
 from seamark.capture.executor_restore import executor_fetch
@@ -24,10 +25,12 @@ from seamark.pipeline.declaration.settings import RunOptions
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.fork_option import ForkOption, prepare_store
 from seamark.pipeline.recovery.recovery import Recovery
-from seamark.pipeline.recovery.sink_opening import open_sink
+from seamark.pipeline.recovery.sink_opening import open_sink, with_target_names
 from seamark.pipeline.recovery.working_dirs import working_root
 from seamark.pipeline.run import Run
+from seamark.pipeline.run_page import open_run_page
 from seamark.pipeline.source_outage import waiting_for
 from seamark.pipeline.telemetry.progress_record import progress_url
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
@@ -46,7 +49,7 @@ from seamark.spark.session import (
 from seamark.store import CheckpointStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_FAR_EVERY: Final = 30.0
@@ -55,18 +58,39 @@ _LOOK_FAR_EVERY: Final = 30.0
 _FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
+class BatchRunner(Protocol):
+    """What a query calls with its batches, and where it keeps its files."""
+
+    copy: WorkingCopy
+
+    def attach(self, query: RunningQuery | None) -> None:
+        """Set the query that the batches belong to."""
+
+    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Do whatever is to be done with a batch."""
+
+
 class QueryStarter:
     """Starts the one query of a pipeline, as often as a run needs it.
 
-    :class:`RefusedError` for a query that cannot run here.
+    ``name`` is another name for the query than that of the pipeline, ``settings`` are Spark's, for
+    this query. :class:`RefusedError` for a query that cannot run here.
     """
 
     def __init__(
-        self, spark: SparkSession, declared: DeclaredPipeline, trigger: Mapping[str, Any]
+        self,
+        spark: SparkSession,
+        declared: DeclaredPipeline,
+        trigger: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._spark = spark
         self._declared = declared
         self._trigger = trigger
+        self._name = name or declared.identity.name
+        self._settings = settings or {}
         self._refuse_a_second_run()
         refuse_endings(spark, declared.compiled.df, trigger)
         self._operators, self._plan_settings = declared.compiled.operators_to_run(
@@ -75,32 +99,31 @@ class QueryStarter:
 
     def _refuse_a_second_run(self) -> None:
         # Spark refuses it too, but only after the claim: then neither of the two would run on
-        name = self._declared.identity.name
-        if any(query.name == name for query in self._spark.streams.active):
+        if any(query.name == self._name for query in self._spark.streams.active):
             raise RefusedError(
-                f"a query named {name!r} is running in this Spark session already",
+                f"a query named {self._name!r} is running in this Spark session already",
                 hint="Stop it first; a pipeline has one run at a time.",
             )
 
-    def start(self, coordinator: Coordinator) -> StreamingQuery:
-        """Start the query on the coordinator's working copy, and attach it there."""
+    def start(self, runner: BatchRunner) -> StreamingQuery:
+        """Start the query on the runner's working copy, and attach it there."""
         from pyspark.errors import AnalysisException
 
-        compiled, copy = self._declared.compiled, coordinator.copy
+        compiled, copy = self._declared.compiled, runner.copy
         writer = (
             compiled.df.writeStream.outputMode(self._declared.output_mode)
-            .queryName(self._declared.identity.name)
+            .queryName(self._name)
             .option("checkpointLocation", copy.root)
             .trigger(**self._trigger)
-            .foreachBatch(coordinator.run_batch)
+            .foreachBatch(runner.run_batch)
         )
-        coordinator.attach(None)
+        runner.attach(None)
         with self._query_settings(copy):
             try:
                 query = writer.start()
             except AnalysisException as error:
                 raise refused(error) from error
-        coordinator.attach(
+        runner.attach(
             RunningQuery(
                 self._spark,
                 query,
@@ -120,14 +143,15 @@ class QueryStarter:
         text = copy.read_text(f"commits/{commits[-1]}") if commits else None
         if text is not None and self._declared.compiled.is_stateful:
             return parse_commit(text)[1] is not None
-        return str(self._spark.conf.get(_FORMAT, "1")) == "2"
+        return str(self._settings.get(_FORMAT) or self._spark.conf.get(_FORMAT, "1")) == "2"
 
     def _query_settings(self, copy: WorkingCopy) -> AbstractContextManager[None]:
         """Spark's settings for the query. A file manager that the user has set is kept."""
         is_near = is_local(self._spark) and isinstance(copy, LocalCopy)
         fast = self._declared.settings.fast_file_manager and is_near
         defaults = {FILE_MANAGER: fast_file_manager(self._spark)} if fast else {}
-        return session_settings(self._spark, self._plan_settings, defaults)
+        changes = {**self._settings, **self._plan_settings}
+        return session_settings(self._spark, changes, defaults)
 
 
 def start_run(
@@ -137,6 +161,7 @@ def start_run(
     options: RunOptions,
     trigger: Mapping[str, Any],
     kafka: KafkaSources | None = None,
+    fork: ForkOption | None = None,
 ) -> Run:
     """Recover, then start the query. The store is closed when the run has ended or never begins."""
     resources = ExitStack()
@@ -148,18 +173,24 @@ def start_run(
             name, metrics=options.metrics, progress_url=progress_url(options.progress, store)
         )
         resources.callback(telemetry.close)
+        page = open_run_page(options.ui, name, store)
+        resources.callback(page.close)
+        declared = replace(declared, settings=page.followed(declared.settings))
         if kafka is not None:
             telemetry.follow(kafka, declared.settings.consumer_group)
-        sinks = PipelineSinks(declared, telemetry.metrics)
-        resources.callback(sinks.close)
         starter = QueryStarter(spark, declared, trigger)
         root = working_root(store, name, options.working_copy, is_local=is_local(spark))
         place = open_working_copy(root, spark)
         resources.callback(place.close)
         adopt = open_working_copy(options.adopt, spark) if options.adopt is not None else None
+        given = place if options.working_copy is not None else None
+        notes = prepare_store(store, declared, fork, given, telemetry.long_work)
+        declared = with_target_names(declared, store)
+        sinks = PipelineSinks(declared, telemetry.metrics)
+        resources.callback(sinks.close)
         for output in declared.compiled.outputs:
             resources.callback(output.sink.close)
-            open_sink(output, name, store)
+            open_sink(output, name, store, declared.identity.name_at_target(output.name))
         on_executors = declared.settings.capture == "executors" or (
             declared.settings.capture == "auto" and not is_local(spark)
         )
@@ -172,36 +203,48 @@ def start_run(
             long_work=telemetry.long_work,
             fetch_all=executor_fetch(spark, store.backend) if on_executors else None,
         ).run()
+        start.report = replace(start.report, notes=[*notes, *start.report.notes])
         telemetry.recovered(start.report, start.history.newest)
-        copy, shared = start.copy, store.shared_objects
-        uploads, stored_ahead = Uploads(shared), Uploads(shared)
-        mover: Mover = DriverMover(copy, uploads)
-        background: Mover | None = None
+        uploads = Uploads(store.shared_objects)
+        mover: Mover = DriverMover(start.copy, uploads)
         if on_executors:
-            mover = executor_mover(spark, copy, uploads)
-            # with one task: epochs need the others
-            background = executor_mover(spark, copy, stored_ahead, tasks=1)
-        moves = BackgroundMoves(
-            copy,
-            shared,
-            declared.settings.background_rate,
-            mover=background,
-            uploads=stored_ahead,
-            every=None if isinstance(copy, LocalCopy) else _LOOK_FAR_EVERY,
-            scrub=Scrub(shared, declared.settings.scrub_every, telemetry.damage_found),
-        )
+            mover = executor_mover(spark, start.copy, uploads)
+        moves = _background_moves(spark, declared, store, start.copy, telemetry, on_executors)
         resources.callback(moves.close)
         coordinator = Coordinator(
             declared,
             store,
-            Capture(copy, mover, start.index, start.small_state, moves, uploads),
+            Capture(start.copy, mover, start.index, start.small_state, moves, uploads),
             sinks,
             history=start.history,
             telemetry=telemetry,
             uploads=uploads,
         )
         wait = waiting_for(kafka, start.history, declared.identity.looks)
-        return Run(coordinator, starter.start, start.report, resources.close, wait)
+        return Run(coordinator, starter.start, start.report, resources.close, wait, page.url)
     except BaseException:
         resources.close()
         raise
+
+
+def _background_moves(
+    spark: SparkSession,
+    declared: DeclaredPipeline,
+    store: CheckpointStore,
+    copy: WorkingCopy,
+    telemetry: RunTelemetry,
+    on_executors: bool,
+) -> BackgroundMoves:
+    """What stores Spark's snapshots between epochs."""
+    shared, settings = store.shared_objects, declared.settings
+    uploads = Uploads(shared)
+    return BackgroundMoves(
+        copy,
+        shared,
+        settings.background_rate,
+        # with one task: epochs need the others
+        mover=executor_mover(spark, copy, uploads, tasks=1) if on_executors else None,
+        uploads=uploads,
+        every=None if isinstance(copy, LocalCopy) else _LOOK_FAR_EVERY,
+        scrub=Scrub(shared, settings.scrub_every, telemetry.damage_found),
+    )

@@ -105,6 +105,19 @@ def parse_offsets(text: str) -> OffsetLogEntry:
     )
 
 
+def with_partitions(text: str, partitions: int) -> str:
+    """An entry of the offset log that pins another number of state partitions.
+
+    >>> with_partitions('v1\\n{"batchWatermarkMs":0,"conf":{"a":"b"}}\\n-', 7).splitlines()[1]
+    '{"batchWatermarkMs":0,"conf":{"a":"b","spark.sql.shuffle.partitions":"7"}}'
+    """
+    entry = parse_offsets(text)
+    conf = {**entry.conf, SHUFFLE_PARTITIONS: str(partitions)}
+    head, _, *lines = log_lines(text)
+    metadata = json.dumps({**entry.metadata, "conf": conf}, separators=(",", ":"))
+    return "\n".join([head, metadata, *lines])
+
+
 def require_unnamed(entry: OffsetLogEntry) -> OffsetLogEntry:
     """``entry``, unless its query goes by named sources: a pipeline cannot be made of that."""
     if entry.names:

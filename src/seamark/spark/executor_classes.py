@@ -1,8 +1,7 @@
-"""Java classes of our own in the JVMs of executors, without a jar that somebody has to install.
+"""Java classes of our own in the JVMs of executors.
 
 Python on an executor cannot call the JVM beside it, so what only the JVM can do is written in Java.
-The compiler is Janino, which every Spark carries for the code of its queries; the executors get the
-classes as a jar that the driver adds.
+The executors get the classes as a jar that the driver adds.
 
 Tests: ``tests/spark/test_executor_classes.py``.
 """
@@ -12,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import threading
 import zipfile
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
+
+from seamark.spark.java_classes import CompiledClass, compile_class
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -35,30 +35,20 @@ def executor_object(spark: SparkSession, package: str, name: str, *arguments: ob
     with _lock:
         classes = _known.setdefault(context, {})
         if name not in classes:
-            source = resources.files(package).joinpath(f"{name}.java").read_text("utf-8")
-            classes[name] = _added(context, name, source)
-    gateway, jvm = cast("Any", context._gateway), cast("Any", context._jvm)
-    given = gateway.new_array(jvm.java.lang.Object, len(arguments))
-    for place, argument in enumerate(arguments):
-        given[place] = argument
-    return classes[name].getConstructors()[0].newInstance(given)
+            classes[name] = _added(context, package, name)
+    return classes[name].new(*arguments)
 
 
-def _added(context: SparkContext, name: str, source: str) -> Any:
+def _added(context: SparkContext, package: str, name: str) -> CompiledClass:
     """Compile a class and give it to the executors."""
     any_context: Any = context
-    compiler = any_context._jvm.org.codehaus.janino.SimpleCompiler()
     # the loader of Spark itself: a thread's own may be anybody's
-    compiler.setParentClassLoader(any_context._jsc.sc().getClass().getClassLoader())
-    compiler.cook(source)
-    compiled = {
-        str(each): bytes(compiler.getBytecodes().get(each)) for each in compiler.getBytecodes()
-    }
-    version = hashlib.sha256(source.encode()).hexdigest()[:8]
+    loader = any_context._jsc.sc().getClass().getClassLoader()
+    compiled = compile_class(any_context._gateway, package, name, loader)
+    version = hashlib.sha256(compiled.source.encode()).hexdigest()[:8]
     jar = Path(any_context._temp_dir, f"seamark-{name}-{version}.jar")
     with zipfile.ZipFile(jar, "w") as archive:
-        for each, code in compiled.items():
+        for each, code in compiled.bytecodes().items():
             archive.writestr(f"{each.replace('.', '/')}.class", code)
     any_context._jsc.addJar(str(jar))
-    [main] = [each for each in compiled if each.rpartition(".")[2] == name]
-    return compiler.getClassLoader().loadClass(main)
+    return compiled

@@ -25,14 +25,13 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.store import cleanup, owner_rebuild
 from seamark.store.cleanup import Removed
+from seamark.store.decision_chain import decided
 from seamark.store.manifest_changes import (
     amended,
     is_outdated,
     may_replace,
     rebased_update,
     refuse_unsafe,
-    sealed,
-    stamped,
     takes_back,
     unknown_save,
 )
@@ -105,7 +104,7 @@ class CheckpointStore(StoreReader):
                 if (gone := self._parts.shared.missing(manifest)) is not None:
                     raise self._object_removed(checkpoint_id, gone)
                 claim = self._ownership.claim_held
-                saved, data = sealed(stamped(manifest, owner, claim, written, self._layout))
+                saved, data = decided(manifest, owner, claim, written, self._manifests)
                 self._decide(saved, data, owner)
                 self._manifests.advance_pointer(checkpoint_id)
             self._last_decided = checkpoint_id

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from seamark._common.checks import check_id
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.state.chains import Chain, PartitionKey
+from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import is_pruned
-from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests
+from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests, scan_some
+from seamark.store.owner import Owner
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
+from seamark.store.ownership import claim_mark
 from seamark.store.partitioned_state import own_state
 from seamark.store.reader import StoreReader
 from seamark.store.shared_objects import ReadObjects
@@ -36,6 +40,43 @@ def scan(
     return scan_manifests(store._parts, unreadable=unreadable, measure=measure)
 
 
+class Glance(NamedTuple):
+    """What two small reads show of a store: most changes of it change one of these."""
+
+    pointer: int | None
+    """The newest checkpoint as the pointer has it: a hint; None when there is no pointer."""
+    owner: Owner
+
+
+def glance(store: StoreReader) -> Glance:
+    """The pointer and the owner; for whoever waits for a store to change."""
+    pointer = store._parts.manifests.read_pointer()
+    return Glance(pointer, store._reading().read())
+
+
+def scan_chosen(
+    store: StoreReader, ids: Sequence[int], owner: Owner
+) -> Iterator[ScannedCheckpoint]:
+    """What some manifests say, by an owner that was read before; those that are gone are absent.
+
+    One that cannot be read is a value too. State is not looked at.
+    """
+    store._reading()
+    return scan_some(store._parts, ids, owner)
+
+
+def reading_handle(store: CheckpointStore) -> CheckpointStore:
+    """Another handle on the same backend, to read beside a writer. It must not be closed."""
+    return CheckpointStore(store.backend, store._parts.layout)
+
+
+def is_writer_alive(store: StoreReader, owner: Owner) -> bool | None:
+    """Whether the process that has claimed the store lives; None where the backend cannot tell."""
+    if not owner.generation or owner.released:
+        return False
+    return store.backend.is_held(claim_mark(owner.generation))
+
+
 def examine(
     store: StoreReader,
     checkpoint_id: int,
@@ -54,6 +95,15 @@ def examine(
         check_id(checkpoint_id),
         lambda owner: examine_one(checkpoint_id, owner, depth, seen),
     )
+
+
+def problems_at_first_sight(store: StoreReader, checkpoint_id: int) -> list[str]:
+    """What is wrong with a checkpoint and those it builds on, without reading their state."""
+    look = store._parts.validator.examine
+    examined = store._examined(
+        check_id(checkpoint_id), lambda owner: look(checkpoint_id, owner, read_state="size")
+    )
+    return examined.result.damage
 
 
 def planned_rebuild(store: StoreReader) -> OwnerRebuild:

@@ -16,6 +16,7 @@ from seamark._common.json_documents import SELF_CHECKSUM, checksum_of, is_sealed
 from seamark._common.text import default_writer
 from seamark.errors import DamageError, InvalidInputError, OutcomeUnknownError, RefusedError
 from seamark.manifest import NAMED_FIELDS, SEAMARK_FIELDS, CheckpointManifest
+from seamark.manifest.decisions import DECIDED_FACTS
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.store.layout import Layout
 from seamark.store.manifests import MANIFEST_VERSION, StoredManifest, Tombstone
@@ -27,9 +28,7 @@ _V = TypeVar("_V")
 
 _MAY_CHANGE: Final = frozenset({"sink_commit_statuses", "sink_epochs"})
 _STAMPED: Final = frozenset({"state_checksum", "size_bytes"})
-_FIXED_EXTRA: Final = frozenset(
-    {SELF_CHECKSUM, "writer", "generation", "timeline", "state_bytes", "state_object", "supersedes"}
-)
+_FIXED_EXTRA: Final = DECIDED_FACTS | {SELF_CHECKSUM, "decision", "state_object"}
 
 
 def refuse_unsafe(manifest: CheckpointManifest) -> None:
@@ -210,16 +209,23 @@ def _refuse_other_changes(stored: CheckpointManifest, update: CheckpointManifest
         changed.append("state_checksum")
     fixed = (_FIXED_EXTRA if stored.is_ours else SEAMARK_FIELDS) - {SELF_CHECKSUM}
     changed += sorted(
-        name for name in fixed & update.extra.keys() if update.extra[name] != stored.extra.get(name)
+        name
+        for name in fixed & update.extra.keys()
+        if _as_json(update.extra[name]) != _as_json(stored.extra.get(name))
     )
     if changed:
         raise RefusedError(
             f"an update may not change {', '.join(changed)} of checkpoint {stored.checkpoint_id}",
-            hint="Only sink statuses, sink epochs and extra fields can change; "
-            "anything else is a new checkpoint.",
+            hint="Only sink statuses and epochs, timings, read points and fields of others can "
+            "change; anything else is a new checkpoint.",
         )
     if update.checkpoint_id != stored.checkpoint_id:
         raise InvalidInputError("the update is of another checkpoint")
+
+
+def _as_json(value: object) -> bytes:
+    """For a comparison: what was stored has lists where what is given may have tuples."""
+    return msgspec.json.encode(value, order="deterministic")
 
 
 def unknown_save(checkpoint_id: int, error: Exception) -> OutcomeUnknownError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -104,6 +104,28 @@ def _scan(parts: StoreParts, *, unreadable: bool) -> Iterator[list[ScannedCheckp
         if not start:
             raise_if_rewritten(ownership, owner)
         yield batch
+
+
+def scan_some(parts: StoreParts, ids: Sequence[int], owner: Owner) -> Iterator[ScannedCheckpoint]:
+    """Those of some checkpoints that are there, in the order given, judged by one owner.
+
+    For whoever looks again soon: one that is gone is left out, and one that cannot be read or
+    judged comes with the reason. Only an error that concerns all is raised.
+    """
+    manifests = parts.manifests
+    for start in range(0, len(ids), _AT_ONCE):
+        for checkpoint_id, stored in manifests.read_each(ids[start : start + _AT_ONCE]):
+            outcome: _Outcome = None
+            if isinstance(stored, StoredManifest):
+                _, problem = covering_owner(parts.ownership, owner, stored, or_doubt=True)
+                if problem is None and arrived_too_late(owner, stored.manifest):
+                    continue
+                outcome = problem or stored
+            elif isinstance(stored, DamageError | StoreUnavailableError):
+                outcome = stored
+            if outcome is not None:
+                superseded = standing(owner, checkpoint_id) is Standing.SUPERSEDED
+                yield _scanned(checkpoint_id, outcome, superseded, 0, manifests.layout)
 
 
 def _judged(

@@ -53,11 +53,11 @@ def write_object(blobs: Blobs, generation: int, pieces: Iterable[Buffer]) -> Sha
     """
     name = f"{generation}-{os.urandom(16).hex()}"
     hashed = Hashing(pieces)
-    _put(blobs, SHARED_PREFIX + name, hashed)
+    put_object(blobs, SHARED_PREFIX + name, hashed)
     return SharedObject(name, hashed.length, hashed.hexdigest())
 
 
-def _put(blobs: Blobs, key: str, pieces: Iterable[Buffer]) -> None:
+def put_object(blobs: Blobs, key: str, pieces: Iterable[Buffer]) -> None:
     """Write a value under a name that nobody else uses."""
     limit = blobs.max_put
     data = pieces if limit is None else small_or_stream(iter(pieces), limit)
@@ -172,6 +172,10 @@ class SharedObjects:
             raise
         self._verified.add(shared)
 
+    def is_verified(self, shared: SharedObject) -> bool:
+        """Whether this handle has written or read the whole object, and it was right."""
+        return shared in self._verified
+
     def read_pack(
         self, shared: SharedObject, counted: Callable[[Iterator[Buffer]], Iterator[Buffer]] = iter
     ) -> bytes:
@@ -216,7 +220,7 @@ class SharedObjects:
             return problem
         seen = {} if seen is None else seen
         unread = [shared for shared in doubted if shared not in seen]
-        problems = map_in_threads(self._content_problem, unread, _THREADS, "seamark-verify")
+        problems = map_in_threads(self.content_problem, unread, _THREADS, "seamark-verify")
         seen.update(zip(unread, problems, strict=True))
         return next((problem for s in doubted if (problem := seen[s])), None)
 
@@ -232,7 +236,8 @@ class SharedObjects:
                 return problem
         return None
 
-    def _content_problem(self, shared: SharedObject) -> str | None:
+    def content_problem(self, shared: SharedObject) -> str | None:
+        """What is wrong with an object, by all its bytes, or None."""
         try:
             for _ in self.read(shared):
                 pass
@@ -272,33 +277,6 @@ class SharedObjects:
         with self._lock:
             for name in names:
                 self._unnamed.pop(name, None)
-
-    def copy(
-        self,
-        manifest: CheckpointManifest,
-        target: SharedObjects,
-        counted: Callable[[Iterable[Buffer]], Iterable[Buffer]] = iter,
-    ) -> int:
-        """Copy the objects of a checkpoint that the target lacks, verified; bytes copied.
-
-        What the target has already is read there, each object once. A damaged one is replaced.
-        """
-        copied = 0
-        for shared in manifest.shared_objects:
-            if not is_object_name(shared.name):
-                raise DamageError(f"it names {shared.name!r}, which cannot be a shared object")
-            if shared in target._verified or target._content_problem(shared) is None:
-                continue
-            key = SHARED_PREFIX + shared.name
-            if target._blobs.stat(key) is not None:
-                # damaged bytes are only given up for better ones
-                if problem := self._content_problem(shared):
-                    raise DamageError(problem, where=self._blobs.url, hint=ADVICE)
-                target._blobs.delete([key])
-            _put(target._blobs, key, counted(self.read(shared)))
-            target.expect([shared], verified=False)
-            copied += shared.size
-        return copied
 
     # what no checkpoint names
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from seamark.cli.spark import repartition as module
-from seamark.native.repartition import OLDEST
+from seamark.native.repartition_rules import OLDEST
 from seamark.spark.session import spark_version
 from tests.cli.support.running import Cli
 from tests.native.support.queries import run
@@ -34,14 +34,12 @@ def test_without_yes_it_is_only_shown(cli: Cli, tmp_path: Path) -> None:
     assert everything(tmp_path) == before
 
 
-def test_state_that_rocksdb_does_not_keep_is_refused_and_nothing_changes(
-    cli: Cli, tmp_path: Path
-) -> None:
-    make(tmp_path / "ck", provider="org.apache.spark.sql.x.HDFSBackedStateStoreProvider")
+def test_state_of_another_provider_is_refused_and_nothing_changes(cli: Cli, tmp_path: Path) -> None:
+    make(tmp_path / "ck", provider="com.example.KeptElsewhere")
     before = everything(tmp_path)
     assert cli("spark", "repartition", tmp_path / "ck", "5", "--yes") == 6
-    assert "RocksDB only" in cli.err
-    assert "new checkpointLocation" in cli.err.replace("\n  ", " ")
+    assert "kept by KeptElsewhere" in cli.err.replace("\n  ", " ")
+    assert "new checkpoint" in cli.err.replace("\n  ", " ")
     assert everything(tmp_path) == before
 
 

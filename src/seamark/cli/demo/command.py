@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +16,9 @@ from typing import Any, Final
 import click
 
 from seamark.cli.commands import Command, settings
+from seamark.cli.demo.page import page_beside
 from seamark.cli.demo.pipeline import BARS, LARGE, LATEST, LOG, SINKS, make_room
-from seamark.cli.demo.proof import prove, rows_of_epoch
+from seamark.cli.demo.proof import Proof, prove, rows_of_epoch
 from seamark.cli.demo.screen import Screen
 from seamark.cli.demo.view_reader import ViewReader, Watched
 from seamark.cli.output import stderr, stdout
@@ -39,7 +41,8 @@ _TAIL_LINES: Final = 12
     help="Where the demo keeps its files.",
 )
 @click.option("--verify-only", is_flag=True, help="Only check the result of an earlier demo.")
-def command(folder: Path, verify_only: bool) -> None:
+@click.option("--ui", "with_page", is_flag=True, help="Show the page beside it.")
+def command(folder: Path, verify_only: bool, with_page: bool) -> None:
     """Kill a running pipeline; no row is lost or duplicated.
 
     A streaming pipeline on a real Spark turns trades into bars, filters the large trades, and keeps
@@ -50,8 +53,19 @@ def command(folder: Path, verify_only: bool) -> None:
     as_json = settings().as_json
     screen = Screen(stderr() if as_json else stdout())
     _require_spark()
-    recovery, watched = (None, None) if verify_only else _run_and_kill_and_run(folder, screen)
-    proof = prove(folder, watched)
+    with ExitStack() as page:
+        recovery, watched = None, None
+        if not verify_only:
+            use_java()
+            make_room(folder)
+            if with_page:
+                page.enter_context(page_beside(folder.absolute(), screen))
+            recovery, watched = _run_and_kill_and_run(folder, screen)
+        _show_proof(prove(folder, watched), recovery, folder, screen)
+
+
+def _show_proof(proof: Proof, recovery: StartReport | None, folder: Path, screen: Screen) -> None:
+    as_json = settings().as_json
     if as_json:
         recovered = {"recovery": recovery.to_dict()} if recovery is not None else {}
         click.echo(json.dumps(proof.to_dict() | recovered))
@@ -73,8 +87,6 @@ def _require_spark() -> None:
 
 
 def _run_and_kill_and_run(folder: Path, screen: Screen) -> tuple[StartReport, Watched]:
-    use_java()
-    make_room(folder)
     folder = folder.absolute()
     screen.line("A stream of trades, 1 000 an epoch, becomes bars of a minute (which need state),")
     screen.line("a list of large trades, and a live view of the newest: sinks that must agree.\n")

@@ -15,10 +15,10 @@ import click
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.places.directory import Directory, Tree, open_directory
 from seamark.cli.commands import settings
-from seamark.cli.store_argument import local_path
 from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.native.rewind.files import SINK_LOG
 from seamark.native.rewind.rewind import SinkPlan, sink_plan
+from seamark.reports.places import local_path
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 

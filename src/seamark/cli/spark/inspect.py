@@ -28,7 +28,6 @@ from seamark.cli.commands import PLACE, Command
 from seamark.cli.layout import Cell, plural, print_facts, print_paragraph
 from seamark.cli.output import (
     STYLES,
-    Document,
     print_answer,
     print_hint,
     progress_bar,
@@ -38,6 +37,7 @@ from seamark.cli.spark.arguments import opened_directory
 from seamark.errors import DamageError
 from seamark.native.inspect.inspection import Inspection, inspect
 from seamark.native.inspect.operators import OperatorSummary
+from seamark.reports.directory_document import directory_document
 
 _LARGEST = 5
 _SKEWED = 2.0
@@ -63,67 +63,9 @@ def command(path: str, read_data: bool) -> None:
     bar = progress_bar("reading", None, of_bytes=True)
     with opened_directory(path) as directory, bar as advance:
         inspection = inspect(directory, read_data=read_data, advance=advance)
-    print_answer(_document(inspection), lambda _: _show(inspection, path, read_data))
+    print_answer(directory_document(inspection), lambda _: _show(inspection, path, read_data))
     if inspection.is_damaged:
         raise click.exceptions.Exit(DamageError.exit_code)
-
-
-def _document(inspection: Inspection) -> Document:
-    return {
-        "path": inspection.url,
-        "query_id": inspection.query_id,
-        "spark": inspection.spark,
-        "offset_log": inspection.offset_log,
-        "checkpoint_format": inspection.checkpoint_format,
-        "batches": {
-            "first": inspection.offsets[0] if inspection.offsets else None,
-            "last": inspection.offsets[-1] if inspection.offsets else None,
-            "kept": len(inspection.offsets),
-        },
-        "committed": inspection.committed,
-        "planned": inspection.planned,
-        "watermark_ms": inspection.watermark_ms,
-        "sources": [
-            {"name": s.name, "kind": s.kind or None, "folder": s.folder, "offset": s.offset}
-            for s in inspection.sources
-        ],
-        "operators": [_operator_document(operator) for operator in inspection.operators],
-        "settings": inspection.settings,
-        "files": inspection.files,
-        "bytes": inspection.size,
-        "restorable": inspection.restorable,
-        "would_do": {
-            "action": str(inspection.would_do.action),
-            "batch": inspection.would_do.batch,
-            "text": inspection.would_do.text,
-        },
-        "findings": [
-            {
-                "code": str(finding.code),
-                "severity": str(finding.severity),
-                "path": finding.path,
-                "message": finding.message,
-                "advice": finding.advice,
-            }
-            for finding in inspection.findings
-        ],
-        "unread_files": inspection.unread,
-    }
-
-
-def _operator_document(operator: OperatorSummary) -> Document:
-    return {
-        "number": operator.number,
-        "name": operator.name,
-        "partitions": operator.partitions,
-        "stores": operator.stores,
-        "provider": operator.provider,
-        "version": operator.version,
-        "complete": operator.is_complete,
-        "files": operator.files,
-        "bytes": operator.size,
-        "partition_bytes": {str(n): size for n, size in operator.partition_sizes.items()},
-    }
 
 
 def _show(inspection: Inspection, path: str, read_data: bool) -> None:

@@ -35,9 +35,9 @@ from seamark.spark.session import installed_spark
 def command(path: str, partitions: int, store: str | None, yes: bool) -> None:
     """Change the number of state partitions.
 
-    Stop the query first: Spark has no lock to check. A snapshot is taken first. Then Spark's own
-    runner (4.2 or newer, RocksDB) rewrites the state as one more batch, which reads no input, and
-    every partition of it is verified.
+    Stop the query first: Spark has no lock to check. A snapshot is taken first. Then Spark (4.2 or
+    newer) rewrites the state as one more batch, which reads no input, and every partition and all
+    rows of it are verified.
     """
     require_runner(installed_spark())
     with opened_directory(path) as directory:

@@ -19,13 +19,14 @@ from seamark.cli.spark.arguments import (
     sink_decision_needed,
     sink_options,
 )
-from seamark.cli.store_argument import load_named, opened_store
+from seamark.cli.store_argument import opened_store
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.restore import RestoreOptions, require_empty, restore_directory
 from seamark.native.rewind.rewind import SinkPlan, rewind_sink
 from seamark.native.sink_tables import table_at, way_back
 from seamark.native.table_log import TableAt
+from seamark.reports.named_checkpoints import load_named
 
 _LOOK: Final = (
     " --table PATH looks into a Delta or Iceberg table for what it has seen, and says which of its "

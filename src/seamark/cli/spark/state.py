@@ -12,14 +12,15 @@ import click
 
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
-from seamark.cli.commands import PLACE, Command, settings
+from seamark.cli.commands import PLACE, Command, number_range, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
-from seamark.cli.store_argument import opened_store, resolve_id
+from seamark.cli.store_argument import opened_store
 from seamark.native.restore import restore_directory
 from seamark.native.state_choice import Side, StateRequest, choose, keepers
+from seamark.reports.named_checkpoints import resolve_id
 
 _ON_SCREEN = 20
 
@@ -35,7 +36,10 @@ _ON_SCREEN = 20
 @click.option("--state-var", help="This state variable of a transformWithState.")
 @click.option("--partition", type=click.IntRange(0), help="Only this state partition.")
 @click.option(
-    "--changes", metavar="A..B", help="Show what batches A to B changed instead of the rows."
+    "--changes",
+    metavar="A..B",
+    callback=number_range,
+    help="Show what batches A to B changed instead of the rows.",
 )
 @click.option(
     "--limit",
@@ -59,7 +63,7 @@ def command(
     join_side: Side | None,
     state_var: str | None,
     partition: int | None,
-    changes: str | None,
+    changes: tuple[int, int] | None,
     limit: int | None,
     form: str | None,
     output: str | None,
@@ -80,7 +84,7 @@ def command(
         side=join_side,
         variable=state_var,
         partition=partition,
-        changes=_changes(changes),
+        changes=changes,
     )
     output_options = _row_output(form, output, limit)
     with _directory(path, store, checkpoint) as directory:
@@ -103,15 +107,6 @@ def _row_output(form: str | None, output: str | None, limit: int | None) -> RowO
         raise click.UsageError("A table is for the screen: add --format parquet, csv or json.")
     default = _ON_SCREEN if output is None else 0
     return RowOutput(chosen, output, default if limit is None else limit)
-
-
-def _changes(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    first, dots, last = text.partition("..")
-    if not (dots and (first + last).isascii() and first.isdigit() and last.isdigit()):
-        raise click.BadParameter(f"{text!r} is not A..B, like 3..7", param_hint="--changes")
-    return int(first), int(last)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ _EXACT: Final = frozenset(
 """Parts that are read from the plan as values. All others are text, worded by Spark."""
 WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
 """Parts of a window: each window in the state has its own start and end."""
+FUNCTIONS: Final = "functions"
 _SINCE: Final = frozenset({"filter", "reads"})
 """Parts that an earlier Seamark has not recorded."""
 
@@ -127,7 +128,7 @@ def operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
             continue
         if part == "keys":
             yield from _keys(kind, before or [], after or [])
-        elif part == "functions":
+        elif part == FUNCTIONS:
             yield from _functions(before or [], after or [])
         else:
             text = f"{kind} {_named(part)} {before} → {after}"
@@ -169,14 +170,15 @@ def _functions(old: Sequence[str], new: Sequence[str]) -> Iterator[ComputedChang
     came = [text for text in new if text not in old]
     if len(gone) == len(came) and gone:
         for before, after in zip(gone, came, strict=True):
-            yield ComputedChange(f"{before} → {after}", is_certain=False)
+            yield ComputedChange(f"{before} → {after}", is_certain=False, part=FUNCTIONS)
         return
     for text in gone:
-        yield ComputedChange(f"{text} was removed", is_certain=False)
+        yield ComputedChange(f"{text} was removed", is_certain=False, part=FUNCTIONS)
     for text in came:
-        yield ComputedChange(f"{text} was added", is_certain=False)
+        yield ComputedChange(f"{text} was added", is_certain=False, part=FUNCTIONS)
     if not gone and not came:
-        yield ComputedChange(f"functions {_list(old)} → {_list(new)}", is_certain=False)
+        text = f"functions {_list(old)} → {_list(new)}"
+        yield ComputedChange(text, is_certain=False, part=FUNCTIONS)
 
 
 def _list(values: Sequence[Any]) -> str:

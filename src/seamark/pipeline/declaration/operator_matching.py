@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from seamark.pipeline.declaration.aggregate_columns import FunctionsChange, functions_change
 from seamark.pipeline.declaration.computed_changes import (
+    FUNCTIONS,
     WINDOW_PARTS,
     ComputedChange,
     operator_changes,
@@ -29,6 +31,7 @@ class Fate(StrEnum):
     """What becomes of one part of a pipeline."""
 
     CARRIED = "carried over"
+    RESCALED = "rescaled"
     EMPTY = "begins empty"
     NEW = "new"
     DROPPED = "dropped"
@@ -65,6 +68,11 @@ class DescribedOperator:
     def name(self) -> str:
         """As ``begin_empty`` takes it."""
         return f"{self.branch}/{self.kind}" + (f" {self.place + 1}" if self.place else "")
+
+    @property
+    def function_names(self) -> list[str]:
+        """Its functions, as ``begin_empty`` takes them."""
+        return [f"{self.branch}/{text}" for text in self.details.get("functions") or ()]
 
 
 class DescribedPipeline:
@@ -128,6 +136,7 @@ class OperatorMatching:
         self._same_spark = same_spark
         self.origins: dict[int, int] = {}
         self.empty: list[int] = []
+        self.rewritten: dict[int, FunctionsChange] = {}
 
     def rows(self) -> list[UpgradeRow]:
         """What becomes of each operator; the numbers are noted on the way."""
@@ -140,8 +149,11 @@ class OperatorMatching:
                 row = self._judged(old, new, is_new_output=origin is None)
                 if row.fate is Fate.CARRIED and not is_certain:
                     row = self._unsure(new)
+                if row.fate is not Fate.CARRIED:
+                    self.rewritten.pop(new.number, None)
                 if row.fate is Fate.CARRIED and old is not None:
-                    self.origins[new.number] = old.number
+                    if new.number not in self.rewritten:
+                        self.origins[new.number] = old.number
                     used.add(old.number)
                 elif row.fate is Fate.EMPTY:
                     self.empty.append(new.number)
@@ -183,7 +195,15 @@ class OperatorMatching:
                 "to it.",
             )
         differences = [*operator_changes(old.details, new.details)]
-        if shape := _shape(old.details, new.details):
+        change = functions_change(old.number, old.details, new.details)
+        if change is not None and self._same_spark:
+            if lacking := self._not_asked_for(change, new):
+                return lacking
+            self.rewritten[new.number] = change
+            differences = [each for each in differences if each.part != FUNCTIONS]
+        elif shape := _shape(old.details, new.details, "values"):
+            return self._refused(new, shape)
+        if shape := _shape(old.details, new.details, "keys"):
             return self._refused(new, shape)
         serious = [
             change
@@ -200,8 +220,26 @@ class OperatorMatching:
             and set(has or ()) <= set(self._before.sources)
         ):
             return self._refused(new, rewired)
-        effects = [text for text in (rewired, _effects(differences)) if text]
+        rewritten = change.text if change is not None and self._same_spark else ""
+        effects = [text for text in (rewritten, rewired, _effects(differences)) if text]
         return UpgradeRow("operator", new.name, Fate.CARRIED, "; ".join(effects))
+
+    def _not_asked_for(self, change: FunctionsChange, new: DescribedOperator) -> UpgradeRow | None:
+        """The refusal of functions of which nobody has said that they begin empty."""
+        names = {text: f"{new.branch}/{text}" for text in change.new}
+        lacking = [text for text, name in names.items() if name not in self._begin_empty]
+        if not lacking:
+            return None
+        return UpgradeRow(
+            "operator",
+            new.name,
+            Fate.REFUSED,
+            f"nothing is known of {', '.join(lacking)} for the rows that came before",
+            f"begin_empty={[names[text] for text in lacking]} begins it empty, as of the next "
+            f"epoch, and the rest of the state goes on; begin_empty=[{new.name!r}] begins all of "
+            "it empty; or give the changed output a new name, next to the old one, until it has "
+            "caught up.",
+        )
 
     def _refused(self, new: DescribedOperator, why: str) -> UpgradeRow:
         return UpgradeRow(
@@ -273,12 +311,10 @@ def _equal_pairs(
     return found
 
 
-def _shape(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    before, after = old.get("state", {}), new.get("state", {})
-    return "; ".join(
-        f"the {part} in its state are ({before.get(part, '')}) and would be ({after.get(part, '')})"
-        for part in ("keys", "values")
-        if before.get(part) != after.get(part)
+def _shape(old: Mapping[str, Any], new: Mapping[str, Any], part: str) -> str:
+    before, after = old.get("state", {}).get(part, ""), new.get("state", {}).get(part, "")
+    return (
+        "" if before == after else f"the {part} in its state are ({before}) and would be ({after})"
     )
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from seamark._common.checks import U64_MAX, check_duration, check_number
 from seamark.capture.checkpoint_contents import Sizes
@@ -18,6 +18,7 @@ from seamark.pipeline.declaration.upgrade_plan import UpgradeOptions
 from seamark.spark.kafka.gaps import check_anchors
 from seamark.spark.source_gaps import Anchor
 
+T = TypeVar("T")
 Policy = Literal["strict", "warn", "auto_reset", "evolve"]
 
 
@@ -53,8 +54,8 @@ class PipelineSettings:
     renames: Mapping[str, str] = field(default_factory=dict)
     """With ``evolve``: outputs that have a new name, old name → new name."""
     begin_empty: Collection[str] = ()
-    """With ``evolve``: operators, or outputs with all of theirs, that begin without state although
-    there is some; named as ``Pipeline.check`` shows them."""
+    """With ``evolve``: operators, outputs with all of theirs, or new functions of an aggregation,
+    that begin without state although there is some; named as ``Pipeline.check`` shows them."""
     keep: int = 20
     """How many valid checkpoints stay; what they build on stays with them."""
     full_every: int = 10
@@ -92,6 +93,8 @@ class PipelineSettings:
     share_state: bool = True
     """Whether outputs that are built on one stateful DataFrame share its state."""
     capture: Literal["auto", "driver", "executors"] = "auto"
+    digests: bool = True
+    """Whether each epoch records how many rows every output has, and a digest of which."""
     on_step: OnStep | None = None
 
     def __post_init__(self) -> None:
@@ -138,5 +141,23 @@ class RunOptions:
 
     working_copy: str | os.PathLike[str] | None = None
     adopt: str | None = None
+    adopt_as: str | None = None
     progress: str | None = "auto"
     metrics: Any = None
+    ui: int | str | None = None
+
+    def adopted_output(self, outputs: Mapping[str, T], settings: PipelineSettings) -> T | None:
+        """The output that an adopted query has become, one of several; None when it is all."""
+        if self.adopt_as is None:
+            return None
+        if self.adopt is None or settings.policy != "evolve":
+            raise InvalidInputError(
+                "adopt_as= says which output an adopted query has become",
+                hint="It goes with adopt= and policy='evolve'.",
+            )
+        if self.adopt_as not in outputs:
+            raise InvalidInputError(
+                f"adopt_as= names {self.adopt_as!r}, and the pipeline has no such output",
+                hint=f"It has: {', '.join(sorted(outputs))}.",
+            )
+        return outputs[self.adopt_as]

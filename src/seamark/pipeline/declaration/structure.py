@@ -22,6 +22,7 @@ from seamark.pipeline.declaration.computed_changes import operator_text
 from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.declaration.watermarks import watermark_text, which_counts
 from seamark.progress.configuration import canonical_json, config_hash
+from seamark.sinks.contract import Sink
 from seamark.sources.position_looks import PositionLook
 from seamark.spark.kafka.positions import Topics
 from seamark.spark.plans.computation import FORM
@@ -42,6 +43,8 @@ class PipelineIdentity:
     """Sources that are joined with themselves."""
     watermarks: tuple[WatermarkInfo, ...] = ()
     sinks: tuple[str, ...] = ()
+    target_names: Mapping[str, str] = field(default_factory=dict)
+    """By output that was renamed: the name under which its target knows it."""
     tables: Mapping[str, ConnectorCheckpoint] = field(default_factory=dict)
     guarantees: Mapping[str, str] = field(default_factory=dict)
     """What a reader of each sink can rely on, as text."""
@@ -58,6 +61,8 @@ class PipelineIdentity:
     """Where sources are read from, to be named in errors."""
     servers: Mapping[str, str] = field(default_factory=dict)
     """The servers of each Kafka source."""
+    consumer_group: str | None = None
+    """Kafka's group in which offsets are stored for its own tools."""
 
     @cached_property
     def config_hash(self) -> int:
@@ -88,6 +93,10 @@ class PipelineIdentity:
         found = {name: known.get(name, before.get(name)) for name in dict.fromkeys(self.leaves)}
         return {name: ids for name, ids in found.items() if ids}
 
+    def name_at_target(self, output: str) -> str:
+        """The name under which the target of an output knows it."""
+        return self.target_names.get(output, output)
+
     @property
     def first_lines(self) -> list[int]:
         """The line of the offset log at which each source appears first, as Spark numbers them."""
@@ -102,6 +111,8 @@ class DeclaredPipeline:
     identity: PipelineIdentity
     settings: PipelineSettings
     output_mode: str = "append"
+    adopted: PipelineIdentity | None = None
+    """Of a pipeline with nothing but the output that an adopted query has become."""
 
 
 def structure_of(
@@ -128,19 +139,26 @@ def structure_of(
         },
         "sinks": {
             output.name: {
-                "kind": described.kind,
-                "target": described.target,
-                "options": dict(described.options),
+                **described_sink(output.sink),
                 "columns": [[f.name, f.dataType.simpleString()] for f in output.df.schema.fields],
             }
             for output in compiled.outputs
-            for described in [output.sink.describe()]
         },
         "operators": list(compiled.operators),
         "form": FORM,
         "computes": compiled.computes,
         "shares": compiled.shares,
         "reads": {name: sorted(compiled.sources_of[name]) for name in compiled.stateful_branches},
+    }
+
+
+def described_sink(sink: Sink) -> dict[str, Any]:
+    """What a sink is and where it writes, as a structure has it."""
+    described = sink.describe()
+    return {
+        "kind": described.kind,
+        "target": described.target,
+        "options": dict(described.options),
     }
 
 

@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from seamark._common.text import columns_text
+from seamark.pipeline.declaration.aggregate_columns import FunctionsChange
 from seamark.pipeline.declaration.operator_matching import (
     DescribedPipeline,
     Fate,
@@ -16,6 +18,7 @@ from seamark.pipeline.declaration.operator_matching import (
     Structure,
     UpgradeRow,
 )
+from seamark.pipeline.declaration.target_names import has_same_target, kept_targets
 from seamark.spark.plans.lossy_options import may_lose_of
 
 
@@ -26,7 +29,8 @@ class UpgradeOptions:
     renames: Mapping[str, str] = field(default_factory=dict)
     """From old names of outputs to new ones."""
     begin_empty: Collection[str] = ()
-    """Operators, or outputs with all of theirs, that begin without state although there is some."""
+    """Operators, outputs with all of theirs, or functions of an aggregation, that begin without
+    state although there is some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +40,14 @@ class UpgradePlan:
     rows: tuple[UpgradeRow, ...] = ()
     origins: Mapping[int, int] = field(default_factory=dict)
     """By the number of an operator in the new plan: its number in the checkpoint."""
+    rewritten: Mapping[int, FunctionsChange] = field(default_factory=dict)
+    """By the number of an aggregation that goes on with other functions: what they are."""
     empty: tuple[int, ...] = ()
     """The numbers of operators that begin without state."""
-    sinks: frozenset[str] = frozenset()
-    """Sinks that go on at the target which they had."""
+    sinks: Mapping[str, str] = field(default_factory=dict)
+    """Sinks that go on at the target which they had, each with the name that its output had."""
+    partitions: int | None = None
+    """How many partitions the state has from now on; None when that stays as it is."""
 
     @property
     def refused(self) -> list[UpgradeRow]:
@@ -77,12 +85,9 @@ def plan_upgrade(
     return UpgradePlan(
         rows=tuple(rows),
         origins=matching.origins,
+        rewritten=matching.rewritten,
         empty=tuple(matching.empty),
-        sinks=frozenset(
-            name
-            for name, sink in after.sinks.items()
-            if all(before.sinks.get(name, {}).get(k) == sink.get(k) for k in ("kind", "target"))
-        ),
+        sinks=kept_targets(before.sinks, after.sinks, options.renames),
     )
 
 
@@ -99,15 +104,6 @@ def _whole(
             f"{old.get('output_mode')} → {new.get('output_mode')}: the mode decides what the state "
             "holds and which rows were emitted",
             "Keep the mode, or give the changed pipeline a store of its own.",
-        )
-    partitions = old.get("state_partitions"), new.get("state_partitions")
-    if all(partitions) and partitions[0] != partitions[1]:
-        yield UpgradeRow(
-            "pipeline",
-            "state partitions",
-            Fate.REFUSED,
-            f"{partitions[0]} → {partitions[1]}",
-            f"Set spark.sql.shuffle.partitions to {partitions[0]}.",
         )
     if after.operators and old.get("form") != new.get("form") and before.operators:
         yield UpgradeRow(
@@ -127,6 +123,15 @@ def _whole(
                 f"It has: {', '.join(sorted(before.sinks))}. Once an output has its new name, "
                 "take it out of renames=.",
             )
+        elif old_name in after.sinks and old_name not in options.renames.values():
+            yield UpgradeRow(
+                "sink",
+                old_name,
+                Fate.REFUSED,
+                f"renames= says that it has become {new_name}, and there is a new output of its "
+                "name: both would go on from one state",
+                "Give the new output a name that no output has had.",
+            )
         if list(options.renames.values()).count(new_name) > 1:
             yield UpgradeRow(
                 "sink", new_name, Fate.REFUSED, "renames= says that several outputs have become it"
@@ -140,6 +145,7 @@ def _whole(
                 f"It has: {', '.join(sorted(after.sinks))}.",
             )
     names = {operator.name for operator in after.operators} | set(after.sinks)
+    names |= {name for operator in after.operators for name in operator.function_names}
     for wrong in sorted(name for name in options.begin_empty if name not in names):
         there = ", ".join(sorted(operator.name for operator in after.operators)) or "none"
         yield UpgradeRow(
@@ -216,16 +222,9 @@ def _sinks(
             yield UpgradeRow("sink", name, Fate.NEW, "it begins with the next epoch")
             continue
         kept.add(old_name)
-        if old_name != name and old.get("target") and old.get("target") == sink.get("target"):
-            yield UpgradeRow(
-                "sink",
-                name,
-                Fate.REFUSED,
-                f"its target belongs to the output {old_name}, whose name it has noted",
-                "Give the renamed output a new target. Its state goes on either way.",
-            )
-            continue
         texts = [f"it was {old_name}"] if old_name != name else []
+        if old_name != name and has_same_target(old, sink):
+            texts.append("its target goes on under that name")
         texts += _changed_options(
             {key: old.get(key) for key in ("kind", "target")},
             {key: sink.get(key) for key in ("kind", "target")},
@@ -247,7 +246,5 @@ def upgrade_table(plan: UpgradePlan) -> str:
     """What becomes of each part, one line each, for people."""
     rows = [("", "NAME", "BECOMES", "WHY")]
     rows += [(row.what, row.name, row.fate.value, row.why) for row in plan.rows]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
     hints = dict.fromkeys(row.hint for row in plan.refused if row.hint)
-    return "\n".join([*lines, *hints])
+    return "\n".join([columns_text(rows), *hints])

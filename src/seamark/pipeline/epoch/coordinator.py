@@ -32,6 +32,7 @@ from seamark.errors import (
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.epoch.epoch_inputs import epoch_inputs
 from seamark.pipeline.epoch.epoch_manifest import (
     draft_manifest,
     same_epoch,
@@ -44,6 +45,7 @@ from seamark.pipeline.epoch.epoch_plan import (
     shown_already,
     store_plan,
 )
+from seamark.pipeline.epoch.output_digests import rows_by_sink
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, write_time_limit
 from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import EpochHistory, Interrupted, RunningEpoch
@@ -262,6 +264,8 @@ class Coordinator:
             placed,
             committables=committables,
             already=already,
+            digests=self._sinks.digests.results(),
+            inputs=epoch_inputs(epoch, self.history.newest),
             next_watermark=next_watermark,
             reached=query.watermarks,
             times=self.telemetry.times_of(epoch.unread),
@@ -365,7 +369,7 @@ class Coordinator:
         stats = EpochStats(
             epoch=epoch.number,
             checkpoint_id=saved.checkpoint_id,
-            rows_per_sink=dict.fromkeys(self._sinks.names),
+            rows_per_sink=rows_by_sink(saved, self._sinks.names),
             seconds=time.perf_counter() - epoch.started,
             phases=dict(epoch.phases),
             new_bytes=saved.size_bytes + saved.added_bytes,

@@ -12,10 +12,12 @@ from typing import Any
 from seamark.capture.checkpoint_contents import PlacedState
 from seamark.capture.epoch_files import Captured
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
+from seamark.pipeline.epoch.output_digests import recorded_digests
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
 from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo
+from seamark.spark.row_digests import RowDigest
 
 
 def source_offsets(
@@ -66,13 +68,16 @@ def draft_manifest(
     already: set[str],
     next_watermark: int,
     reached: Mapping[str, int],
+    digests: Mapping[str, RowDigest] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     times: Mapping[str, Mapping[str, int]] | None = None,
 ) -> CheckpointManifest:
     """The manifest of an epoch whose sinks have prepared and not committed.
 
     Sinks in ``already`` showed the epoch before it was run again; they have no committable.
-    ``reached`` are the watermarks by the ids of the plan's nodes, ``times`` by source and partition
-    when the row that comes next was written.
+    ``reached`` are the watermarks by the ids of the plan's nodes, ``digests`` those of the rows of
+    each output, ``inputs`` what was read of each source, ``times`` by source and partition when
+    the row that comes next was written.
     """
     identity, parent = epoch.identity, history.newest
     statuses = {
@@ -113,6 +118,7 @@ def draft_manifest(
         structure=identity.stored_structure,
         leaves=list(identity.leaves),
         sink_guarantees=dict(identity.guarantees),
+        target_names=dict(identity.target_names) or None,
         late_read_points={str(e): p for e, p in history.late_read_points.items()} or None,
         spark_version=identity.spark_version,
         source_ids=identity.source_ids_after(parent.source_ids if parent else None) or None,
@@ -120,6 +126,12 @@ def draft_manifest(
         source_latest=dict(epoch.latest) or None,
         source_times={name: dict(each) for name, each in (times or {}).items()} or None,
         gaps=list(parent.gaps) or None if parent is not None else None,
+        fork=parent.extra.get("fork") if parent is not None else None,
+        consumer_group=identity.consumer_group,
+        inputs=inputs,
+        output_digests=recorded_digests(
+            digests or {}, epoch.number, identity.stored_structure, parent
+        ),
     )
 
 

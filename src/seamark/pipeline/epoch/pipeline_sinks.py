@@ -19,6 +19,7 @@ from seamark.manifest import SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.epoch.output_digests import OutputDigests
 from seamark.pipeline.epoch.running_epoch import RunningEpoch
 from seamark.sinks.contract import Committable
 from seamark.spark.failures import is_of_spark
@@ -94,6 +95,8 @@ class PipelineSinks:
         self._compiled = declared.compiled
         self._settings = declared.settings
         self._metrics = metrics
+        self.digests = OutputDigests(self.outputs, enabled=self._settings.digests)
+        """Of the rows that were staged last."""
         self._pool = ThreadPoolExecutor(max(4, len(self._compiled.outputs)), "seamark-sink")
 
     @property
@@ -121,13 +124,16 @@ class PipelineSinks:
         checked right before a sink changes its target. ``apart`` means that tasks which compute
         several partitions of the batch would write different kinds of state.
         """
+        self.digests.begin()
         to_stage = [(n, o) for n, o in enumerate(self.outputs) if o.name not in without]
         apart = apart and not may_mix_state_in_a_task(batch.sparkSession)
         if not apart:
             batch = self._narrowed(batch)
-            if len(to_stage) == 1 == len(self.outputs) and to_stage[0][1].sink.consumes_all:
+            if len(to_stage) == 1 == len(self.outputs) and self._reads_once(to_stage[0][1]):
                 # as in a job written by hand: rows that are read only once are not persisted
-                self._stage_one(batch, to_stage[0][1], epoch, check_claim)
+                output = to_stage[0][1]
+                self._stage_one(batch, output, epoch, check_claim)
+                self.digests.take_again(output.name, batch)
                 return
         batch = batch.persist()
         try:
@@ -138,6 +144,9 @@ class PipelineSinks:
             for number, output in to_stage:
                 rows = self._compiled.rows_of(computed, number)
                 self._stage_one(rows, output, epoch, check_claim)
+            for number, output in enumerate(self.outputs):
+                rows_of = partial(self._compiled.rows_of, computed, number)
+                self.digests.require(output.name, rows_of)
         finally:
             batch.unpersist()
 
@@ -146,8 +155,12 @@ class PipelineSinks:
     ) -> None:
         if output.sink.shows_at_once:
             check_claim()
+        rows = self.digests.observe(output.name, rows)
         with _named(output, epoch.number):
             output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
+
+    def _reads_once(self, output: Output) -> bool:
+        return output.sink.consumes_all and self.digests.is_observable(output.name)
 
     def _narrowed(self, batch: DataFrame) -> DataFrame:
         spark, partitions = batch.sparkSession, self._settings.coalesce

@@ -149,7 +149,7 @@ class RunningEpoch:
         """The epoch as a sink gets it."""
         return Epoch(
             self.identity.name,
-            sink,
+            self.identity.name_at_target(sink),
             self.timeline,
             self.number,
             self.fingerprint,

@@ -5,7 +5,10 @@ Tests: ``tests/pipeline/test_changed_pipelines.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from seamark.capture.batches import BatchAt, batch_at
 from seamark.capture.plans import install_plan
@@ -32,18 +35,31 @@ def adopt_checkpoint(
 
     :class:`RefusedError` says why when it does not fit. The directory itself is not changed.
     """
-    try:
-        taken = batch_at(old, _last_committed(old))
-        _require_fitting(old, taken, identity)
+    with refusing_what_is_gone(old):
+        taken = fitting_batch(old, identity)
         restore_files(mine, taken.logs, taken.files, taken.state_paths)
-    except MissingVersion as error:
-        raise _refused(old, error.what) from None
-    except FileNotFoundError as error:
-        raise _refused(old, f"{error.filename} is gone; is its query running?") from None
     if taken.plan is not None:
         install_plan(mine, taken.batch + 1, taken.plan)
     text = f"adopted from {old.root} after batch {taken.batch}"
     return AdoptedQuery(taken.batch + 1, text)
+
+
+@contextmanager
+def refusing_what_is_gone(old: WorkingCopy) -> Iterator[None]:
+    """:class:`RefusedError` when a file of the directory is not there, or not any more."""
+    try:
+        yield
+    except MissingVersion as error:
+        raise _refused(old, error.what) from None
+    except FileNotFoundError as error:
+        raise _refused(old, f"{error.filename} is gone; is its query running?") from None
+
+
+def fitting_batch(old: WorkingCopy, identity: PipelineIdentity) -> BatchAt:
+    """The last batch of a directory; :class:`RefusedError` when it is not of such a pipeline."""
+    taken = batch_at(old, _last_committed(old))
+    _require_fitting(old, taken, identity)
+    return taken
 
 
 def _last_committed(old: WorkingCopy) -> int:
@@ -60,6 +76,7 @@ def _require_fitting(old: WorkingCopy, taken: BatchAt, identity: PipelineIdentit
             old,
             f"its query has {len(entry.lines)} sources, and this pipeline reads "
             f"{len(identity.leaves)} (each output counts its own)",
+            hint=_ONE_OF_SEVERAL,
         )
     partitions = identity.structure["state_partitions"]
     if partitions and entry.state_partitions != partitions:
@@ -70,11 +87,18 @@ def _require_fitting(old: WorkingCopy, taken: BatchAt, identity: PipelineIdentit
         )
     has_state = bool(old.operators())
     if has_state != bool(identity.structure["operators"]):
-        raise _refused(old, f"its query has {'' if has_state else 'no '}stateful operators")
+        what = f"its query has {'' if has_state else 'no '}stateful operators"
+        raise _refused(old, what, hint=_ONE_OF_SEVERAL)
 
 
-def _refused(old: WorkingCopy, why: str) -> RefusedError:
+_ONE_OF_SEVERAL: Final = (
+    " If the query has become one of several outputs, adopt_as= names that one, with "
+    "policy='evolve'."
+)
+
+
+def _refused(old: WorkingCopy, why: str, *, hint: str = "") -> RefusedError:
     return RefusedError(
         f"{old.root} cannot be adopted: {why}",
-        hint="It was not changed. Without adopt= the pipeline starts over.",
+        hint=f"It was not changed. Without adopt= the pipeline starts over.{hint}",
     )

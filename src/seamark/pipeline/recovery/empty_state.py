@@ -9,20 +9,22 @@ Tests: ``tests/pipeline/test_upgrades.py``.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.movers import Contents
 from seamark.checkpoint_dir.closures import needs_of
 from seamark.checkpoint_dir.files import ROOT_MARK, with_root
 from seamark.checkpoint_dir.operators import StatefulOperator
-from seamark.checkpoint_dir.state_files import parse_state_file
+from seamark.checkpoint_dir.state_files import whole_at_version
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.spark.batch_log import parse_commit
 from seamark.spark.failures import explained
+from seamark.spark.plans.aggregate_buffers import Buffers, FunctionBuffer, aggregate_buffers
 from seamark.spark.plans.empty_sources import with_empty_sources
 from seamark.spark.session import session_settings
 
@@ -46,6 +48,8 @@ class EmptyOperator:
     """The files of its stores at version 1, each a whole state, by path."""
     ids: list[list[str]] | None
     """By partition: the id of each store, in checkpoint format 2."""
+    buffers: tuple[FunctionBuffer, ...] = ()
+    """What each function of an aggregation keeps for a group."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +62,8 @@ class EmptyState:
         """The files of one operator as those of a later version: what is empty stays empty."""
         found = self.operators[number]
         return found.descriptions | {
-            _at_version(path, version): data for path, data in found.state.items()
+            whole_at_version(path, version): data for path, data in found.state.items()
         }
-
-
-def _at_version(path: str, version: int) -> str:
-    folder, _, name = path.rpartition("/")
-    checksum = name.endswith(".crc")
-    file = parse_state_file(name.removesuffix(".crc"))
-    if file is None:
-        return path  # an SST file, which is known by a name of its own
-    # an empty change and an empty snapshot are the same bytes
-    extension = "snapshot" if file.extension == "delta" else file.extension
-    renamed = file._replace(version=version, extension=extension).name
-    return f"{folder}/{renamed}{'.crc' if checksum else ''}"
 
 
 def empty_state(
@@ -102,14 +94,12 @@ def empty_state(
         with session_settings(declared.compiled.df.sparkSession, settings):
             query = _start(declared, scratch.path("in"), copy)
         _finish(query)
-        return EmptyState(_operators(copy))
+        return EmptyState(_operators(copy, _buffers(query, declared)))
     finally:
         scratch.destroy()
 
 
 def _start(declared: DeclaredPipeline, folder: str, copy: WorkingCopy) -> StreamingQuery:
-    from pyspark.errors import PySparkException
-
     empty = with_empty_sources(declared.compiled.df, folder)
     writer = (
         empty.writeStream.outputMode(declared.output_mode)
@@ -118,19 +108,25 @@ def _start(declared: DeclaredPipeline, folder: str, copy: WorkingCopy) -> Stream
         .trigger(availableNow=True)
         .foreachBatch(_read_all)
     )
-    try:
+    with _explained():
         return writer.start()
-    except PySparkException as error:
-        raise explained(error) from error
 
 
 def _finish(query: StreamingQuery) -> None:
+    with _explained():
+        if query.awaitTermination(_PATIENCE):
+            return
+    query.stop()
+    raise RefusedError(f"Spark has not made empty state in {_PATIENCE} s")
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Have an error of Spark say what happened in our words."""
     from pyspark.errors import PySparkException
 
     try:
-        if not query.awaitTermination(_PATIENCE):
-            query.stop()
-            raise RefusedError(f"Spark has not made empty state in {_PATIENCE} s")
+        yield
     except PySparkException as error:
         raise explained(error) from error
 
@@ -139,7 +135,13 @@ def _read_all(batch: DataFrame, _: int) -> None:
     batch.write.format("noop").mode("overwrite").save()
 
 
-def _operators(copy: WorkingCopy) -> dict[int, EmptyOperator]:
+def _buffers(query: StreamingQuery, declared: DeclaredPipeline) -> Buffers:
+    wrapper: Any = query._jsq
+    plan = wrapper.streamingQuery().lastExecution().executedPlan()
+    return aggregate_buffers(declared.compiled.df.sparkSession.sparkContext._jvm, plan)
+
+
+def _operators(copy: WorkingCopy, buffers: Buffers) -> dict[int, EmptyOperator]:
     _, ids = parse_commit(copy.read_text("commits/0") or "")
     descriptions, needs = copy.descriptions(), list(needs_of(copy, 0))
     return {
@@ -157,6 +159,7 @@ def _operators(copy: WorkingCopy) -> dict[int, EmptyOperator]:
                 for path in need.paths
             },
             None if ids is None else ids.get(operator.number),
+            tuple(buffers.get(operator.number, ())),
         )
         for operator in copy.operators()
     }

@@ -14,14 +14,7 @@ from seamark._common.text import size_text
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
 from seamark.capture.plans import install_plan
-from seamark.capture.restore import (
-    FetchAll,
-    RestoredFiles,
-    difference,
-    keep,
-    restore,
-    restore_index,
-)
+from seamark.capture.restore import FetchAll
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import (
     CheckpointNotFoundError,
@@ -41,12 +34,14 @@ from seamark.pipeline.declaration.compatibility import (
     refuse_if_incompatible,
 )
 from seamark.pipeline.declaration.structure import DeclaredPipeline
-from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
+from seamark.pipeline.declaration.target_names import has_same_target
 from seamark.pipeline.epoch.epoch_manifest import with_sink_statuses
 from seamark.pipeline.epoch.epoch_plan import needs_stored_plans, refuse_unknown_rows, stored_plans
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
+from seamark.pipeline.recovery.copy_maker import CopyMaker
+from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.pipeline.recovery.reanchor import apply_gaps, record_gaps
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
@@ -58,7 +53,6 @@ from seamark.pipeline.recovery.sink_recovery import (
     take_back_abandoned,
 )
 from seamark.pipeline.recovery.starting_point import LongWork, StartingPoint, unwatched
-from seamark.pipeline.recovery.upgrade import Upgrade
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
 from seamark.pipeline.telemetry.reports import StartReport
 from seamark.spark.batch_log import Plan
@@ -97,9 +91,10 @@ class Recovery:
         self._sinks = sinks
         self._place = place
         self._adopt = adopt
-        self._long_work = long_work or (lambda *_: nullcontext(unwatched))
-        self._fetch_all = fetch_all
+        work = long_work or (lambda *_: nullcontext(unwatched))
+        self._copies = CopyMaker(store, work, fetch_all)
         self._notes: list[str] = []
+        self._changes = PipelineChanges(declared, store, place, adopt, work, fetch_all)
 
     def run(self) -> StartingPoint:
         """Claim the store, choose a checkpoint, finish its epoch, make a working copy of it."""
@@ -109,6 +104,7 @@ class Recovery:
             self._store, self._identity, self._policy, self._anchors, self._upgrade_options
         )
         refuse_if_incompatible(self._store, check)
+        self._changes.refuse_impossible(check.upgrade)
         claim = self._store.claim(pipeline=self._identity.name)
         walk = self._store.recover_latest_validated(read_data=False)
         try:
@@ -127,15 +123,23 @@ class Recovery:
         return start
 
     def _start_from(self, walk: Walk, claim: Claim) -> StartingPoint:
-        chosen = self._chosen(walk)
         timeline = claim.timeline
+        chosen = self._chosen(walk)
+        if chosen is None and self._changes.adopts:
+            self._refuse_shown(timeline)
+            chosen = self._changes.adopted()
+            self._notes.append(f"adopted after batch {chosen.batch} of {self._changes.adopts}")
         check = self._checked(chosen)
         if check.fit is Compatibility.EVOLVES and chosen is not None and check.upgrade is not None:
             self._notes += [row.text for row in check.upgrade.changes]
             # a rollback has given them up; else an output that it removed could not come again
             kept = (shown_timeline(chosen), chosen.timeline or "")
             self._notes += take_back_abandoned(self._sinks, chosen, *kept)
-            chosen, timeline = self._upgraded(chosen, check.upgrade)
+            ahead = sinks_ahead(self._sinks, chosen, shown_timeline(chosen))
+            if self._is_lost(chosen, walk):  # once it is decided, nothing tells that they were
+                refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
+            chosen = self._changes.upgraded(chosen, check.upgrade, ahead)
+            timeline = chosen.timeline or ""
             check = self._checked(chosen)
         planned = planned_texts(check.gaps)  # they are told once they are recorded
         self._notes += [text for text in check.changes if text not in planned]
@@ -155,7 +159,7 @@ class Recovery:
         if chosen is None:
             start = self._fresh(dirs, history, after_reset=is_reset or bool(walk.skipped))
         else:
-            lost = bool(walk.broken) or self._lacks_newer(chosen, walk)
+            lost = self._is_lost(chosen, walk)
             start = self._resumed(dirs, history, chosen, check.gaps, lost=lost)
         dirs.mark_ready(history.timeline)
         dirs.forget_plans()
@@ -168,15 +172,6 @@ class Recovery:
         )
         refuse_if_incompatible(self._store, check)
         return check
-
-    def _upgraded(
-        self, chosen: CheckpointManifest, plan: UpgradePlan
-    ) -> tuple[CheckpointManifest, str]:
-        """The first checkpoint of the changed pipeline, and its timeline."""
-        upgrade = Upgrade(self._store, chosen, plan)
-        upgrade.refuse_if_begun(sinks_ahead(self._sinks, chosen, shown_timeline(chosen)))
-        saved = upgrade.save(self._declared, upgrade.empty_state(self._declared, self._place))
-        return saved, saved.timeline or ""
 
     def _chosen(self, walk: Walk) -> CheckpointManifest | None:
         if walk.chosen_id is not None:
@@ -199,10 +194,11 @@ class Recovery:
             "copy, or give the pipeline a new store to start over.",
         )
 
-    def _lacks_newer(self, chosen: CheckpointManifest, walk: Walk) -> bool:
-        """Whether only a pin has kept the chosen one: a prune always leaves a newer one."""
+    def _is_lost(self, chosen: CheckpointManifest, walk: Walk) -> bool:
+        """Whether later epochs may have been decided, whose checkpoints are lost."""
+        # only a pin has kept the chosen one then: a prune always leaves a newer one
         behind = chosen.checkpoint_id <= self._store.owner().prune_boundary
-        return behind and not walk.superseded
+        return bool(walk.broken) or (behind and not walk.superseded)
 
     def _refuse_reset_after_damage(self, walk: Walk) -> None:
         damaged = [number for number, _ in walk.broken]
@@ -222,13 +218,7 @@ class Recovery:
         finished = finish_sinks(self._sinks, None, history.generation)
         if after_reset:
             self._notes += reset_sinks(self._sinks, history.timeline)
-        ahead = sinks_ahead(self._sinks, None, history.timeline)
-        if ahead:
-            raise LineageError(
-                "the store has no checkpoint, and sinks show epochs already",
-                where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
-                hint="Restore the store from a copy, or give the sinks new targets.",
-            )
+        self._refuse_shown(history.timeline)
         keeps_plans = not after_reset and not self._adopt
         planned = dirs.first_plans(history.timeline) if keeps_plans else {}
         self._store.check_claim()
@@ -256,6 +246,15 @@ class Recovery:
         )
         return StartingPoint(mine, history, report)
 
+    def _refuse_shown(self, timeline: str) -> None:
+        """:class:`LineageError` when sinks show epochs of which the store knows nothing."""
+        if ahead := sinks_ahead(self._sinks, None, timeline):
+            raise LineageError(
+                "the store has no checkpoint, and sinks show epochs already",
+                where=", ".join(f"{sink} shows epoch {epoch}" for sink, epoch in ahead.items()),
+                hint="Restore the store from a copy, or give the sinks new targets.",
+            )
+
     def _stored_plans(self, history: EpochHistory) -> dict[int, Plan]:
         """Plans that epochs were started with and have to keep, even if a directory has others."""
         needed = needs_stored_plans(self._sinks.outputs)
@@ -278,7 +277,7 @@ class Recovery:
         history.links = len(chain.manifests) - 1
         history.full_bytes = chosen.restore_bytes or sum(m.size_bytes for m in chain.manifests)
         # first: a sink must not be finished by a checkpoint whose state turns out to be damaged
-        what, planned = self._working_copy(dirs, history, chain)
+        what, planned = self._copies.fitting(dirs, chain, history.timeline, self._changes.moves)
         finished = finish_sinks(self._sinks, chosen, history.generation, self._moved(chosen))
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
@@ -298,6 +297,8 @@ class Recovery:
                 files = chain.index.files.items()
                 chain.index = FileIndex({p: f for p, f in files if not p.startswith("sources/")})
         if gaps:
+            if lost:
+                refuse_unknown_rows(self._sinks.outputs, chosen.epoch + 1, self._store.url)
             record_gaps(self._store, history, gaps, self._identity)
         if apply_gaps(mine, history.newest.gaps, self._identity.leaves, chain.batch):
             planned = {}  # made before the rows were left out, for all that is known
@@ -336,48 +337,8 @@ class Recovery:
         return {
             name
             for name in now.keys() & before.keys()
-            if any(now[name][key] != before[name].get(key) for key in ("kind", "target"))
+            if not has_same_target(before[name], now[name])
         }
-
-    def _working_copy(
-        self, dirs: WorkingDirs, history: EpochHistory, chain: Chain
-    ) -> tuple[str, dict[int, Plan]]:
-        """Keep the newest working copy if it matches the checkpoint, else make one from the store.
-
-        Returns what was done, and what the copy had planned after the chosen epoch.
-        """
-        planned = dirs.saved_plans(history.timeline)
-        ready = dirs.newest_ready()
-        if ready is not None:
-            copy, note = ready
-            if chain.index is None:
-                for _ in chain.read(self._store):
-                    pass  # only to verify and to learn the hashes
-            planned = dirs.plans_in(copy, note, chain.batch, history.timeline)
-            expected = chain.expected
-            with self._long_work("proving the working copy", chain.bytes_of(expected)) as advance:
-                why = difference(
-                    copy, expected, chain.batch, lambda path: advance(chain.bytes_of([path]))
-                )
-            if why is None and note.leaves != chain.leaves:
-                why = "its sources are in another order"
-            self._store.check_claim()
-            if why is None:
-                dirs.take_over(copy)
-                return keep(dirs.own, chain.logs, chain.expected, chain.batch), planned
-            log.warning("the working copy %s is not kept: %s", copy.root, why)
-        dirs.clear_own()
-        written = self._restored(dirs.own, chain)
-        chosen = chain.manifests[-1].checkpoint_id
-        size = size_text(written.size)
-        return f"rebuilt from checkpoint {chosen} ({written.files} files, {size})", planned
-
-    def _restored(self, copy: WorkingCopy, chain: Chain) -> RestoredFiles:
-        if chain.index is None:
-            return restore(copy, chain.read(self._store), chain.batch)
-        shared = self._store.shared_objects
-        with self._long_work("restoring the working copy", chain.index.size) as advance:
-            return restore_index(copy, chain.index, chain.small, shared, advance, self._fetch_all)
 
     def _plan_again(
         self, mine: WorkingCopy, history: EpochHistory, batch: int, planned: dict[int, Plan]

@@ -6,7 +6,7 @@ What a rollback would do is decided from the checkpoints alone, before anything 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -16,6 +16,9 @@ from seamark._common.logs import logger_named
 from seamark.errors import CheckpointNotFoundError, DamageError, FencedError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
+from seamark.pipeline.declaration.compatibility import newest_checkpoint
+from seamark.pipeline.declaration.structure import described_sink
+from seamark.pipeline.declaration.target_names import target_names
 from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.store import CheckpointStore, Owner
 from seamark.store.consistent_read import Overtaken, history_of, until_settled
@@ -62,16 +65,19 @@ def abandoned_timelines(manifest: CheckpointManifest) -> set[str]:
 
 
 def require_sinks_can_follow(
-    store: CheckpointStore, checkpoint_id: int, pipeline: str, outputs: Iterable[Output]
+    store: CheckpointStore, checkpoint_id: int, pipeline: str, outputs: Collection[Output]
 ) -> None:
     """:class:`RefusedError` when a sink could not take back what it has shown since."""
     chosen = store.load_by_id(check_id(checkpoint_id))
+    sinks = {output.name: described_sink(output.sink) for output in outputs}
+    # whichever of the two has the output at this target knows its name there
+    names = target_names(newest_checkpoint(store), sinks) | target_names(chosen, sinks)
     for output in outputs if chosen is not None else ():
         sink = output.sink
         if not sink.remembers:
             continue  # it goes on next to what is there
         try:
-            open_sink(output, pipeline, store)
+            open_sink(output, pipeline, store, names.get(output.name, output.name))
             newest = sink.newest()
             if chosen is not None and newest is not None and newest.epoch > chosen.epoch:
                 sink.require_unpublish_after(chosen.epoch)

@@ -5,12 +5,16 @@ Tests: ``tests/pipeline/test_default_staging.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from seamark._common.files import require_no_link
 from seamark._common.retry import retry_unavailable
 from seamark.blobs.filesystem import FilesystemBlobs
+from seamark.pipeline.declaration.compatibility import newest_checkpoint
 from seamark.pipeline.declaration.compile import Output
+from seamark.pipeline.declaration.structure import DeclaredPipeline
+from seamark.pipeline.declaration.target_names import target_names
 from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
 
@@ -20,17 +24,28 @@ _PATIENCE: Final = 15.0
 not long for somebody who has mistyped its address."""
 
 
-def open_sink(output: Output, pipeline: str, store: CheckpointStore) -> None:
+def open_sink(output: Output, pipeline: str, store: CheckpointStore, at_target: str) -> None:
     """Open the sink of an output, as every run and every question about a rollback does.
 
-    A target that does not answer is asked again for some seconds.
+    ``at_target`` is the name under which its target knows the output. A target that does not answer
+    is asked again for some seconds.
     """
     sink = output.sink
     sink.default_staging = default_staging(store, is_local=is_local(output.df.sparkSession))
     schema = output.df.schema
     retry_unavailable(
-        lambda: sink.open(pipeline, output.name, schema), _PATIENCE, f"opening sink {output.name}"
+        lambda: sink.open(pipeline, at_target, schema), _PATIENCE, f"opening sink {output.name}"
     )
+
+
+def with_target_names(declared: DeclaredPipeline, store: CheckpointStore) -> DeclaredPipeline:
+    """The pipeline, with the name under which the target of each output knows it.
+
+    See :func:`seamark.pipeline.declaration.target_names.target_names` for what it raises.
+    """
+    identity, renames = declared.identity, declared.settings.renames
+    names = target_names(newest_checkpoint(store), identity.structure["sinks"], renames)
+    return replace(declared, identity=replace(identity, target_names=names))
 
 
 def default_staging(store: CheckpointStore, *, is_local: bool) -> str | None:

@@ -14,26 +14,39 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from seamark.capture.checkpoint_contents import Chain, PlacedState, place
 from seamark.capture.epoch_files import Captured
 from seamark.capture.file_index import FileIndex
 from seamark.capture.movers import Contents
-from seamark.capture.uploads import Uploads
-from seamark.checkpoint_dir.operators import StatefulOperator, parse_description
+from seamark.checkpoint_dir.operators import (
+    StatefulOperator,
+    description_path,
+    parse_description,
+)
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, OutcomeUnknownError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.structure import DeclaredPipeline, PipelineIdentity
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
+from seamark.pipeline.epoch.output_digests import carried_digests
 from seamark.pipeline.epoch.save_with_retry import save_with_retry
 from seamark.pipeline.recovery.empty_state import EmptyState, empty_state
+from seamark.pipeline.recovery.operator_numbers import STATE_PATH, renumbered, require_kinds
+from seamark.pipeline.recovery.rescale import StoredState, Workshop, rescaled
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
+from seamark.pipeline.recovery.value_rewrite import (
+    RewrittenState,
+    StateOfOperator,
+    new_columns,
+    rewritten_state,
+)
 from seamark.pipeline.recovery.working_dirs import reordered
 from seamark.progress.configuration import canonical_json
 from seamark.spark.batch_log import (
+    SHUFFLE_PARTITIONS,
     OffsetLogEntry,
     commit_text,
     parse_commit,
@@ -42,23 +55,9 @@ from seamark.spark.batch_log import (
 from seamark.store import CheckpointStore
 from seamark.store.index_parts import LOG
 
-_STATE: Final = re.compile(r"state/([0-9]+)/(.+)")
+_DESCRIPTION: Final = re.compile(r"state/([0-9]+)/_metadata/v2/([0-9]{1,18})")
 _SOURCE: Final = re.compile(r"sources/([0-9]+)/(.+)")
 _LOG_ENTRY: Final = re.compile(r"(offsets|commits)/([0-9]+)")
-_KINDS: Final[Mapping[str, str]] = {
-    "stateStoreSave": "aggregation",
-    "sessionWindowStateStoreSaveExec": "aggregation",
-    "dedupe": "deduplication",
-    "dedupeWithinWatermark": "deduplication within the watermark",
-    "symmetricHashJoin": "stream-stream join",
-    "globalLimit": "limit",
-    "flatMapGroupsWithState": "flatMapGroupsWithState",
-    "applyInPandasWithState": "applyInPandasWithState",
-    "transformWithStateExec": "transformWithState",
-    "transformWithStateInPandasExec": "transformWithState",
-    "transformWithStateInPySparkExec": "transformWithState",
-}
-"""What Spark calls its operators where it describes them."""
 
 
 class Upgrade:
@@ -78,10 +77,13 @@ class Upgrade:
                 hint="Run one epoch of the unchanged pipeline first: its checkpoint can be "
                 "rearranged.",
             )
-        self._index = chain.index
-        self._small = chain.small
-        self._offsets = _entry(chain.small, chosen.batch)
-        self._commit = parse_commit(chain.small.get(f"commits/{chosen.batch}", b"").decode())
+        self._take(StoredState(chosen.batch, chain.index, chain.small))
+
+    def _take(self, state: StoredState) -> None:
+        """Go on from this state."""
+        self._state, self._index, self._small = state, state.index, state.small
+        self._offsets = _entry(state.small, state.batch)
+        self._commit = parse_commit(state.small.get(f"commits/{state.batch}", b"").decode())
 
     def refuse_if_begun(self, ahead: Mapping[str, int]) -> None:
         """:class:`RefusedError` when the next epoch has begun in the pipeline as it was.
@@ -89,56 +91,123 @@ class Upgrade:
         ``ahead`` are sinks that show later epochs, and up to which.
         """
         epoch = self._chosen.epoch
-        begun = self._store.plans.epochs_after(self._chosen.timeline or "", epoch)
+        # that of the owner is another one after an upgrade that failed, or whose checkpoint is lost
+        timelines = {self._chosen.timeline or "", self._store.owner().timeline}
+        begun = {n for each in timelines for n in self._store.plans.epochs_after(each, epoch)}
         if ahead or begun:
             shown = (f"{sink} shows epoch {number}" for sink, number in ahead.items())
             raise RefusedError(
                 f"epoch {epoch + 1} was begun, and sinks may show it",
                 where="; ".join(shown) or self._store.url,
-                hint="Start once with the pipeline as it was, then change it.",
+                hint="Start once with the pipeline as it was, then change it. If checkpoints were "
+                "lost, restore the store from a copy first, or roll the pipeline back.",
             )
 
     def empty_state(self, declared: DeclaredPipeline, place: WorkingCopy) -> EmptyState:
         """Empty state of every operator, of the kind that the checkpoint has. Made by Spark."""
-        pinned = {str(name): str(value) for name, value in self._offsets.conf.items()}
+        pinned = self._pinned
+        if self._plan.partitions is not None:
+            pinned[SHUFFLE_PARTITIONS] = str(self._plan.partitions)
         _, ids = self._commit
         return empty_state(declared, place, pinned=pinned, format_2=ids is not None)
 
-    def save(self, declared: DeclaredPipeline, empty: EmptyState) -> CheckpointManifest:
-        """Save the new checkpoint in a new timeline; that is the decision."""
+    @property
+    def _pinned(self) -> dict[str, str]:
+        """Spark's settings that the checkpoint has pinned."""
+        return {str(name): str(value) for name, value in self._offsets.conf.items()}
+
+    def require_possible(self, declared: DeclaredPipeline, empty: EmptyState) -> None:
+        """:class:`RefusedError` for what only Spark's plans and the state itself can tell."""
+        self._require_numbers(declared.identity, empty)
+        targets = self._targets(declared.identity)
+        for path in self._index.files:
+            targets(path)
+        for number in self._plan.rewritten:
+            self._new_columns(number, empty)
+
+    def save(
+        self, declared: DeclaredPipeline, empty: EmptyState, workshop: Workshop
+    ) -> CheckpointManifest:
+        """Save the new checkpoint in a new timeline; that is the decision.
+
+        State that has to be written again is written in folders of their own in the workshop.
+        """
         identity, settings = declared.identity, declared.settings
-        self._require_numbers(identity, empty)
-        uploads = Uploads(self._store.shared_objects)
-        captured, index = self._rearranged(identity, empty)
-        index.check()  # what no start could read must not be decided
+        self.require_possible(declared, empty)
         try:
-            placed = place(captured, settings.sizes, uploads, index)
+            self._rescale(workshop)
+            rewritten = {
+                number: self._rewritten(number, empty, workshop) for number in self._plan.rewritten
+            }
+            captured, index = self._rearranged(identity, empty, rewritten)
+            # what no start could read must not be decided
+            index.after((), captured.stored).check()
+            placed = place(captured, settings.sizes, workshop.uploads, index)
             self._store.begin_timeline()
             manifest = self._manifest(identity, placed, captured.versions)
             return save_with_retry(self._store, manifest, placed.chunks, settings.store_timeout)
         except OutcomeUnknownError:
             raise
         except Exception:
-            uploads.discard()
+            workshop.uploads.discard()
             raise
+
+    def _rescale(self, workshop: Workshop) -> None:
+        """Have the state that goes on in as many partitions as the plan says."""
+        partitions = self._plan.partitions
+        if partitions is None or partitions == self._offsets.state_partitions:
+            return
+        operators = [self._described(old) for old in sorted(set(self._plan.origins.values()))]
+        self._take(rescaled(self._state, operators, partitions, workshop))
 
     def _require_numbers(self, identity: PipelineIdentity, empty: EmptyState) -> None:
         """Refuse unless the numbers in both plans are those that the structures tell."""
         before = dict(self._operators_before())
         declared = (self._chosen.structure or {}).get("operators", [])
-        _require_kinds(declared, before, f"checkpoint {self._chosen.checkpoint_id}")
+        require_kinds(declared, before, f"checkpoint {self._chosen.checkpoint_id}")
         after = {number: found.operator.name for number, found in empty.operators.items()}
-        _require_kinds(identity.structure["operators"], after, "Spark's plan")
+        require_kinds(identity.structure["operators"], after, "Spark's plan")
 
     def _operators_before(self) -> Iterator[tuple[int, str]]:
         for label in self._index.operators:
             number, _, name = label.partition("-")
             yield int(number), name
 
+    # state with other columns
+
+    def _new_columns(self, number: int, empty: EmptyState) -> list[Any]:
+        change = self._plan.rewritten[number]
+        return new_columns(self._state_of(change.origin), change, empty.operators[number])
+
+    def _rewritten(self, number: int, empty: EmptyState, workshop: Workshop) -> RewrittenState:
+        return rewritten_state(
+            workshop.spark,
+            workshop.place,
+            self._state_of(self._plan.rewritten[number].origin),
+            self._new_columns(number, empty),
+            empty.operators[number],
+            workshop.shared,
+            workshop.uploads,
+        )
+
+    def _state_of(self, number: int) -> StateOfOperator:
+        _, ids = self._commit
+        return StateOfOperator(
+            number=number,
+            version=self._chosen.epoch,
+            index=self._index,
+            small=self._small,
+            ids=None if ids is None else ids.get(number, []),
+            pinned=self._pinned,
+        )
+
     # files
 
     def _rearranged(
-        self, identity: PipelineIdentity, empty: EmptyState
+        self,
+        identity: PipelineIdentity,
+        empty: EmptyState,
+        rewritten: Mapping[int, RewrittenState],
     ) -> tuple[Captured, FileIndex]:
         """What the new checkpoint holds itself, and the index of what is stored already."""
         targets = self._targets(identity)
@@ -151,23 +220,28 @@ class Upgrade:
         small: Contents = {}
         for old, data in self._small.items():
             for path in targets(old):
-                small[path] = _renumbered(path, old, data)
+                small[path] = renumbered(path, old, data)
         version = self._chosen.epoch
-        ids = self._ids(empty)
+        ids = self._ids(empty, rewritten)
         for batch in (self._chosen.batch, self._chosen.batch - 1):
             small |= self._log_entries(batch, identity.leaves, ids)
         for number in self._plan.empty:
             small |= empty.files_at(number, version)
+        added = self._state.added
+        stored = {path: file for old, file in added.items() for path in targets(old)}
+        for number, state in rewritten.items():
+            small |= empty.operators[number].descriptions | state.small
+            stored |= state.stored
         operators = self._operators(empty)
         labels = {operator.number: operator.label for operator in operators}
         files: dict[str, Contents] = {label: {} for label in labels.values()}
         for path, data in small.items():
-            match = _STATE.fullmatch(path)
+            match = STATE_PATH.fullmatch(path)
             is_state = match is not None and "/_" not in path
             label = labels[int(match[1])] if match is not None and is_state else LOG
             files.setdefault(label, {})[path] = data
         most = max((operator.partitions for operator in operators), default=0)
-        captured = Captured(files=files, is_full=True, versions=[version] * most)
+        captured = Captured(files=files, stored=stored, is_full=True, versions=[version] * most)
         return captured, FileIndex(shared, sorted(labels.values()))
 
     def _targets(self, identity: PipelineIdentity) -> Any:
@@ -180,7 +254,7 @@ class Upgrade:
         folders = {had.index(name): number for number, name in enumerate(has) if name in had}
 
         def targets(path: str) -> list[str]:
-            if match := _STATE.fullmatch(path):
+            if match := STATE_PATH.fullmatch(path):
                 return [f"state/{number}/{match[2]}" for number in places.get(int(match[1]), [])]
             if match := _SOURCE.fullmatch(path):
                 if int(match[1]) >= len(had):
@@ -205,10 +279,12 @@ class Upgrade:
         return operators
 
     def _described(self, number: int) -> StatefulOperator:
-        folder = f"state/{number}/_metadata"
-        versions = [p for p in self._small if p.startswith(f"{folder}/v2/")]
-        newest = max(versions, key=lambda path: int(path.rpartition("/")[2]), default=None)
-        text = self._small.get(newest or f"{folder}/metadata")
+        versions = [
+            int(match[2])
+            for match in map(_DESCRIPTION.fullmatch, self._small)
+            if match is not None and match[1] == str(number)
+        ]
+        text = self._small.get(description_path(number, versions))
         if text is None:
             raise DamageError(
                 f"checkpoint {self._chosen.checkpoint_id} does not say what operator {number} is",
@@ -218,7 +294,9 @@ class Upgrade:
 
     # Spark's logs
 
-    def _ids(self, empty: EmptyState) -> dict[int, list[list[str]]] | None:
+    def _ids(
+        self, empty: EmptyState, rewritten: Mapping[int, RewrittenState]
+    ) -> dict[int, list[list[str]]] | None:
         """The ids of the state files of every operator, in checkpoint format 2."""
         _, before = self._commit
         if before is None:
@@ -226,6 +304,8 @@ class Upgrade:
         ids = {new: before[old] for new, old in self._plan.origins.items() if old in before}
         for number in self._plan.empty:
             ids[number] = empty.operators[number].ids or []
+        for number, state in rewritten.items():
+            ids[number] = state.ids or []
         return dict(sorted(ids.items()))
 
     def _log_entries(
@@ -268,6 +348,7 @@ class Upgrade:
             operator_states=placed.operator_states,
             state_checkpoint=None,
             state_versions=versions,
+            state_partitions=self._plan.partitions or chosen.state_partitions,
             pipeline_hash=identity.config_hash,
             size_bytes=placed.size,
             is_incremental=False,
@@ -283,8 +364,10 @@ class Upgrade:
             structure=structure,
             leaves=list(identity.leaves),
             sink_guarantees=dict(identity.guarantees),
+            target_names=dict(identity.target_names) or None,
             sink_committables=_of(sinks, chosen.sink_committables or {}),
             read_points=_of(sinks, chosen.read_points or {}) or None,
+            output_digests=carried_digests(chosen, structure),
             upgrade={
                 "from": chosen.checkpoint_id,
                 "rows": [[row.what, row.name, row.fate.value, row.why] for row in self._plan.rows],
@@ -292,8 +375,9 @@ class Upgrade:
         )
 
 
-def _of(sinks: Collection[str], by_sink: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in by_sink.items() if name in sinks}
+def _of(sinks: Mapping[str, str], by_sink: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the sinks that go on, under the names that they have now."""
+    return {name: by_sink[old] for name, old in sinks.items() if old in by_sink}
 
 
 def _entry(small: Mapping[str, bytes], batch: int) -> OffsetLogEntry:
@@ -301,35 +385,3 @@ def _entry(small: Mapping[str, bytes], batch: int) -> OffsetLogEntry:
     if data is None:
         raise DamageError(f"the checkpoint has no entry of Spark's offset log for batch {batch}")
     return parse_offsets(data.decode())
-
-
-def _require_kinds(declared: Iterable[str], numbered: Mapping[int, str], where: str) -> None:
-    """:class:`RefusedError` unless the operators of a plan are numbered as they are declared."""
-    kinds = [str(text).partition(": ")[2] for text in declared]
-    found = [_KINDS.get(numbered[number], numbered[number]) for number in sorted(numbered)]
-    expected = [
-        kind.replace("transformWithStateInPandas", "transformWithState").replace(
-            "aggregation for except", "aggregation"
-        )
-        for kind in kinds
-    ]
-    if sorted(numbered) != list(range(len(kinds))) or found != expected:
-        raise RefusedError(
-            f"it is not known which state belongs to which operator in {where}",
-            where=f"declared: {', '.join(expected) or 'none'}; found: {', '.join(found) or 'none'}",
-            hint="Nothing was changed. Undo the change, or give the changed pipeline a store of "
-            "its own.",
-        )
-
-
-def _renumbered(path: str, old: str, data: bytes) -> bytes:
-    """A file whose operator has got another number: its description names that."""
-    before, after = _STATE.fullmatch(old), _STATE.fullmatch(path)
-    if before is None or after is None or before[1] == after[1]:
-        return data
-    if not after[2].startswith("_metadata/"):
-        return data
-    head, _, body = data.decode().partition("\n")
-    fields = json.loads(body.replace(f"/state/{before[1]}/", f"/state/{after[1]}/"))
-    fields["operatorInfo"]["operatorId"] = int(after[1])
-    return f"{head}\n{json.dumps(fields, separators=(',', ':'))}".encode()

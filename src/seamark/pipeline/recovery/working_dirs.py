@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,6 +30,7 @@ from seamark.store import CheckpointStore
 log = logger_named("seamark.pipeline")
 
 _GENERATION: Final = re.compile(r"g(\d+)")
+_SCRATCH: Final = re.compile(r"[a-z]+-g(\d+)-[0-9a-f]+")
 _PLANS: Final = "plans.json"
 
 
@@ -141,11 +143,14 @@ class WorkingDirs:
             self._place.rename(_name(copy), _name(self.own))
 
     def remove_others(self) -> None:
-        """Remove the copies of earlier generations."""
+        """Remove the copies of earlier generations, and what a start that died was working on."""
         for copy in self.copies():
             if copy.root != self.own.root:
                 self.mark_unfinished(copy)
                 copy.destroy()
+        for name in self._place.names("."):
+            if (match := _SCRATCH.fullmatch(name)) and int(match[1]) <= self._generation:
+                self._place.below(name).destroy()
 
     # plans of batches that were not decided
 
@@ -190,6 +195,14 @@ class WorkingDirs:
     def forget_plans(self) -> None:
         """Remove the saved plans: the copy is complete and has them itself."""
         self._place.remove(_PLANS)
+
+
+def scratch_name(what: str, generation: int) -> str:
+    """The name of a new folder, next to the copies, for work that one start does.
+
+    The first start after one that has died there removes it.
+    """
+    return f"{what}-g{generation}-{uuid.uuid4().hex[:12]}"
 
 
 def _name(copy: WorkingCopy) -> str:

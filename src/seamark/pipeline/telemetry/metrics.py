@@ -307,7 +307,7 @@ class MetricsServer:
             self._http.close()
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, what: str = "metrics are") -> tuple[str, int]:
     """Host and port out of ``host:port``; the host of IPv6 is in brackets, as in ``[::1]:9100``."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -316,9 +316,9 @@ def split_address(address: str) -> tuple[str, int]:
         colon = ""  # IPv6 without brackets: it is unclear where the port starts
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > U16_MAX:
         raise InvalidInputError(
-            f"metrics are served at host:port, which {address!r} is not",
+            f"{what} served at host:port, which {address!r} is not",
             hint="For example '0.0.0.0:9100', '[::1]:9100', or the port alone as a number: then "
-            "only this machine can read them.",
+            "only this machine can read it.",
         )
     return host, int(port)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import StoreUnavailableError
-from seamark.sinks.kafka.cluster import KafkaCluster
+from seamark.sinks.kafka.cluster import REQUEST_SECONDS, KafkaCluster
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -24,8 +24,12 @@ def kafka_records(
     bootstrap: str | Sequence[str],
     end_offsets: Mapping[str, Mapping[int, int]],
     options: Mapping[str, Any] | None = None,
+    *,
+    start_offsets: Mapping[str, Mapping[int, int]] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """All committed records before these offsets, by topic and partition, in no order.
+
+    ``start_offsets`` are those of the first records, where they are not the first that there are.
 
     Each is a dictionary with the columns of Spark's Kafka source: ``key``, ``value``, ``topic``,
     ``partition``, ``offset``, ``timestamp`` (milliseconds), ``headers``. ``options`` are those of
@@ -47,17 +51,49 @@ def kafka_records(
     )
     try:
         with cluster.translating("reading records of"):
-            yield from _before(consumer, ends, cluster.bootstrap)
+            begin = start_offsets or {}
+            starts = {
+                (topic, number): begin[topic][number]
+                for topic, number in ends
+                if begin.get(topic, {}).get(number)
+            }
+            yield from _before(consumer, starts, ends, cluster.bootstrap)
     finally:
         consumer.close()
 
 
+def first_offsets(
+    bootstrap: str | Sequence[str],
+    wanted: Mapping[str, Mapping[int, int]],
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, dict[int, int]]:
+    """By topic and partition of ``wanted``: the offset of the first record that Kafka still has."""
+    from confluent_kafka import TopicPartition
+
+    cluster = KafkaCluster(bootstrap, options)
+    consumer = cluster.consumer({"group.id": "seamark", "enable.auto.commit": False})
+    lows: dict[str, dict[int, int]] = {}
+    try:
+        with cluster.translating("asking for the offsets of"):
+            for topic, partitions in wanted.items():
+                for number in partitions:
+                    place = TopicPartition(topic, number)
+                    low, _ = consumer.get_watermark_offsets(place, REQUEST_SECONDS)
+                    lows.setdefault(topic, {})[number] = low
+    finally:
+        consumer.close()
+    return lows
+
+
 def _before(
-    consumer: Consumer, ends: Mapping[tuple[str, int], int], where: str
+    consumer: Consumer,
+    starts: Mapping[tuple[str, int], int],
+    ends: Mapping[tuple[str, int], int],
+    where: str,
 ) -> Iterator[dict[str, Any]]:
     from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in ends])
+    consumer.assign([TopicPartition(*place, starts.get(place, OFFSET_BEGINNING)) for place in ends])
     waiting = set(ends)
     deadline = time.monotonic() + _PATIENCE
     while waiting:

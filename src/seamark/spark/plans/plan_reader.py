@@ -1,9 +1,8 @@
 """Reading the plan of a running batch, and what Spark will commit for it, in one call each.
 
 A call into the JVM waits for a thread there and then for one here, and a plan takes several for
-every node. So what is asked of every batch is asked by a small Java class. Spark's own compiler
-for generated code (Janino) compiles it, once in a process. Where it cannot, the same is asked step
-by step.
+every node. So what is asked of every batch is asked by a small Java class (``PlanReader.java``),
+which is compiled once in a process. Where it cannot be, the same is asked step by step.
 
 Tests: ``tests/pipeline/test_plan_reader.py``.
 """
@@ -20,106 +19,11 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from seamark._common.logs import logger_named
 from seamark.errors import SeamarkError
+from seamark.spark.java_classes import compile_class
 from seamark.spark.plans.definitions import each
 from seamark.spark.plans.executed_plan import WATERMARK, PlanNode
 
 log = logger_named("seamark.pipeline")
-
-_JAVA: Final = """
-public class SeamarkPlanReader {
-  static Object ask(Object of, String what) throws Exception {
-    return of.getClass().getMethod(what, new Class[0]).invoke(of, new Object[0]);
-  }
-
-  static Object planOf(Object query) throws Exception {
-    return ask(ask(query, "lastExecution"), "executedPlan");
-  }
-
-  static Object hidden(Object node) throws Exception {
-    String kind = node.getClass().getSimpleName();
-    if (kind.equals("ReusedExchangeExec")) return ask(node, "child");
-    if (kind.equals("AdaptiveSparkPlanExec")) return ask(node, "executedPlan");
-    if (kind.equals("ShuffleQueryStageExec")) return ask(node, "plan");
-    if (kind.equals("BroadcastQueryStageExec")) return ask(node, "plan");
-    if (kind.equals("TableCacheQueryStageExec")) return ask(node, "plan");
-    if (kind.equals("InMemoryTableScanExec")) return ask(ask(node, "relation"), "cachedPlan");
-    return null;
-  }
-
-  static String watermark(Object node) throws Exception {
-    try {
-      return String.valueOf(ask(node, "eventTimeWatermarkForEviction"));
-    } catch (NoSuchMethodException e) {
-      return "None";
-    }
-  }
-
-  static void nodes(Object given, int depth, StringBuilder shape, StringBuilder marks)
-      throws Exception {
-    org.apache.spark.sql.execution.SparkPlan node =
-        (org.apache.spark.sql.execution.SparkPlan) given;
-    String name = node.nodeName().replace('\\n', ' ');
-    String operator = "-";
-    if (given instanceof WRITER) {
-      operator = String.valueOf(ask(ask(node, "getStateInfo"), "operatorId"));
-      marks.append(operator).append(' ').append(watermark(node)).append(' ').append(name);
-      marks.append('\\n');
-    }
-    String mark = name.equals("EventTimeWatermark") ? String.valueOf(ask(node, "nodeId")) : "-";
-    shape.append(depth).append(' ').append(operator).append(' ').append(mark).append(' ');
-    shape.append(name).append('\\n');
-    scala.collection.Seq children = (scala.collection.Seq) node.children();
-    for (int at = 0; at < children.size(); at++) {
-      nodes(children.apply(at), depth + 1, shape, marks);
-    }
-    Object inner = children.isEmpty() ? hidden(given) : null;
-    if (inner != null) nodes(inner, depth + 1, shape, marks);
-  }
-
-  public String plan(Object query) throws Exception {
-    StringBuilder shape = new StringBuilder();
-    StringBuilder marks = new StringBuilder();
-    nodes(planOf(query), 0, shape, marks);
-    return shape.append('\\n').append(marks).toString();
-  }
-
-  static void ids(Object given, StringBuilder text) throws Exception {
-    if (given instanceof WRITER) {
-      Object operator = ask(ask(given, "getStateInfo"), "operatorId");
-      Object[] infos = (Object[]) ask(given, "getStateStoreCheckpointInfo");
-      for (int at = 0; at < infos.length; at++) {
-        text.append(operator).append(' ').append(ask(infos[at], "partitionId"));
-        scala.Option ids = (scala.Option) ask(infos[at], "stateStoreCkptId");
-        Object[] each = ids.isDefined() ? (Object[]) ids.get() : new Object[0];
-        for (int id = 0; id < each.length; id++) text.append(' ').append(each[id]);
-        text.append('\\n');
-      }
-    }
-    scala.collection.Seq children =
-        (scala.collection.Seq) ((org.apache.spark.sql.execution.SparkPlan) given).children();
-    for (int at = 0; at < children.size(); at++) ids(children.apply(at), text);
-  }
-
-  public String stateIds(Object query) throws Exception {
-    StringBuilder text = new StringBuilder();
-    ids(planOf(query), text);
-    return text.toString();
-  }
-
-  public String moveWatermark(Object query) throws Exception {
-    Class plan = Class.forName("org.apache.spark.sql.execution.SparkPlan");
-    Object tracker = ask(query, "watermarkTracker");
-    Object[] of = new Object[] { planOf(query) };
-    tracker.getClass().getMethod("updateWatermark", new Class[] { plan }).invoke(tracker, of);
-    String moved = String.valueOf(ask(tracker, "currentWatermark"));
-    try {
-      return moved + ' ' + ask(tracker, "watermarkMap");
-    } catch (NoSuchMethodException e) {
-      return moved;
-    }
-  }
-}
-"""
 
 _HIDDEN: Final[Mapping[str, Callable[[Any], Any]]] = {
     "ReusedExchangeExec": lambda node: node.child(),
@@ -131,6 +35,7 @@ _HIDDEN: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 """Leaves that hold a plan of their own; the same are in the Java class."""
 
+_HERE: Final = __package__ or ""
 _PACKAGE: Final = "org.apache.spark.sql.execution.streaming"
 _LINE: Final = re.compile(r"(\d+) (-|\d+) (\S+) (.*)")
 _EVICTION: Final = re.compile(r"(\d+) (None|Some\((-?\d+)\)) (.*)")
@@ -188,14 +93,9 @@ def state_writer(jvm: Any) -> Any:
 
 def _compile(gateway: Any, writer: Any) -> Any:
     """An object of the Java class; None where there is no compiler or it finds Spark different."""
-    jvm = gateway.jvm
     try:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(writer.getClassLoader())
-        compiler.cook(_JAVA.replace("WRITER", str(writer.getName())))
-        made = compiler.getClassLoader().loadClass("SeamarkPlanReader")
-        none = gateway.new_array(jvm.java.lang.Class, 0)
-        return made.getDeclaredConstructor(none).newInstance(gateway.new_array(jvm.Object, 0))
+        compiled = compile_class(gateway, _HERE, "PlanReader", writer.getClassLoader())
+        return compiled.new(writer)
     except (Py4JError, TypeError) as error:  # a class that is not there is a package to py4j
         log.info("plans are read step by step: %s", str(error).partition("\n")[0])
         return None

@@ -48,7 +48,7 @@ class SharedPlan:
         needed = [n for n, column in enumerate(columns) if self._is_read(column)]
         kept = needed or [0]  # rows count even when nothing of them is read
         self._columns = [columns[n] for n in kept]
-        whole = _dataframe(spark, self._below)
+        whole = dataframe_of(spark, self._below)
         # columns of a join may have one name: they are distinguished by their position
         named = whole.toDF(*(f"c{n}" for n in range(len(columns))))
         self.df = named.select(*(f"c{n}" for n in kept))
@@ -86,7 +86,7 @@ class SharedPlan:
         plan = catalyst.plans.logical.Project(jvm.PythonUtils.toSeq(known), plan)
         for node in reversed(self._above[number]):
             plan = node.withNewChildren(jvm.PythonUtils.toSeq([plan]))
-        return _dataframe(spark, plan)
+        return dataframe_of(spark, plan)
 
 
 def shared_plans(outputs: Sequence[DataFrame]) -> Iterator[dict[int, Cut]]:
@@ -159,7 +159,8 @@ def _patterns(spark: SparkSession) -> list[Any]:
     return [getattr(known, name)() for name in _BOUND_TO_THE_QUERY]
 
 
-def _dataframe(spark: SparkSession, plan: Any) -> DataFrame:
+def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
+    """A DataFrame of a session with this logical plan."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
     jvm: Any = spark.sparkContext._jvm

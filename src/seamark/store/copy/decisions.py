@@ -16,29 +16,19 @@ import msgspec
 from seamark._common.checks import U64_MAX
 from seamark._common.json_documents import is_sealed, seal, unseal
 from seamark.errors import RefusedError
-from seamark.manifest import NAMED_FIELDS, CheckpointManifest
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.decisions import decision_of
 from seamark.manifest.facts import SharedObject
 from seamark.store.manifests import StoredManifest
 from seamark.store.owner import Owner, Pin, Standing, covers_any, live_pins, standing
 from seamark.store.validation import Evidence, state_evidence
 
 NEW_STORE: Final = "Nothing was copied. Copy to a store of its own."
-_DECIDED: Final = sorted(NAMED_FIELDS - {"sink_commit_statuses", "sink_epochs", "size_bytes"})
-_DECIDED_EXTRA: Final = (
-    "writer",
-    "generation",
-    "timeline",
-    "state_bytes",
-    "supersedes",
-    "shared_objects",
-)
 
 
 def identity(manifest: CheckpointManifest) -> bytes:
     """A digest of all that never changes once a checkpoint is decided, wherever it is kept."""
-    decided = [getattr(manifest, name) for name in _DECIDED]
-    decided += [manifest.extra.get(name) for name in _DECIDED_EXTRA]
-    return hashlib.sha256(msgspec.json.encode(decided, order="deterministic")).digest()
+    return hashlib.sha256(decision_of(manifest).encode()).digest()
 
 
 def translated(stored: StoredManifest, named: object) -> bytes:

@@ -95,7 +95,7 @@ def plan_copy(
     :class:`RefusedError` when it holds another history, :class:`DamageError` when the one that
     was asked for is damaged.
     """
-    _refuse_same_place(source, target)
+    refuse_same_place(source, target)
     there_owner = target.owner()
     if not take_over:
         _refuse_in_use(target, there_owner)
@@ -167,7 +167,8 @@ def _begun(
     return begun
 
 
-def _refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:
+def refuse_same_place(source: CheckpointStore, target: CheckpointStore) -> None:
+    """:class:`InvalidInputError` when two stores are one, or one lies inside the other."""
     here, there = source.backend.address, target.backend.address
     same = source.backend is target.backend or (here and here == there)
     if same or _is_one_object(source, target, here, there):

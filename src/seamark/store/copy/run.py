@@ -32,6 +32,7 @@ from seamark.store.consistent_read import is_pruned
 from seamark.store.copy.decisions import CopyItem, identity, owner_for, translated
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.manifests import StoredManifest, Tombstone
+from seamark.store.object_transfer import transfer_object
 from seamark.store.owner import Owner, with_pin
 from seamark.store.parts import StoreParts
 from seamark.store.validation import CheckpointKind, KnownCheckpoints
@@ -175,18 +176,14 @@ def _copy_one(
         if known is not None and identity(known) == identity(stored.manifest):
             # only its sinks have changed, or it has lost objects
             named = known.state_object
-            size = source._parts.shared.copy(
-                stored.manifest, target._parts.shared, progress.counted
-            )
+            size = _copy_objects(source, target, stored.manifest, progress)
         elif known is not None and not replaceable:
             raise written_meanwhile(target._parts, checkpoint_id)
         else:
             _guard(target, mine)
             named, size = write_sidecar(source._parts, target._parts, stored.manifest, progress)
             size += source._parts.partitioned.copy(stored.manifest, target._parts.partitioned)
-            size += source._parts.shared.copy(
-                stored.manifest, target._parts.shared, progress.counted
-            )
+            size += _copy_objects(source, target, stored.manifest, progress)
         data = translated(stored, named)
         with target._parts.blobs.exclusive():
             _guard(target, mine)
@@ -206,12 +203,23 @@ def _complete(
         stored = source._parts.manifests.read(item.checkpoint_id)
         if not isinstance(stored, StoredManifest):
             raise DamageError("its manifest is gone")
-        size = source._parts.shared.copy(stored.manifest, target._parts.shared, progress.counted)
+        size = _copy_objects(source, target, stored.manifest, progress)
     except DamageError as error:
         return _not_copied(source, item.checkpoint_id, error.what)
     if size:
         return CopyResult(item.checkpoint_id, "copied", size)
     return CopyResult(item.checkpoint_id, "there already", item.size)
+
+
+def _copy_objects(
+    source: CheckpointStore,
+    target: CheckpointStore,
+    manifest: CheckpointManifest,
+    progress: CopyProgress,
+) -> int:
+    """Copy the shared objects that the target lacks; bytes copied."""
+    shared = source._parts.shared, target._parts.shared
+    return sum(transfer_object(each, *shared, progress.counted) for each in manifest.shared_objects)
 
 
 def _not_copied(source: CheckpointStore, checkpoint_id: int, why: str) -> CopyResult:

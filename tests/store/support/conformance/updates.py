@@ -195,9 +195,9 @@ class StoreUpdates:
         one, two = open_handle(), open_handle()
         saved = one.save(example(1))
         two.update_manifest(saved.replace(extra={"timings": {"commit": 1}}))
-        one.update_manifest(saved.replace(extra={"next_watermark": 5}))
+        one.update_manifest(saved.replace(extra={"of_others": 5}))
         extra = loaded(open_handle(), 1).extra
-        assert (extra["timings"], extra["next_watermark"]) == ({"commit": 1}, 5)
+        assert (extra["timings"], extra["of_others"]) == ({"commit": 1}, 5)
 
     def test_an_update_from_an_old_reading_does_not_undo_a_newer_one(
         self, open_handle: OpenHandle

@@ -10,14 +10,13 @@ import time
 from shlex import quote
 from typing import Final
 
-from seamark._common.text import age_text, size_text
+from seamark._common.text import age_text, plural, size_text
 from seamark.blobs.contract import Blobs
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import PackUse, packs_in
 from seamark.capture.pack_rewrites import is_mostly_dead
-from seamark.cli.checkpoint_summary import USABLE, CheckpointSummary, summarize_checkpoints
-from seamark.cli.layout import plural
 from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
+from seamark.reports.checkpoint_summary import USABLE, CheckpointSummary, summarize_checkpoints
 from seamark.store import CheckpointStore
 from seamark.store.health import HealthCheck, failed, ok, tried, warning
 

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from seamark.cli.output import Document, without_secrets
+from seamark._redaction import redacted_document
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint
+from seamark.manifest.described import is_first_of_fork
+from seamark.reports.document import Document
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.source_gaps import gap_texts
 from seamark.store import CheckpointStore
@@ -55,8 +57,11 @@ class CheckpointSummary:
     offsets: dict[str, dict[str, str]] = field(default_factory=dict)
     lag: dict[str, dict[str, int]] = field(default_factory=dict)
     ages: dict[str, dict[str, float]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    """How many rows each sink has got in the epoch, where they were counted."""
     gaps: list[str] = field(default_factory=list)
     upgraded_from: int | None = None
+    forked_from: str | None = None
     """What sources left out after this epoch, in words."""
 
     @property
@@ -87,7 +92,7 @@ def summarize_checkpoints(store: CheckpointStore) -> dict[int, CheckpointSummary
 def _summaries(store: CheckpointStore) -> dict[int, CheckpointSummary]:
     """:class:`Overtaken` when the newest is pruned before all that it needs was looked at."""
     scanned = scan(store, unreadable=True, measure=True)
-    summaries = {entry.checkpoint_id: _summary(entry) for entry in scanned}
+    summaries = {entry.checkpoint_id: summary_of(entry) for entry in scanned}
     parents = (summary.parent_id for summary in summaries.values())
     raise_if_missed(summaries, parents, store.load_by_id)
     # parents before children, so that damage reaches all that build on it
@@ -117,7 +122,8 @@ def _inherit(summary: CheckpointSummary, parent: CheckpointSummary | None) -> No
         summary.error = summary.error or f"it builds on {parent.id}, which could not be read"
 
 
-def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
+def summary_of(scanned: ScannedCheckpoint) -> CheckpointSummary:
+    """What a list needs of one checkpoint, as its manifest describes it."""
     m = scanned.manifest
     if m is None:
         error = scanned.error
@@ -144,8 +150,10 @@ def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
         offsets=positions(m.source_offsets),
         lag=recorded_lag(m),
         ages=recorded_ages(m),
+        rows={sink: digest.rows for sink, digest in (m.output_digests or {}).items()},
         gaps=gap_texts(gap for gap in m.gaps if gap.get("epoch") == m.epoch),
         upgraded_from=_upgraded_from(m),
+        forked_from=_forked_from(m),
         sinks={n: statuses[n].kind if n in statuses else "Committed" for n in names},
         failures={n: status.message for n, status in statuses.items() if status.message},
         timeline=m.timeline,
@@ -157,6 +165,12 @@ def _summary(scanned: ScannedCheckpoint) -> CheckpointSummary:
 def _upgraded_from(manifest: CheckpointManifest) -> int | None:
     origin = (manifest.upgrade or {}).get("from")
     return origin if isinstance(origin, int) else None
+
+
+def _forked_from(manifest: CheckpointManifest) -> str | None:
+    """Only for the checkpoint that a fork begins with: all later ones say the same."""
+    fork = manifest.fork if is_first_of_fork(manifest) else None
+    return None if fork is None else f"{fork.url}@{fork.checkpoint_id}"
 
 
 def took_seconds(manifest: CheckpointManifest) -> float | None:
@@ -227,6 +241,7 @@ def _row(summary: CheckpointSummary, chain: _ChainSize, pins: list[str]) -> Docu
     notes += [f"sink {name} failed: {why}" for name, why in summary.failures.items()]
     notes += [f"pinned: {', '.join(pins)}"] if pins else []
     notes += [f"upgraded from {summary.upgraded_from}"] if summary.upgraded_from else []
+    notes += [f"forked from {summary.forked_from}"] if summary.forked_from else []
     notes += summary.gaps
     return {
         "id": summary.id,
@@ -242,6 +257,7 @@ def _row(summary: CheckpointSummary, chain: _ChainSize, pins: list[str]) -> Docu
         # what a restore reads: as recorded, or all that the chain holds
         "full_bytes": (summary.restore_bytes or chain.new_bytes) if whole else None,
         "sinks": summary.sinks,
+        "rows": summary.rows,
         "offsets": summary.offsets,
         "lag": summary.lag,
         "age_seconds": summary.ages,
@@ -288,7 +304,7 @@ def short_positions_text(sources: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _span(at: Mapping[str, str]) -> str:
-    values = [str(value) for value in without_secrets(at).values()]
+    values = [str(value) for value in redacted_document(at).values()]
     if len(values) > 1 and all(map(_WHOLE.fullmatch, values)):
         numbers = [int(value) for value in values]
         low, high = min(numbers), max(numbers)

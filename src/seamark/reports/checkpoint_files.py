@@ -13,10 +13,10 @@ from typing import Final
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
 from seamark.checkpoint_dir.state_files import is_state
-from seamark.cli.output import Document
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.facts import SharedObject
+from seamark.reports.document import Document
 from seamark.store import CheckpointStore
 from seamark.store.index_parts import LOG
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from seamark.capture.checkpoint_contents import Chain
-from seamark.cli.checkpoint_files import IndexedFiles, OperatorFiles
-from seamark.cli.checkpoint_summary import positions, took_seconds
-from seamark.cli.output import Document
 from seamark.errors import DamageError, SeamarkError
 from seamark.limits import LARGEST_SHOWN
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.manifest.findings import unrestorable
+from seamark.reports.checkpoint_files import IndexedFiles, OperatorFiles
+from seamark.reports.checkpoint_summary import positions, took_seconds
+from seamark.reports.document import Document
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index
@@ -152,6 +154,7 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "timeline": manifest.timeline,
         "attempt": manifest.attempt,
         "fingerprint": manifest.fingerprint,
+        "decision": manifest.decision,
         "full": not manifest.is_incremental,
         "parents": [m.checkpoint_id for m in chain[1:]],
         "broken_chain": broken,
@@ -186,9 +189,23 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "age_seconds": recorded_ages(manifest),
         "gaps": list(manifest.gaps),
         "upgrade": _upgrade(manifest),
+        "fork": fork_document(manifest),
         "native": manifest.native or None,
         "inflight": {name: len(records) for name, records in manifest.inflight_data.items()},
         "warnings": manifest.validate(),
+    }
+
+
+def fork_document(manifest: CheckpointManifest) -> Document | None:
+    """Where the history of a fork begins; None for a store that is none."""
+    if (fork := manifest.fork) is None:
+        return None
+    return {
+        "url": fork.url,
+        "checkpoint": fork.checkpoint_id,
+        "epoch": fork.epoch,
+        "timeline": fork.timeline,
+        "pipelines": list(fork.pipelines),
     }
 
 
@@ -226,9 +243,9 @@ def _standing(owner: Owner, manifest: CheckpointManifest) -> str:
 
 
 def sinks(manifest: CheckpointManifest) -> Document:
-    """Status, last committed epoch and guarantee of each sink."""
+    """Status, last committed epoch, guarantee and rows of each sink."""
     statuses, epochs = manifest.sink_commit_statuses, manifest.sink_epochs
-    guarantees = manifest.sink_guarantees or {}
+    guarantees, digests = manifest.sink_guarantees or {}, manifest.output_digests or {}
     names = dict.fromkeys([*manifest.sink_names, *statuses, *epochs])
     return {
         name: {
@@ -236,6 +253,7 @@ def sinks(manifest: CheckpointManifest) -> Document:
             "message": statuses[name].message if name in statuses else None,
             "committed_epoch": epochs.get(name),
             "guarantee": guarantees.get(name),
+            "digest": msgspec.to_builtins(digests[name]) if name in digests else None,
         }
         for name in names
     }

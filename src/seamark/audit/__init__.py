@@ -1,0 +1,1 @@
+"""Holds what sinks show against the digests that checkpoints have of it."""

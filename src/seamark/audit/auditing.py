@@ -1,0 +1,219 @@
+"""Holding every sink of a pipeline against the digests in its store.
+
+Tests: ``tests/cli/test_audit.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark._common.progress_bars import Advance
+from seamark.audit.expectations import SinkHistory, histories_of
+from seamark.audit.verdicts import Result, Shown, Verdict, verdict_of
+from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
+from seamark.manifest.decisions import chain_findings, link_of
+from seamark.store import CheckpointStore
+from seamark.store.inspection import scan
+from seamark.store.manifest_scan import ScannedCheckpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TRIES: Final = 3
+_NOTHING_TO_READ: Final = {
+    "key-value": "a view keeps the newest row of each key, and no digest of epochs tells that",
+    "function": "only the function knows what it has done with its rows",
+    "memory": "its rows are gone with the process",
+    "console": "its rows are gone with the process",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """How targets are reached."""
+
+    targets: Mapping[str, str] = field(default_factory=dict)
+    """By sink: where it is, if not where the checkpoint says; the address of a database."""
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkAudit:
+    """What was found out about one sink."""
+
+    sink: str
+    kind: str
+    target: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it does not show what was written to it."""
+        return any(verdict.result.is_damage for verdict in self.verdicts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was found out about a store and its sinks."""
+
+    store: str
+    epoch: int
+    """The newest epoch."""
+    sinks: tuple[SinkAudit, ...]
+    chain: Mapping[int, str]
+    """Checkpoints that were changed after they were decided, and how that shows."""
+    gaps: tuple[Mapping[str, Any], ...] = ()
+    """Where sources have left out rows: what is not in any epoch."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether anything is not as it was written."""
+        return bool(self.chain) or any(sink.is_damaged for sink in self.sinks)
+
+
+def audit(
+    store: CheckpointStore,
+    spark: Callable[[], SparkSession],
+    *,
+    sinks: Sequence[str] = (),
+    epochs: tuple[int, int] | None = None,
+    access: Access | None = None,
+    progress: Advance | None = None,
+) -> Audit:
+    """Hold what the sinks show against the digests of their epochs. Changes nothing.
+
+    ``sinks`` and ``epochs`` (first and last) choose some of them. ``spark`` is called when rows
+    have to be read. :class:`CheckpointNotFoundError` for a store without a checkpoint,
+    :class:`InvalidInputError` for a sink that it does not know.
+    """
+    scanned = list(scan(store))
+    newest = next((one.manifest for one in scanned if _counts(one)), None)
+    if newest is None:
+        raise CheckpointNotFoundError(
+            "there is no checkpoint that sinks could be held against", where=store.url
+        )
+    links = {one.checkpoint_id: link_of(one.manifest) for one in scanned if one.manifest}
+    histories = histories_of(scanned)
+    names = [history.sink for history in histories]
+    if unknown := sorted(set(sinks) - set(names)):
+        raise InvalidInputError(
+            f"there is no sink {unknown[0]!r}", hint=f"The sinks are {', '.join(names)}."
+        )
+    reading = _Reading(store, spark, access or Access(), epochs)
+    found = []
+    for history in histories:
+        if not sinks or history.sink in sinks:
+            found.append(reading.audited(history))
+        if progress is not None:
+            progress(1)
+    return Audit(
+        store=store.url,
+        epoch=newest.epoch,
+        sinks=tuple(found),
+        chain=chain_findings(links),
+        gaps=newest.gaps,
+    )
+
+
+def _counts(one: ScannedCheckpoint) -> bool:
+    return one.manifest is not None and one.damage is None and not one.superseded
+
+
+class _Reading:
+    """Reads the targets of sinks, one after the other."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        spark: Callable[[], SparkSession],
+        access: Access,
+        epochs: tuple[int, int] | None,
+    ) -> None:
+        self._store = store
+        self._spark = spark
+        self._access = access
+        self._epochs = epochs
+
+    def audited(self, history: SinkHistory) -> SinkAudit:
+        """What one sink shows; read again when a running pipeline has gone on meanwhile."""
+        for _ in range(_TRIES):
+            shown = self._shown(history)
+            verdicts = tuple(verdict_of(each, history.epochs) for each in shown)
+            ahead = [
+                each
+                for each, verdict in zip(shown, verdicts, strict=True)
+                if each.is_of_now and verdict.result.is_damage
+            ]
+            now = self._again(history) if ahead else None
+            if now is None:
+                break
+            history = now
+        return SinkAudit(
+            sink=history.sink,
+            kind=history.kind,
+            target=self._access.targets.get(history.sink, history.target),
+            verdicts=verdicts,
+        )
+
+    def _again(self, history: SinkHistory) -> SinkHistory | None:
+        """The sink's history as it is now; None if no epoch has been committed meanwhile."""
+        now = next((h for h in histories_of(scan(self._store)) if h.sink == history.sink), None)
+        has_gone_on = now is not None and now.epochs and now.newest.epoch != history.newest.epoch
+        return now if has_gone_on else None
+
+    def _shown(self, history: SinkHistory) -> list[Shown]:
+        if not history.epochs:
+            return [Shown(first=0, last=0, note=history.note)]
+        first, last = history.since, history.newest.epoch
+        if note := _NOTHING_TO_READ.get(history.kind):
+            return [Shown(first=first, last=last, note=note)]
+        try:
+            return [each for each in self._read(history) if self._is_asked(each)]
+        except DamageError as error:
+            expected = history.newest.total
+            return [Shown(first=first, last=last, expected=expected, damage=error.what)]
+
+    def _is_asked(self, shown: Shown) -> bool:
+        if self._epochs is None:
+            return True
+        first, last = self._epochs
+        return first <= shown.last and shown.first <= last
+
+    def _read(self, history: SinkHistory) -> Iterator[Shown]:
+        options = self._access.storage_options
+        given = self._access.targets.get(history.sink)
+        moved = history if given is None else replace(history, target=given)
+        match history.kind:
+            case "files":
+                from seamark.audit.files import read_files
+
+                return read_files(self._spark(), moved)
+            case "delta":
+                from seamark.audit.delta import read_delta
+
+                return read_delta(self._spark(), moved, options)
+            case "iceberg":
+                from seamark.audit.iceberg import read_iceberg
+
+                return read_iceberg(self._spark(), history, options, given)
+            case "postgres":
+                from seamark.audit.postgres import read_postgres
+
+                return read_postgres(self._spark(), history, given)
+            case "kafka":
+                from seamark.audit.kafka import read_kafka
+
+                return read_kafka(self._spark(), history, given, options)
+        note = f"nothing is known about reading a sink of the kind {history.kind!r}"
+        return iter([Shown(first=history.since, last=history.newest.epoch, note=note)])
+
+
+def worst(verdicts: Sequence[Verdict]) -> Result:
+    """The result that a sink is known by: damage first, then what was compared."""
+    results = [verdict.result for verdict in verdicts]
+    damage = [result for result in results if result.is_damage]
+    if damage:
+        return damage[0]
+    return Result.OK if Result.OK in results else Result.UNCOMPARED

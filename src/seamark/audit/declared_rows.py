@@ -1,0 +1,87 @@
+"""Rows that were read back, in the columns and types that the output was declared with.
+
+Tests: ``tests/audit/test_delta.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark._common.text import backquoted
+from seamark.errors import DamageError
+from seamark.spark.row_digests import RowDigest, digest_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_ROWS: Final = 100_000
+_BYTES: Final = 64 << 20
+Columns = Sequence[tuple[str, str]]
+
+
+def declared_schema(columns: Columns) -> StructType | None:
+    """The schema that a checkpoint describes; None when a type in it cannot be read.
+
+    That is so for fields of a struct whose names need quotes. Types of a checkpoint are texts that
+    Spark parses, and nothing else is done with them.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    fields = []
+    for name, kind in columns:
+        try:
+            fields.append(StructField(name, DataType.fromDDL(kind)))
+        except PySparkException:
+            return None
+    return StructType(fields)
+
+
+def as_declared(rows: DataFrame, schema: StructType, *, keep: Sequence[str] = ()) -> DataFrame:
+    """The declared columns in their order and of their types, and after them those to ``keep``.
+
+    :class:`DamageError` names a column that is not there.
+    """
+    from pyspark.sql import functions as f
+
+    there = set(rows.columns)
+    if missing := next((each.name for each in schema.fields if each.name not in there), None):
+        raise DamageError(f"there is no column {missing!r} any more")
+    selected = []
+    for field in schema.fields:
+        column = f.col(backquoted(field.name))
+        same = rows.schema[field.name].dataType == field.dataType
+        selected.append(column if same else column.cast(field.dataType).alias(field.name))
+    return rows.select(*selected, *(f.col(backquoted(name)) for name in keep))
+
+
+def sized_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Small batches together as tables of some ten thousand rows, so that few jobs run."""
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= _ROWS or _bytes(waiting) >= _BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _bytes(batches: Iterable[pa.RecordBatch]) -> int:
+    return sum(batch.nbytes for batch in batches)
+
+
+def digest_of_batches(
+    spark: SparkSession, tables: Iterable[pa.Table], schema: StructType
+) -> RowDigest:
+    """The digest of rows that come as Arrow tables, each of which fits the memory."""
+    total = RowDigest.empty()
+    for table in tables:
+        rows: Any = spark.createDataFrame(table)
+        total += digest_of(as_declared(rows, schema))
+    return total

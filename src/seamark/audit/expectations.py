@@ -1,0 +1,171 @@
+"""What each sink has to show, from the checkpoints of a store. Pure.
+
+Tests: ``tests/audit/test_expectations.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.described import described
+from seamark.sinks.read_point import ReadPoint, read_point_in
+from seamark.spark.row_digests import RowDigest
+from seamark.store.manifest_scan import ScannedCheckpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRows:
+    """The rows of one epoch of one sink, as its checkpoint knows them."""
+
+    epoch: int
+    checkpoint_id: int
+    own: RowDigest
+    since: int
+    """The first epoch that is part of ``total``."""
+    total: RowDigest
+    """Of all epochs from ``since`` to this one."""
+    point: ReadPoint | None = None
+    """What to read to see the epochs up to this one."""
+    prepared: str | None = None
+    """What a file sink has prepared, as the checkpoint names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkHistory:
+    """What one sink has to show."""
+
+    sink: str
+    kind: str
+    target: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[tuple[str, str], ...] = ()
+    """Names and types of the output's columns."""
+    epochs: tuple[EpochRows, ...] = ()
+    """Those that are known one by one, in their order, without a gap between them."""
+    note: str = ""
+    """Why nothing, or not everything, can be compared."""
+
+    @property
+    def since(self) -> int:
+        """The first epoch that is known, by itself or as a part of the totals."""
+        return self.epochs[0].since
+
+    @property
+    def newest(self) -> EpochRows:
+        """The newest epoch."""
+        return self.epochs[-1]
+
+    def expected(self, first: int, last: int) -> RowDigest | None:
+        """The digest of some epochs together; None when the checkpoints do not tell."""
+        before, upto = self._up_to(first - 1), self._up_to(last)
+        return upto - before if before is not None and upto is not None else None
+
+    def _up_to(self, epoch: int) -> RowDigest | None:
+        if epoch == self.since - 1:
+            return RowDigest.empty()
+        for known in self.epochs:
+            if known.epoch == epoch:
+                return known.total
+            if known.epoch == epoch + 1:
+                return known.total - known.own
+        return None
+
+    def within(self, first: int, last: int) -> SinkHistory:
+        """The same with only these epochs; what lies before them is not told."""
+        kept = tuple(each for each in self.epochs if first <= each.epoch <= last)
+        return replace(self, epochs=kept)
+
+
+def histories_of(newest_first: Iterable[ScannedCheckpoint]) -> list[SinkHistory]:
+    """What each sink of the newest checkpoint has to show.
+
+    Checkpoints that were given up or are damaged say nothing. An epoch counts once the newest
+    checkpoint of it, or a later epoch, says that every sink has committed it.
+    """
+    by_epoch: dict[int, CheckpointManifest] = {}
+    late: dict[int, dict[str, Any]] = {}
+    newest: CheckpointManifest | None = None
+    for one in newest_first:
+        manifest = one.manifest
+        if manifest is None or one.superseded or one.damage is not None:
+            continue
+        newest = newest or manifest
+        for epoch, points in (manifest.late_read_points or {}).items():
+            if epoch.isascii() and epoch.isdigit():
+                late.setdefault(int(epoch), points)
+        if manifest.epoch in by_epoch:
+            # an earlier checkpoint of the same epoch may know more about what is shown
+            known = by_epoch[manifest.epoch]
+            points = {**(manifest.read_points or {}), **(known.read_points or {})}
+            by_epoch[manifest.epoch] = known.replace(read_points=points or None)
+        elif not by_epoch or manifest.epoch < min(by_epoch):
+            by_epoch[manifest.epoch] = manifest
+    if newest is None:
+        return []
+    return [_history(name, newest, by_epoch, late) for name in newest.sink_names]
+
+
+def _history(
+    sink: str,
+    newest: CheckpointManifest,
+    by_epoch: Mapping[int, CheckpointManifest],
+    late: Mapping[int, Mapping[str, Any]],
+) -> SinkHistory:
+    about = described(newest, "sinks").get(sink, {})
+    history = SinkHistory(
+        sink=sink,
+        kind=str(about.get("kind") or "unknown"),
+        target=str(about.get("target") or ""),
+        options=_object(about.get("options")),
+        columns=_columns(about.get("columns")),
+    )
+    epochs: list[EpochRows] = []
+    for epoch in sorted(by_epoch, reverse=True):
+        manifest = by_epoch[epoch]
+        if manifest is newest and not _is_shown(manifest, sink):
+            continue
+        digest = (manifest.output_digests or {}).get(sink)
+        if digest is None or (epochs and digest.since != epochs[-1].since):
+            break  # older ones are of another target, or were not digested
+        point = (manifest.read_points or {}).get(sink) or late.get(epoch, {}).get(sink)
+        committable = _object((manifest.sink_committables or {}).get(sink))
+        epochs.append(
+            EpochRows(
+                epoch=epoch,
+                checkpoint_id=manifest.checkpoint_id,
+                own=RowDigest(digest.rows, digest.digest),
+                since=digest.since,
+                total=RowDigest(digest.total_rows, digest.total_digest),
+                point=read_point_in(point),
+                prepared=_text(committable.get("digest")),
+            )
+        )
+    if not epochs:
+        return replace(history, note="no checkpoint has a digest of its rows")
+    return replace(history, epochs=tuple(reversed(epochs)))
+
+
+def _is_shown(manifest: CheckpointManifest, sink: str) -> bool:
+    status = manifest.sink_commit_statuses.get(sink)
+    return status is not None and status.is_committed
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _columns(value: object) -> tuple[tuple[str, str], ...]:
+    """Names and types, from a checkpoint that may be anybody's; empty if it says something else."""
+    if not isinstance(value, list):
+        return ()
+    columns = [tuple(each) if isinstance(each, list) else () for each in value]
+    if not all(len(each) == 2 and all(isinstance(t, str) for t in each) for each in columns):
+        return ()
+    return tuple((name, kind) for name, kind in columns)

@@ -1,0 +1,239 @@
+"""What a folder of epochs shows.
+
+Tests: ``tests/audit/test_files.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark._common.os_errors import translate_os_errors
+from seamark.audit.declared_rows import as_declared, declared_schema
+from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.verdicts import Shown
+from seamark.errors import DamageError
+from seamark.sinks.epoch_folder import find_damage, folder_name, read_record
+from seamark.sinks.epoch_ranges import all_epochs, ranges_in, read_merged
+from seamark.sinks.folders import is_hdfs, local_folder
+from seamark.sinks.hdfs_folder import HdfsFolder
+from seamark.sinks.read_point import needed_to_read
+from seamark.spark.failures import is_of_spark
+from seamark.spark.row_digests import RowDigest, digests_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_EPOCH: Final = "epoch"
+_FORMATS: Final = ("parquet", "orc", "json", "csv")
+_EXACT: Final = ("parquet", "orc")
+"""Formats that keep every value as it was."""
+_GLOB: Final = re.compile(r"[{}\[\]*?\\]")
+_SEVERAL: Final = 64
+"""Folders that are read by one job."""
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Epochs that can only be told apart from others: one, or those of a merged range."""
+
+    first: int
+    last: int
+    folders: tuple[int, ...]
+    """The numbers of the folders that hold their rows."""
+
+
+def read_files(spark: SparkSession, history: SinkHistory) -> Iterator[Shown]:
+    """What the folder shows of each epoch that the checkpoints know, and of older ones together."""
+    path, folders, merged = _listed(history.target)
+    reader = _FolderReader(spark, path, history)
+    parts = list(_parts(history, folders, merged))
+    wanted = sorted({number for _, _, numbers in parts for number in numbers})
+    found = reader.digests({number: folders[number] for number in wanted})
+    known = {each.epoch: each for each in history.epochs}
+    for first, last, numbers in parts:
+        yield _shown(history, first, last, numbers, found, folders, known)
+    yield from _strangers(history, folders)
+
+
+def _listed(target: str) -> tuple[str, dict[int, str], list[tuple[int, int]]]:
+    """Where the folder is, those of its epochs, and which of them were merged."""
+    if is_hdfs(target):
+        folder = HdfsFolder(target)
+        try:
+            return target, {n: f"{target}/{folder_name(n)}" for n in folder.epochs()}, []
+        finally:
+            folder.close()
+    path = local_folder(target)
+    with translate_os_errors("listing", path):
+        return path, all_epochs(path), _merged(path)
+
+
+def _merged(path: str) -> list[tuple[int, int]]:
+    """The first and last epoch of each merged range."""
+    ranges = []
+    for folder in ranges_in(path).values():
+        record = read_merged(folder)
+        if record is not None and record.receipts:
+            ranges.append((record.receipts[0].epoch, record.receipts[-1].epoch))
+    return ranges
+
+
+def _parts(
+    history: SinkHistory, folders: Mapping[int, str], merged: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Epochs whose rows can be compared together, and the folders that hold them."""
+    first: int | None = None
+    numbers: list[int] = []
+    for unit in _units(history, folders, merged):
+        if first is None:
+            first, numbers = unit.first, []
+        numbers += unit.folders
+        if history.expected(first, unit.last) is not None:
+            yield first, unit.last, numbers
+            first = None
+
+
+def _units(
+    history: SinkHistory, folders: Mapping[int, str], merged: Sequence[tuple[int, int]]
+) -> Iterator[_Unit]:
+    """All epochs that have a digest, by themselves or as part of a total.
+
+    What a checkpoint says may be wrong, so nothing is counted up to its numbers but what is there.
+    """
+    last = history.newest.epoch
+    known = {each.epoch for each in history.epochs}
+    numbers = sorted({n for n in (*folders, *known) if history.since <= n <= last})
+    for number in numbers:
+        ranges = [(a, b) for a, b in merged if a <= number <= b]
+        if not ranges:
+            yield _Unit(number, number, (number,) if number in folders else ())
+            continue
+        begin, end = ranges[0]
+        if number == min(n for n in numbers if begin <= n <= end):
+            inside = tuple(n for n in numbers if begin <= n <= end and n in folders)
+            yield _Unit(max(begin, history.since), end, inside)
+
+
+def _shown(
+    history: SinkHistory,
+    first: int,
+    last: int,
+    numbers: Sequence[int],
+    found: Mapping[int, RowDigest | str],
+    folders: Mapping[int, str],
+    known: Mapping[int, EpochRows],
+) -> Shown:
+    expected = history.expected(first, last)
+    total, damage = RowDigest.empty(), ""
+    for number in numbers:
+        digest = found.get(number, RowDigest.empty())
+        if isinstance(digest, str):
+            damage = damage or digest
+        else:
+            total += digest
+    if damage:
+        return Shown(first=first, last=last, expected=expected, damage=damage)
+    proven = False
+    is_single = first == last and list(numbers) == [first]
+    if total != expected and is_single and history.options.get("format") not in _EXACT:
+        proven = _is_as_written(folders[first], known.get(first))
+    return Shown(first=first, last=last, expected=expected, found=total, is_proven=proven)
+
+
+def _is_as_written(folder: str, known: EpochRows | None) -> bool:
+    """Whether the files are byte for byte those of which the checkpoint has the hash."""
+    if known is None or known.prepared is None:
+        return False
+    try:
+        sealed = read_record(folder)
+        return (
+            sealed is not None
+            and sealed.digest == known.prepared
+            and find_damage(folder, sealed.record) is None
+        )
+    except (DamageError, OSError):
+        return False
+
+
+def _strangers(history: SinkHistory, folders: Mapping[int, str]) -> Iterator[Shown]:
+    """Epochs that the checkpoints do not know."""
+    if early := [number for number in folders if number < history.since]:
+        note = f"from epoch {history.since} on there are digests"
+        yield Shown(first=early[0], last=early[-1], note=note)
+    if late := [number for number in folders if number > history.newest.epoch]:
+        note = "no checkpoint has committed it; a running pipeline may have since"
+        yield Shown(first=late[0], last=late[-1], note=note)
+
+
+class _FolderReader:
+    """Reads the folders of epochs by Spark."""
+
+    def __init__(self, spark: SparkSession, path: str, history: SinkHistory) -> None:
+        self._spark = spark
+        self._path = path
+        self._schema = declared_schema(history.columns)
+        given = str(history.options.get("format") or "")
+        self._format = given if given in _FORMATS else "parquet"
+        point = history.newest.point
+        options = point.at.get("options") if point is not None else None
+        self._options = needed_to_read(options if isinstance(options, dict) else {})
+
+    def digests(self, folders: Mapping[int, str]) -> dict[int, RowDigest | str]:
+        """By epoch: the digest of its rows, or why they cannot be read."""
+        found: dict[int, RowDigest | str] = {}
+        waiting = list(folders)
+        while waiting:
+            several, waiting = waiting[:_SEVERAL], waiting[_SEVERAL:]
+            found |= self._some({number: folders[number] for number in several})
+        return found
+
+    def _some(self, folders: Mapping[int, str]) -> dict[int, RowDigest | str]:
+        try:
+            return dict(digests_by(self._rows(list(folders.values())), _EPOCH))
+        except DamageError as error:
+            problem = str(error)
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
+            problem = _first_line(error)
+        if len(folders) == 1:
+            return dict.fromkeys(folders, problem)
+        return {
+            number: digest
+            for each, folder in folders.items()
+            for number, digest in self._some({each: folder}).items()
+        }
+
+    def _rows(self, folders: Sequence[str]) -> DataFrame:
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import LongType, StructType
+
+        reader: Any = self._spark.read.format(self._format).options(**self._options)
+        reader = reader.option("basePath", _url(self._path))
+        schema: StructType | None = self._schema
+        if schema is not None:
+            reader = reader.schema(StructType([*schema.fields]).add(_EPOCH, LongType()))
+        elif self._format in _EXACT:
+            reader = reader.option("mergeSchema", "true")
+        else:
+            raise DamageError("the types of its columns cannot be read from the checkpoint")
+        rows: DataFrame = reader.load([_url(_GLOB.sub(_escaped, folder)) for folder in folders])
+        if schema is None:
+            return rows.withColumn(_EPOCH, f.col(_EPOCH).cast("long"))
+        return as_declared(rows, schema, keep=[_EPOCH])
+
+
+def _url(folder: str) -> str:
+    return f"file://{folder}" if folder.startswith("/") else folder
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\{match[0]}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

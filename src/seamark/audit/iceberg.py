@@ -1,0 +1,145 @@
+"""What an Iceberg table shows: the files that each epoch has added, and the table as it is now.
+
+Tests: ``tests/audit/test_iceberg.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from seamark._redaction import redacted
+from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
+from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.tables import TableVersions, compare_table
+from seamark.audit.verdicts import Shown
+from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
+from seamark.spark.row_digests import RowDigest
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask, Table
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+def read_iceberg(
+    spark: SparkSession,
+    history: SinkHistory,
+    storage_options: Mapping[str, str],
+    metadata: str | None = None,
+) -> Iterator[Shown]:
+    """What the table shows of each epoch, and of all together.
+
+    It is opened by the name of its catalog, if pyiceberg is configured for that, else by the
+    metadata file that the newest epoch has written; ``metadata`` names another one.
+    """
+    first, last = history.since, history.newest.epoch
+    schema = declared_schema(history.columns)
+    if schema is None:
+        note = "the types of its columns cannot be read from the checkpoint"
+        yield Shown(first=first, last=last, note=note)
+        return
+    try:
+        table, is_now = _opened(history, storage_options, metadata)
+    except DamageError as error:
+        yield Shown(first=first, last=last, expected=history.newest.total, damage=error.what)
+        return
+    yield from compare_table(history, _Snapshots(spark, table, schema, is_now=is_now))
+    if not is_now:
+        note = (
+            "its catalog is not known here: the table was read as the newest epoch has left it, "
+            "and later changes of others are not seen"
+        )
+        yield Shown(first=last, last=last, note=note)
+
+
+def _opened(
+    history: SinkHistory, options: Mapping[str, str], metadata: str | None
+) -> tuple[Table, bool]:
+    try:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.table import StaticTable
+    except ModuleNotFoundError:
+        raise InvalidInputError(
+            "reading an Iceberg table needs pyiceberg", hint="pip install 'seamark[iceberg]'"
+        ) from None
+    at: Mapping[str, Any] = history.newest.point.at if history.newest.point is not None else {}
+    catalog, name = at.get("catalog"), at.get("table")
+    try:
+        if metadata is None and catalog and name and at.get("catalog_is_configured") is not False:
+            try:
+                return load_catalog(str(catalog), **options).load_table(str(name)), True
+            except NoSuchTableError:
+                raise DamageError(f"the table {name} is gone") from None
+        where = metadata or at.get("metadata_location")
+        if not where:
+            raise DamageError("nothing says where the metadata of the table is")
+        return StaticTable.from_metadata(str(where), dict(options)), False
+    except SeamarkError:
+        raise
+    except FileNotFoundError as error:
+        raise DamageError(f"the metadata of the table is gone: {_said(error)}") from None
+    except Exception as error:  # noqa: BLE001 - whatever a catalog or file system raises
+        raise StoreUnavailableError(
+            f"the table cannot be opened: {_said(error)}", where=history.target
+        ) from None
+
+
+class _Snapshots(TableVersions):
+    def __init__(
+        self, spark: SparkSession, table: Table, schema: StructType, *, is_now: bool
+    ) -> None:
+        self._spark = spark
+        self._table = table
+        self._schema = schema
+        self._is_now = is_now
+
+    def version_of(self, known: EpochRows) -> int | None:
+        at = known.point.at if known.point is not None else {}
+        snapshot = str(at.get("snapshot_id") or "")
+        return int(snapshot) if snapshot.isascii() and snapshot.isdigit() else None
+
+    def newest(self) -> int | None:
+        snapshot = self._table.current_snapshot() if self._is_now else None
+        return snapshot.snapshot_id if snapshot is not None else None
+
+    def added(self, version: int) -> RowDigest | None:
+        snapshot = self._table.metadata.snapshot_by_id(version)
+        if snapshot is None:
+            return None
+        before = snapshot.parent_snapshot_id
+        if before is not None and self._table.metadata.snapshot_by_id(before) is None:
+            return None
+        old = {task.file.file_path for task in self._tasks(before)} if before is not None else set()
+        return self._digest(t for t in self._tasks(version) if t.file.file_path not in old)
+
+    def whole(self, version: int) -> RowDigest | None:
+        if self._table.metadata.snapshot_by_id(version) is None:
+            return None
+        return self._digest(self._tasks(version))
+
+    def _tasks(self, snapshot: int) -> list[FileScanTask]:
+        try:
+            return list(self._table.scan(snapshot_id=snapshot).plan_files())
+        except (OSError, ValueError) as error:
+            raise DamageError(
+                f"the table's lists of files cannot be read: {_said(error)}"
+            ) from None
+
+    def _digest(self, tasks: Any) -> RowDigest:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
+        try:
+            batches = scan.to_record_batches(list(tasks))
+            return digest_of_batches(self._spark, sized_tables(batches), self._schema)
+        except FileNotFoundError as error:
+            raise DamageError(f"a file of the table is gone: {_said(error)}") from None
+        except (OSError, ValueError) as error:
+            raise DamageError(f"a file of the table cannot be read: {_said(error)}") from None
+
+
+def _said(error: BaseException) -> str:
+    return redacted((str(error).strip().splitlines() or [type(error).__name__])[0])[:300]

@@ -1,0 +1,205 @@
+"""What topics show: the records between the offsets that end each epoch.
+
+Tests: ``tests/integration/test_kafka_audit.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from seamark.audit.declared_rows import declared_schema
+from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.verdicts import Shown
+from seamark.sinks.json_options import JSON_OPTIONS
+from seamark.sinks.kafka.reading import first_offsets, kafka_records
+from seamark.spark.row_digests import RowDigest, digests_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+Ends = dict[str, dict[int, int]]
+"""By topic and partition: the offset after the last record."""
+_ROWS: Final = 50_000
+_EPOCH: Final = "_seamark_epoch"
+
+
+def read_kafka(
+    spark: SparkSession,
+    history: SinkHistory,
+    bootstrap: str | None,
+    options: Mapping[str, str],
+) -> Iterator[Shown]:
+    """What the topics show of each epoch but the first that is known, which has no beginning."""
+    ends = _known_ends(history)
+    first, *rest = history.epochs
+    if ends is None:
+        note = "its checkpoints do not say where each epoch ends in the topics"
+        yield Shown(first=first.epoch, last=history.newest.epoch, note=note)
+        return
+    yield Shown(first=history.since, last=first.epoch, note="nothing says where its records begin")
+    if not rest:
+        return
+    servers = bootstrap or str(first.point.at.get("bootstrap") if first.point else "")
+    lows = first_offsets(servers, ends[history.newest.epoch], options)
+    records = kafka_records(
+        servers, ends[history.newest.epoch], options, start_offsets=ends[first.epoch]
+    )
+    shape = _Records(spark, history)
+    found: dict[int, RowDigest] = {}
+    while several := list(islice(records, _ROWS)):
+        for record in several:
+            record[_EPOCH] = _epoch_of(record, rest, ends)
+        for epoch, digest in shape.digests(several).items():
+            found[epoch] = found.get(epoch, RowDigest.empty()) + digest
+    for before, known in pairwise(history.epochs):
+        if _is_cut_off(lows, ends[before.epoch], ends[known.epoch]):
+            note = "the topic does not keep all of its records any more"
+            yield Shown(first=known.epoch, last=known.epoch, note=note)
+            continue
+        yield Shown(
+            first=known.epoch,
+            last=known.epoch,
+            expected=known.own,
+            found=found.get(known.epoch, RowDigest.empty()),
+            note=shape.only_counted,
+            is_counted=bool(shape.only_counted),
+        )
+
+
+def _is_cut_off(lows: Ends, starts: Ends, ends: Ends) -> bool:
+    """Whether retention has removed records that lie between these offsets."""
+    return any(
+        starts.get(topic, {}).get(partition, 0) < min(lows.get(topic, {}).get(partition, 0), end)
+        for topic, parts in ends.items()
+        for partition, end in parts.items()
+    )
+
+
+def _known_ends(history: SinkHistory) -> dict[int, Ends] | None:
+    """By epoch: where it ends in every partition that was written to by then."""
+    ends: dict[int, Ends] = {}
+    upto: Ends = {}
+    for known in history.epochs:
+        point = _ends_in(known)
+        if point is None:
+            return None
+        upto = {t: {**upto.get(t, {}), **point.get(t, {})} for t in {*upto, *point}}
+        ends[known.epoch] = upto
+    return ends
+
+
+def _ends_in(known: EpochRows) -> Ends | None:
+    at: Mapping[str, Any] = known.point.at if known.point is not None else {}
+    given = at.get("end_offsets")
+    by_topic = {at["topic"]: given} if "topic" in at else given
+    try:
+        return {
+            str(topic): {int(partition): int(end) for partition, end in parts.items()}
+            for topic, parts in dict(by_topic or {}).items()
+        } or None
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _epoch_of(record: Mapping[str, Any], known: list[EpochRows], ends: Mapping[int, Ends]) -> int:
+    topic, partition, offset = record["topic"], record["partition"], record["offset"]
+    for each in known:
+        if offset < ends[each.epoch].get(topic, {}).get(partition, 0):
+            return each.epoch
+    return known[-1].epoch
+
+
+class _Records:
+    """Records as the rows that they were made of."""
+
+    def __init__(self, spark: SparkSession, history: SinkHistory) -> None:
+        self._spark = spark
+        self._options = history.options
+        self._schema = declared_schema(history.columns)
+        self.only_counted = self._why_only_counted()
+
+    def _why_only_counted(self) -> str:
+        if self._schema is None:
+            return "only counted: the types of its columns cannot be read from the checkpoint"
+        kept = {*self._in_value(), *self._parts()}
+        if lost := next((field.name for field in self._schema if field.name not in kept), None):
+            return f"only counted: column {lost!r} is not part of a record"
+        return ""
+
+    def _parts(self) -> dict[str, str]:
+        """Columns that are a part of the record, and which."""
+        given = {
+            "key": self._options.get("key"),
+            "headers": self._options.get("headers"),
+            "partition": self._options.get("partition"),
+            "topic": self._options.get("topic_column"),
+        }
+        return {str(column): part for part, column in given.items() if column}
+
+    def _in_value(self) -> list[str]:
+        """Columns that are members of the value's JSON object, or the one that is the value."""
+        value = self._options.get("value")
+        if isinstance(value, str):
+            return [value]
+        if isinstance(value, list):
+            return [str(name) for name in value]
+        others = {c for c, part in self._parts().items() if part != "key"}
+        return [name for name in self._names() if name not in others]
+
+    def _names(self) -> list[str]:
+        return [field.name for field in self._schema.fields] if self._schema is not None else []
+
+    def digests(self, records: list[dict[str, Any]]) -> dict[int, RowDigest]:
+        """By epoch: the digest of the rows."""
+        rows = self._spark.createDataFrame(
+            [
+                (
+                    record[_EPOCH],
+                    record["key"],
+                    record["value"],
+                    record["topic"],
+                    record["partition"],
+                    [(name, value) for name, value in record["headers"] or ()] or None,
+                )
+                for record in records
+            ],
+            f"{_EPOCH} bigint, key binary, value binary, topic string, partition int, "
+            "headers array<struct<key:string,value:binary>>",
+        )
+        if self.only_counted:
+            counts = rows.groupBy(_EPOCH).count().collect()
+            return {row[0]: RowDigest(row[1], RowDigest.empty().digest) for row in counts}
+        return digests_by(self._declared(rows), _EPOCH)
+
+    def _declared(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import StructType
+
+        assert self._schema is not None, "they are only counted then"
+        schema: StructType = self._schema
+        parts, members = self._parts(), self._in_value()
+        is_object = not isinstance(self._options.get("value"), str)
+        json_schema = StructType([schema[name] for name in members])
+        parsed = f.from_json(f.col("value").cast("string"), json_schema, JSON_OPTIONS)
+        selected = []
+        for field in schema.fields:
+            if field.name in members and is_object:
+                column = parsed.getField(field.name)
+            else:
+                column = _payload(f.col(parts.get(field.name, "value")), field.dataType)
+            selected.append(column.alias(field.name))
+        return rows.select(_EPOCH, *selected)
+
+
+def _payload(part: Column, kind: DataType) -> Column:
+    """The value of a column that has become a part of a record."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    headers = "array<struct<key:string,value:binary>>"
+    if kind.simpleString() == headers or not isinstance(kind, ArrayType | MapType | StructType):
+        return part.cast(kind)
+    return f.from_json(part.cast("string"), kind, JSON_OPTIONS)

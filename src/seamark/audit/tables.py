@@ -1,0 +1,113 @@
+"""Comparing a table that keeps its versions with what epochs have written.
+
+Tests: ``tests/audit/test_delta.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.verdicts import Shown
+from seamark.errors import DamageError
+from seamark.spark.row_digests import RowDigest
+
+
+class TableVersions(ABC):
+    """The versions of a table. What cannot be read because it is damaged: :class:`DamageError`."""
+
+    @abstractmethod
+    def version_of(self, known: EpochRows) -> int | None:
+        """The version that shows an epoch first."""
+
+    @abstractmethod
+    def newest(self) -> int | None:
+        """The version that readers see now; None when only those of epochs are known."""
+
+    @abstractmethod
+    def added(self, version: int) -> RowDigest | None:
+        """What a version has added to the one before; None when that cannot be told any more."""
+
+    @abstractmethod
+    def whole(self, version: int) -> RowDigest | None:
+        """All rows of a version; None when it cannot be read any more."""
+
+
+def compare_table(history: SinkHistory, table: TableVersions) -> Iterator[Shown]:
+    """What a table shows of each epoch, and of all together, by its mode."""
+    mode = history.options.get("mode") or "append"
+    first, last = history.since, history.newest.epoch
+    if mode == "overwrite":
+        yield from _replaced(history, table)
+    elif mode == "append":
+        for known in history.epochs:
+            yield _appended(known, table)
+        yield _all_rows(history, table)
+    else:
+        note = (
+            "a table with a row for each key holds what is left of all epochs, and no digest of "
+            "epochs tells that"
+        )
+        yield Shown(first=first, last=last, note=note)
+
+
+def _appended(known: EpochRows, table: TableVersions) -> Shown:
+    epoch = known.epoch
+    version = table.version_of(known)
+    if version is None:
+        note = "its checkpoint does not say in which version of the table it is"
+        return Shown(first=epoch, last=epoch, note=note)
+    try:
+        found = table.added(version)
+    except DamageError as error:
+        return Shown(first=epoch, last=epoch, expected=known.own, damage=error.what)
+    note = "" if found is not None else "the table does not keep what this epoch has added"
+    return Shown(first=epoch, last=epoch, expected=known.own, found=found, note=note)
+
+
+def _all_rows(history: SinkHistory, table: TableVersions) -> Shown:
+    """All rows that there are now, without those that were there before the pipeline."""
+    first, last = history.since, history.newest.epoch
+    expected = history.newest.total
+    version = table.newest()
+    if version is None:
+        version = table.version_of(history.newest)
+    try:
+        found = table.whole(version) if version is not None else None
+        if found is None:
+            return Shown(first=first, last=last, note="the table cannot be read as a whole")
+        oldest = history.epochs[0]
+        if found != expected and (then := table.version_of(oldest)) is not None:
+            # rows of others: as many as there were when the oldest epoch was shown
+            whole_then = table.whole(then)
+            others = whole_then - oldest.total if whole_then is not None else RowDigest.empty()
+            if others.rows > 0:
+                note = f"{others.rows} rows of the table are not the pipeline's"
+                rest = found - others
+                return Shown(
+                    first=first,
+                    last=last,
+                    expected=expected,
+                    found=rest,
+                    note=note,
+                    is_of_now=True,
+                )
+    except DamageError as error:
+        return Shown(first=first, last=last, expected=expected, damage=error.what)
+    return Shown(first=first, last=last, expected=expected, found=found, is_of_now=True)
+
+
+def _replaced(history: SinkHistory, table: TableVersions) -> Iterator[Shown]:
+    """A table that holds its newest epoch and nothing else."""
+    for known in history.epochs:
+        version = table.version_of(known)
+        if known is history.newest:
+            version = table.newest() or version
+        try:
+            found = table.whole(version) if version is not None else None
+        except DamageError as error:
+            yield Shown(first=known.epoch, last=known.epoch, expected=known.own, damage=error.what)
+            continue
+        note = "" if found is not None else "the table does not keep this version any more"
+        yield Shown(first=known.epoch, last=known.epoch, expected=known.own, found=found, note=note)

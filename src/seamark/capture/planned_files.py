@@ -1,0 +1,104 @@
+"""Files that a batch was planned to read: which of them are gone, or others than they were.
+
+A file source notes the path of each file and when it was modified.
+
+Tests: ``tests/capture/test_planned_files.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from seamark.spark.batch_log import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_LOOKED_AT: Final = 1000
+"""Each file that is not on a local disk costs a request."""
+_MOST_NAMED: Final = 3
+
+Modified = Callable[[str], int | None]
+"""When a file was modified, in ms; None when it is gone."""
+
+
+class PlannedFile(NamedTuple):
+    """One file, as the source has noted it."""
+
+    uri: str
+    modified_ms: int | None
+
+
+def planned_files(plan: Plan) -> Iterator[PlannedFile]:
+    """The files that the entries of file sources name; other sources' entries name none."""
+    for entry in plan.sources.values():
+        for line in entry.split("\n")[1:]:
+            try:
+                fields = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(fields, dict) and isinstance(fields.get("path"), str):
+                at = fields.get("timestamp")
+                yield PlannedFile(fields["path"], at if isinstance(at, int) else None)
+
+
+def changed_files(plan: Plan, modified: Modified) -> list[str]:
+    """What has become of the files of a plan, in words; nothing when all are as they were."""
+    gone: list[str] = []
+    edited: list[str] = []
+    for number, file in enumerate(planned_files(plan)):
+        if number == _MOST_LOOKED_AT:
+            break
+        now = modified(file.uri)
+        if now is None:
+            gone.append(file.uri)
+        elif file.modified_ms is not None and now != file.modified_ms:
+            edited.append(file.uri)
+    texts = []
+    if gone:
+        texts.append(f"{_named(gone)} gone, which Spark takes for a file without rows")
+    if edited:
+        texts.append(f"{_named(edited)} modified since")
+    return texts
+
+
+def _named(uris: list[str]) -> str:
+    more = f" and {len(uris) - _MOST_NAMED} more" if uris[_MOST_NAMED:] else ""
+    named = f"({', '.join(uris[:_MOST_NAMED])}{more})"
+    if len(uris) == 1:
+        return f"a file that it read {named} is"
+    return f"{len(uris)} files that it read {named} are"
+
+
+def modified_by(spark: SparkSession) -> Modified:
+    """Looks at local files itself, and at others by Spark's file systems."""
+
+    def modified(uri: str) -> int | None:
+        parts = urlsplit(uri)
+        if parts.scheme in ("", "file"):
+            try:
+                return os.stat(unquote(parts.path)).st_mtime_ns // 1_000_000
+            except OSError:
+                return None
+        return _modified_by_hadoop(spark, uri)
+
+    return modified
+
+
+def _modified_by_hadoop(spark: SparkSession, uri: str) -> int | None:
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark.sparkContext._jvm
+    session: Any = spark._jsparkSession
+    path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri))
+    try:
+        found = path.getFileSystem(session.sessionState().newHadoopConf()).getFileStatus(path)
+    except Py4JJavaError as error:
+        if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
+            return None
+        raise
+    return int(found.getModificationTime())

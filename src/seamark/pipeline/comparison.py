@@ -1,0 +1,295 @@
+"""Where the outputs of two stores differ, epoch by epoch. Pure, over what their checkpoints say.
+
+Two epochs of one number are held against each other only if both have read the same rows. Where
+the epochs of two stores do not line up, all rows up to the newest position that both have come to
+are compared instead.
+
+Tests: ``tests/pipeline/test_comparison.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.described import is_first_of_fork
+from seamark.spark.row_digests import RowDigest
+
+Epochs = Mapping[int, CheckpointManifest]
+"""By epoch: the newest checkpoint of it."""
+
+
+class Verdict(Enum):
+    """How two outputs compare."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+    """One of them has no digest."""
+
+
+class Inputs(Enum):
+    """Whether two epochs have read the same rows."""
+
+    SAME = "same rows"
+    OTHER = "other rows"
+    UNKNOWN = "not recorded"
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One output of both stores."""
+
+    sink: str
+    a: RowDigest | None
+    b: RowDigest | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Equal rows have equal digests."""
+        if self.a is None or self.b is None:
+            return Verdict.UNKNOWN
+        return Verdict.EQUAL if self.a == self.b else Verdict.DIFFERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochComparison:
+    """One epoch that both stores have."""
+
+    epoch: int
+    inputs: Inputs
+    outputs: tuple[OutputComparison, ...] = ()
+    """Only for the same rows."""
+    watermarks: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cumulated:
+    """All rows after the common past, up to a position that both have come to."""
+
+    a_epoch: int
+    b_epoch: int
+    outputs: tuple[OutputComparison, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What two stores have in common, and where they differ."""
+
+    since: int
+    """The last epoch of their common past; 0 without one."""
+    is_related: bool
+    """Whether one is a fork of the other, or both are forks of one history."""
+    epochs: tuple[EpochComparison, ...]
+    cumulated: Cumulated | None = None
+    sinks: tuple[str, ...] = ()
+    """Outputs that both have, by name."""
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def differing(self) -> list[EpochComparison]:
+        """Epochs on the same rows in which an output differs."""
+        return [e for e in self.epochs if _any(e.outputs, Verdict.DIFFERS)]
+
+    @property
+    def is_different(self) -> bool:
+        """Whether an output is proven to differ."""
+        cumulated = self.cumulated.outputs if self.cumulated is not None else ()
+        return bool(self.differing) or _any(cumulated, Verdict.DIFFERS)
+
+
+def _any(outputs: Iterable[OutputComparison], verdict: Verdict) -> bool:
+    return any(output.verdict is verdict for output in outputs)
+
+
+@dataclass(frozen=True)
+class ComparedStore:
+    """A store as far as it is compared."""
+
+    url: str
+    manifests: tuple[CheckpointManifest, ...]
+    """All that count, newest first."""
+
+    @cached_property
+    def epochs(self) -> Epochs:
+        """The epochs that have run there."""
+        found: dict[int, CheckpointManifest] = {}
+        for manifest in self.manifests:
+            if not is_first_of_fork(manifest):
+                found.setdefault(manifest.epoch, manifest)
+        return found
+
+    @cached_property
+    def timelines(self) -> dict[str, int | None]:
+        """Histories that lead to its newest checkpoint, each with the epoch at which it was left;
+        None for those of the store itself.
+        """
+        left: dict[str, int | None] = {}
+        fork = self.manifests[0].fork if self.manifests else None
+        if fork is not None:
+            left[fork.timeline] = fork.epoch
+            left |= {timeline: min(epoch, fork.epoch) for timeline, epoch in fork.earlier}
+        return left | {manifest.timeline or "": None for manifest in self.manifests}
+
+    @property
+    def begins_after(self) -> int:
+        """The epoch after which its own epochs begin."""
+        fork = self.manifests[0].fork if self.manifests else None
+        return 0 if fork is None else fork.epoch
+
+    @property
+    def sinks(self) -> list[str]:
+        """The names of its outputs."""
+        names = self.manifests[0].sink_names if self.manifests else []
+        digested = (name for each in self.epochs.values() for name in each.output_digests or {})
+        return list(dict.fromkeys([*names, *digested]))
+
+
+def compare(
+    a: ComparedStore, b: ComparedStore, first: int = 0, last: int | None = None
+) -> Comparison:
+    """Hold the epochs of two stores against each other, from ``first`` to ``last``."""
+    since = common_past(a, b)
+    sinks = tuple(name for name in a.sinks if name in b.sinks)
+    start = max(since or 0, a.begins_after, b.begins_after, first - 1)
+    common = sorted(
+        e for e in a.epochs.keys() & b.epochs.keys() if e > start and (last is None or e <= last)
+    )
+    epochs = tuple(_epoch(a.epochs[e], b.epochs[e], sinks) for e in common)
+    lines_up = all(each.inputs is Inputs.SAME for each in epochs)
+    cumulated = None
+    if not (lines_up and epochs):
+        cumulated = _cumulated(a.epochs, b.epochs, start, last, sinks)
+    return Comparison(
+        since=since or 0,
+        is_related=since is not None,
+        epochs=epochs,
+        cumulated=cumulated,
+        sinks=sinks,
+        only_a=tuple(name for name in a.sinks if name not in b.sinks),
+        only_b=tuple(name for name in b.sinks if name not in a.sinks),
+        notes=tuple(_notes(epochs, cumulated, lines_up=lines_up)),
+    )
+
+
+def common_past(a: ComparedStore, b: ComparedStore) -> int | None:
+    """The last epoch that two stores have in common; None when nothing says that there is one.
+
+    Two copies of one store have no epoch of their own to tell them apart: 0.
+    """
+    shared = a.timelines.keys() & b.timelines.keys()
+    left = [
+        min((e for e in (a.timelines[t], b.timelines[t]) if e is not None), default=0)
+        for t in shared
+    ]
+    if left:
+        return max(left)
+    # its timeline may have been left and pruned since
+    for one, other in ((a, b), (b, a)):
+        fork = other.manifests[0].fork if other.manifests else None
+        if fork is not None and fork.url == one.url:
+            return fork.epoch
+    return None
+
+
+def _epoch(a: CheckpointManifest, b: CheckpointManifest, sinks: Sequence[str]) -> EpochComparison:
+    inputs = _inputs(a, b)
+    return EpochComparison(
+        epoch=a.epoch,
+        inputs=inputs,
+        outputs=tuple(OutputComparison(s, digest(a, s), digest(b, s)) for s in sinks)
+        if inputs is Inputs.SAME
+        else (),
+        watermarks=(a.watermark, b.watermark),
+    )
+
+
+def _inputs(a: CheckpointManifest, b: CheckpointManifest) -> Inputs:
+    """By the sources that both read: one of them may read more."""
+    if not a.inputs or not b.inputs:
+        return Inputs.UNKNOWN
+    both = a.inputs.keys() & b.inputs.keys()
+    same = both and all(a.inputs[name].read == b.inputs[name].read for name in both)
+    return Inputs.SAME if same else Inputs.OTHER
+
+
+def digest(manifest: CheckpointManifest, sink: str) -> RowDigest | None:
+    """The rows of an output in one epoch."""
+    found = (manifest.output_digests or {}).get(sink)
+    return None if found is None else RowDigest(found.rows, found.digest)
+
+
+# where epochs do not line up
+
+
+def _cumulated(
+    a: Epochs, b: Epochs, start: int, last: int | None, sinks: Sequence[str]
+) -> Cumulated | None:
+    """The newest position that both have come to after ``start``, and the rows up to it."""
+    reached = {at: e for e, at in _positions(a, start, last)}
+    for e_b, at in reversed(list(_positions(b, start, last))):
+        if (e_a := reached.get(at)) is not None:
+            outputs = [
+                OutputComparison(s, rows_after(a, s, start, e_a), rows_after(b, s, start, e_b))
+                for s in sinks
+            ]
+            return Cumulated(a_epoch=e_a, b_epoch=e_b, outputs=tuple(outputs))
+    return None
+
+
+def _positions(
+    epochs: Epochs, start: int, last: int | None
+) -> Iterable[tuple[int, tuple[tuple[str, str], ...]]]:
+    """Each epoch with the positions of all its sources, where they can be compared."""
+    for epoch in sorted(epochs):
+        inputs = epochs[epoch].inputs
+        if not inputs or epoch <= start or (last is not None and epoch > last):
+            continue
+        at = tuple((name, each.at) for name, each in sorted(inputs.items()) if each.at is not None)
+        if len(at) == len(inputs):
+            yield epoch, at
+
+
+def rows_after(epochs: Epochs, sink: str, start: int, end: int) -> RowDigest | None:
+    """All rows of an output after one epoch and up to another; None when not all are known."""
+    newest = (epochs[end].output_digests or {}).get(sink)
+    if newest is None:
+        return None
+    total = RowDigest(newest.total_rows, newest.total_digest)
+    if newest.since == start + 1:
+        return total
+    before = (epochs[start].output_digests or {}).get(sink) if start in epochs else None
+    if before is not None and before.since == newest.since:
+        return total - RowDigest(before.total_rows, before.total_digest)
+    if newest.since > start + 1:
+        return None
+    each = [digest(epochs[e], sink) if e in epochs else None for e in range(start + 1, end + 1)]
+    known = [rows for rows in each if rows is not None]
+    return sum(known, RowDigest.empty()) if len(known) == len(each) else None
+
+
+def _notes(
+    epochs: Sequence[EpochComparison], cumulated: Cumulated | None, *, lines_up: bool
+) -> Iterable[str]:
+    if not epochs:
+        yield "they have no epoch in common after that"
+    elif not lines_up:
+        other = [each for each in epochs if each.inputs is Inputs.OTHER]
+        if other:
+            yield (
+                f"from epoch {other[0].epoch} on the epochs do not line up: they read other rows"
+            )
+        if any(each.inputs is Inputs.UNKNOWN for each in epochs):
+            yield "some checkpoints do not say what their epochs have read: an earlier Seamark"
+    if cumulated is None and not lines_up:
+        yield "no position is known that both have come to"
+    later = [each for each in epochs if each.watermarks[0] != each.watermarks[1]]
+    if later:
+        yield f"the watermarks differ from epoch {later[0].epoch} on"
+    if any(_any(each.outputs, Verdict.UNKNOWN) for each in epochs):
+        yield "some epochs have no digests (digests=False, or an earlier Seamark)"

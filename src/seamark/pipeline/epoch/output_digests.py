@@ -1,0 +1,165 @@
+"""How many rows each output of an epoch has, and which: taken while they are staged.
+
+The sink's own action counts and digests the rows on their way, so they are read once. Where that
+cannot be relied on, because a sink reads its rows several times or only some of them, an action of
+our own reads the persisted batch.
+
+Tests: ``tests/pipeline/test_output_digests.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from seamark._common.logs import logger_named
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.described import described
+from seamark.pipeline.declaration.compile import Output
+from seamark.spark.row_digests import (
+    DigestColumns,
+    ObservedDigest,
+    RowDigest,
+    digest_columns,
+    digest_of,
+    observed,
+    why_undigestible,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logger_named("seamark.pipeline")
+
+_PATIENCE: Final = 10.0
+"""How long Spark may take, after an action, to say what it has counted: usually milliseconds."""
+
+
+class OutputDigests:
+    """The digests of a run's epochs, one epoch after the other."""
+
+    def __init__(self, outputs: Sequence[Output], *, enabled: bool) -> None:
+        self._sinks = {output.name: output.sink for output in outputs} if enabled else {}
+        for output in outputs if enabled else ():
+            if problem := why_undigestible(output.df.schema):
+                del self._sinks[output.name]
+                log.warning("output %s is not digested: %s", output.name, problem)
+        self._schemas = {output.name: output.df.schema for output in outputs}
+        self._columns: dict[str, DigestColumns] = {}
+        self._silent: set[str] = set()
+        self._taken: dict[str, RowDigest] = {}
+        self._waiting: dict[str, ObservedDigest] = {}
+
+    def begin(self) -> None:
+        """Forget what was taken for the epoch before."""
+        self._taken.clear()
+        self._waiting.clear()
+
+    def is_observable(self, name: str) -> bool:
+        """Whether the sink's own action can be relied on, or nothing is digested at all."""
+        if name not in self._sinks:
+            return True
+        return self._sinks[name].consumes_all and name not in self._silent
+
+    def observe(self, name: str, rows: DataFrame) -> DataFrame:
+        """The rows to stage; the action of a sink that is observable digests them."""
+        if name not in self._sinks or not self.is_observable(name):
+            return rows
+        rows, self._waiting[name] = observed(rows, self._of(name))
+        return rows
+
+    def require(self, name: str, rows: Callable[[], DataFrame]) -> None:
+        """Be sure of the digest of persisted rows, whether or not the sink has read them."""
+        if name in self._sinks and not self._has_come(name):
+            self._taken[name] = digest_of(rows(), self._of(name))
+
+    def take_again(self, name: str, rows: DataFrame) -> None:
+        """Read rows that the sink has had to read twice, if what was observed is of its first try.
+
+        It has only done so because that writes no state.
+        """
+        waiting = self._waiting.get(name)
+        if waiting is not None and waiting.is_void:
+            del self._waiting[name]
+            self._taken[name] = digest_of(rows, self._of(name))
+
+    def _of(self, name: str) -> DigestColumns:
+        """How it is computed; made once, since each piece of it is a call to Spark's JVM."""
+        if name not in self._columns:
+            self._columns[name] = digest_columns(self._schemas[name])
+        return self._columns[name]
+
+    def results(self) -> dict[str, RowDigest]:
+        """The digests of the epoch that was staged last, by output.
+
+        One that Spark does not tell is left out; from the next epoch on the batch is persisted and
+        read for it.
+        """
+        for name in list(self._waiting):
+            if not self._has_come(name):
+                log.warning("Spark has not counted the rows of output %s in this epoch", name)
+        return dict(self._taken)
+
+    def _has_come(self, name: str) -> bool:
+        waiting = self._waiting.pop(name, None)
+        found = waiting.result(_PATIENCE) if waiting is not None else None
+        if found is not None:
+            self._taken[name] = found
+        elif waiting is not None:
+            self._silent.add(name)
+        return found is not None
+
+
+def recorded_digests(
+    digests: Mapping[str, RowDigest],
+    epoch: int,
+    structure: Mapping[str, Any],
+    parent: CheckpointManifest | None,
+) -> dict[str, Any] | None:
+    """The digests as the manifest of an epoch keeps them; None for none.
+
+    Totals go on from those of the parent, unless the output writes other columns now, or elsewhere.
+    """
+    before = (parent.output_digests if parent is not None else None) or {}
+    recorded = {}
+    for name, own in digests.items():
+        since, total = epoch, own
+        if (past := before.get(name)) is not None and _goes_on(name, structure, parent):
+            since, total = past.since, RowDigest(past.total_rows, past.total_digest) + own
+        recorded[name] = {
+            "rows": own.rows,
+            "digest": own.digest,
+            "since": since,
+            "total_rows": total.rows,
+            "total_digest": total.digest,
+        }
+    return recorded or None
+
+
+def carried_digests(
+    chosen: CheckpointManifest, structure: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The digests that a first checkpoint of a changed pipeline takes over; None for none.
+
+    Those of an output that writes other columns now, or elsewhere, end here.
+    """
+    kept = {
+        name: msgspec.to_builtins(digest)
+        for name, digest in (chosen.output_digests or {}).items()
+        if name in structure["sinks"] and _goes_on(name, structure, chosen)
+    }
+    return kept or None
+
+
+def _goes_on(name: str, structure: Mapping[str, Any], parent: CheckpointManifest | None) -> bool:
+    before = described(parent, "sinks").get(name, {}) if parent is not None else {}
+    now = structure["sinks"][name]
+    return all(before.get(key) == now.get(key) for key in ("kind", "target", "columns"))
+
+
+def rows_by_sink(manifest: CheckpointManifest, sinks: Iterable[str]) -> dict[str, int | None]:
+    """How many rows each sink has in the epoch; None where nothing was counted."""
+    counted = manifest.output_digests or {}
+    return {sink: counted[sink].rows if sink in counted else None for sink in sinks}

@@ -1,0 +1,335 @@
+"""The addresses of the page, and what is answered there.
+
+Tests: ``tests/ui/test_pages.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from seamark._common.logs import logger_named
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+    StoreUnavailableError,
+)
+from seamark.reports.document import Document
+from seamark.ui import bounds, views
+from seamark.ui.checks import KINDS, Checks
+from seamark.ui.directory_watch import DirectoryWatch
+from seamark.ui.guard import Access, Guard
+from seamark.ui.live import Live
+from seamark.ui.places import Place
+from seamark.ui.rendering import Rendering, assets
+from seamark.ui.store_watch import StoreWatch
+from seamark.ui.threads import DaemonThreads
+
+log = logger_named(__name__)
+
+_METHODS: Final = ("GET", "HEAD", "POST")
+_RENDERING: Final = 2
+"""Threads that make pages out of documents."""
+_FIRST_PAINT: Final = 0.15
+"""Seconds that a page waits for a store before it is shown without it; news come later."""
+_PATIENCE: Final = 5.0
+"""The same for an address that says nothing without the store."""
+_STATUSES: Final = (
+    (views.NotThere, HTTPStatus.NOT_FOUND),
+    (CheckpointNotFoundError, HTTPStatus.NOT_FOUND),
+    (InvalidInputError, HTTPStatus.BAD_REQUEST),
+    (StoreUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (RefusedError, HTTPStatus.CONFLICT),
+    (DamageError, HTTPStatus.UNPROCESSABLE_ENTITY),
+)
+
+T = TypeVar("T")
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class Page:
+    """The application: places, the looks at them, and the checks that run."""
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        access: Access,
+        *,
+        redact: Callable[[str], str],
+        every: float = bounds.LOOK_EVERY,
+    ) -> None:
+        self.live = Live(places, every)
+        self.checks = Checks()
+        self._places = list(places)
+        self._rendering = Rendering(redact)
+        self._assets = assets()
+        self._threads = DaemonThreads(_RENDERING, "seamark-ui-page")
+        inner = Starlette(
+            routes=[*self._pages(), *self._documents()],
+            lifespan=self._lifespan,
+            exception_handlers={HTTPException: self._http_error, Exception: self._fault},
+        )
+        self.app: ASGIApp = Guard(inner, access, _METHODS)
+
+    def _pages(self) -> list[Route]:
+        def get(path: str, answer: Answer) -> Route:
+            return Route(path, self._told(answer), methods=["GET"])
+
+        return [
+            get("/", self.overview),
+            get("/p/{place}", self.place),
+            get("/p/{place}/checkpoint/{number}", self.checkpoint),
+            get("/p/{place}/diff", self.diff),
+            get("/p/{place}/restart", self.restart),
+            Route("/p/{place}/restart/{check}", self._told(self.start), methods=["POST"]),
+            get("/events", self.events),
+            get("/static/{name}", self.asset),
+        ]
+
+    def _documents(self) -> list[Route]:
+        def get(path: str, answer: Callable[[Request], Awaitable[Document]]) -> Route:
+            return Route(path, self._api(answer), methods=["GET"])
+
+        return [
+            get("/api/places", self._overview),
+            get("/api/p/{place}/list", self._list),
+            get("/api/p/{place}/history", self._history),
+            get("/api/p/{place}/show/{number}", self._show),
+            get("/api/p/{place}/diff/{a}/{b}", self._diff),
+            get("/api/p/{place}/inspect", self._inspect),
+            Route("/api/p/{place}/checks/{check}", self._api(self._check), methods=[*_METHODS]),
+        ]
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self.live.start()
+        try:
+            yield
+        finally:
+            await self.live.close()
+            self.checks.close()
+            for place in self._places:
+                place.close()
+            self._threads.shutdown()
+
+    # pages
+
+    async def overview(self, request: Request) -> Response:
+        """All places."""
+        await self.live.want_all(_FIRST_PAINT)
+        return await self._html("overview.html", views.overview(self._places))
+
+    async def place(self, request: Request) -> Response:
+        """The history of a store, or what a directory holds."""
+        place = await self._place(request, _FIRST_PAINT)
+        if isinstance(place.watch, DirectoryWatch) and place.watch.document is not None:
+            return await self._html("directory.html", {"directory": views.directory(place)}, place)
+        if not isinstance(place.watch, StoreWatch) or place.looked_at is None:
+            return await self._html("waiting.html", {}, place)
+        table = await views.table(place, _number(request, "before"))
+        return await self._html("history.html", {"table": table}, place)
+
+    async def checkpoint(self, request: Request) -> Response:
+        """One checkpoint."""
+        place = await self._place(request)
+        text = request.path_params["number"]
+        if text == "latest":
+            where = f"/p/{place.slug}/checkpoint/{views.newest(place)}"
+            return RedirectResponse(where, HTTPStatus.SEE_OTHER)
+        number = views.checkpoint_number(text)
+        document = await views.checkpoint(place, number)
+        more = {"show": document, "around": views.neighbours(place, number)}
+        return await self._html("checkpoint.html", more, place)
+
+    async def diff(self, request: Request) -> Response:
+        """Two checkpoints side by side."""
+        place = await self._place(request)
+        a, b = (_required(request, name) for name in ("a", "b"))
+        document = await views.compared(place, a, b)
+        return await self._html("diff.html", {"diff": document}, place)
+
+    async def restart(self, request: Request) -> Response:
+        """What a start would do, and the commands for everything else."""
+        place = await self._place(request)
+        views.store_of(place)
+        checks = {kind: self._check_document(place, kind) for kind in KINDS}
+        return await self._html("restart.html", {"checks": checks}, place)
+
+    async def start(self, request: Request) -> Response:
+        """Start a check from a form, and go back to where it is seen."""
+        place = await self._place(request)
+        self._start(place, request)
+        return RedirectResponse(f"/p/{place.slug}/restart", HTTPStatus.SEE_OTHER)
+
+    async def events(self, request: Request) -> Response:
+        """News of one place, or of all."""
+        asked = request.query_params.get("place")
+        slugs = frozenset(
+            self.live.places if asked is None else [(await self._place(request)).slug]
+        )
+        if not self.live.has_room:
+            raise RefusedError("too many people look at this page", hint="Try again later.")
+        kind = "text/event-stream"
+        return StreamingResponse(self.live.events(slugs), media_type=kind)
+
+    async def asset(self, request: Request) -> Response:
+        """A script or stylesheet of our own."""
+        asset = self._assets.get(request.path_params["name"])
+        if asset is None:
+            raise views.NotThere("there is no such file")
+        headers = {"etag": asset.tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == asset.tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(asset.data, media_type=asset.type, headers=headers)
+
+    # documents
+
+    async def _overview(self, request: Request) -> Document:
+        await self.live.want_all(_PATIENCE)
+        return views.overview(self._places)
+
+    async def _list(self, request: Request) -> Document:
+        return await views.listing(await self._place(request), _number(request, "before"))
+
+    async def _history(self, request: Request) -> Document:
+        place = await self._place(request)
+        return await views.history(place, _number(request, "first"), _number(request, "last"))
+
+    async def _show(self, request: Request) -> Document:
+        number = views.checkpoint_number(request.path_params["number"])
+        return await views.checkpoint(await self._place(request), number)
+
+    async def _diff(self, request: Request) -> Document:
+        a, b = (views.checkpoint_number(request.path_params[name]) for name in ("a", "b"))
+        return await views.compared(await self._place(request), a, b)
+
+    async def _inspect(self, request: Request) -> Document:
+        return views.directory(await self._place(request))
+
+    async def _check(self, request: Request) -> Document:
+        place = await self._place(request)
+        kind = request.path_params["check"]
+        if kind not in KINDS:
+            raise views.NotThere("there is no such check", hint=f"There are {', '.join(KINDS)}.")
+        if request.method == "POST":
+            self._start(place, request)
+        return self._check_document(place, kind)
+
+    def _start(self, place: Place, request: Request) -> None:
+        kind = request.path_params["check"]
+        if kind not in KINDS:
+            raise views.NotThere("there is no such check", hint=f"There are {', '.join(KINDS)}.")
+        watch = views.store_of(place)
+        if "stop" in request.query_params:
+            self.checks.stop(place.slug, kind)
+        else:
+            self.checks.start(place.slug, kind, lambda: watch.store)
+
+    def _check_document(self, place: Place, kind: str) -> Document:
+        check = self.checks.last(place.slug, kind)
+        if check is None:
+            return {"check": kind, "state": "none", "document": None, "error": None}
+        error = check.error
+        return check.status() | {
+            "document": check.document,
+            "error": None if error is None else views.error_document(error),
+        }
+
+    # how answers are made
+
+    async def _place(self, request: Request, patience: float = _PATIENCE) -> Place:
+        slug = request.path_params.get("place") or request.query_params.get("place", "")
+        if slug not in self.live.places:
+            raise views.NotThere(
+                "there is no such store here", hint="The overview has all that this page shows."
+            )
+        return await self.live.want(slug, patience)
+
+    async def _html(
+        self,
+        template: str,
+        context: Document,
+        place: Place | None = None,
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> Response:
+        shown = {
+            **context,
+            "place": None if place is None else views.place_row(place),
+            "title": None if place is None else place.name,
+        }
+        text = await self._in_thread(self._rendering.page, template, shown)
+        return HTMLResponse(text, status)
+
+    async def _in_thread(self, make: Callable[..., T], *arguments: object) -> T:
+        """What a function makes; a large document holds up no other answer."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, make, *arguments)
+
+    def _told(self, answer: Answer) -> Answer:
+        """The same with errors as pages."""
+
+        async def told(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except SeamarkError as error:
+                document = {"error": views.error_document(error)}
+                slug = request.path_params.get("place", "")
+                return await self._html(
+                    "error.html", document, self.live.places.get(slug), _status(error)
+                )
+
+        return told
+
+    def _api(self, answer: Callable[[Request], Awaitable[Document]]) -> Answer:
+        """A document as JSON, and errors as the commands print them."""
+
+        async def told(request: Request) -> Response:
+            status = HTTPStatus.OK
+            try:
+                document = await answer(request)
+            except SeamarkError as error:
+                document, status = {"error": views.error_document(error)}, _status(error)
+            data = await self._in_thread(self._rendering.json, document)
+            return Response(data, status, media_type="application/json")
+
+        return told
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", HTTPStatus.NOT_FOUND)
+        what = {"what": f"There is nothing at this address ({status}).", "where": None}
+        document = {"error": {**what, "hint": "The overview has all that there is."}}
+        return await self._html("error.html", document, None, HTTPStatus(status))
+
+    async def _fault(self, request: Request, error: Exception) -> Response:
+        log.error("a page could not be made", exc_info=error)
+        what = {"what": "This should not have happened.", "where": None}
+        hint = "It is a fault of Seamark itself. The log of 'seamark ui' says more."
+        document = {"error": {**what, "hint": hint}}
+        return await self._html("error.html", document, None, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _status(error: SeamarkError) -> HTTPStatus:
+    matches = (status for kind, status in _STATUSES if isinstance(error, kind))
+    return next(matches, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    return None if not text else views.checkpoint_number(text)
+
+
+def _required(request: Request, name: str) -> int:
+    return views.checkpoint_number(request.query_params.get(name, ""))

@@ -1,0 +1,180 @@
+"""The history of a store as data for a picture and as rows of a table. Pure.
+
+A picture is made of a bounded number of checkpoints. Of more than that, one of each run of ids is
+taken; the runs begin at fixed ids, so that looking again needs no other manifests.
+
+Tests: ``tests/ui/test_history.py``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from seamark.reports.document import Document
+from seamark.store.owner import Owner, known_pins
+from seamark.ui.bounds import MOST_POINTS
+from seamark.ui.points import Point, damage_of, status_of
+from seamark.ui.store_watch import StoreState
+
+_MOST_EVENTS = 500
+
+
+class Window(NamedTuple):
+    """The checkpoints of a picture: ids from a first to a last one, and those that are drawn."""
+
+    first: int
+    last: int
+    total: int
+    """How many there are from the first to the last."""
+    drawn: list[int]
+
+
+def window_of(
+    ids: Sequence[int],
+    first: int | None,
+    last: int | None,
+    *,
+    marked: Collection[int] = (),
+    most: int = MOST_POINTS,
+) -> Window:
+    """The part of a history that is asked for; by default its newest end.
+
+    ``marked`` ones are drawn whatever lies around them, as far as there is room.
+    """
+    if not ids:
+        return Window(0, 0, 0, [])
+    end = len(ids) if last is None else bisect_right(ids, last)
+    begin = max(0, end - most) if first is None else bisect_left(ids, first)
+    asked = ids[begin:end]
+    if not asked:
+        return Window(first or ids[0], last or ids[-1], 0, [])
+    step = 1
+    drawn = list(asked)
+    room = most // 2
+    while len(drawn) > (most if step == 1 else room):
+        step *= 2
+        drawn = _first_of_each(asked, step)
+    if step > 1:
+        kept = [i for i in asked if i in marked][-(most - room - 1) :]
+        drawn = sorted({*drawn, *kept, asked[-1]})
+    return Window(asked[0], asked[-1], len(asked), drawn)
+
+
+def _first_of_each(ids: Sequence[int], step: int) -> list[int]:
+    """Of each run of ``step`` ids that begins at a multiple of it, the first that there is."""
+    drawn: list[int] = []
+    for number in ids:
+        if not drawn or number // step != drawn[-1] // step:
+            drawn.append(number)
+    return drawn
+
+
+def history_document(state: StoreState, window: Window, points: Mapping[int, Point]) -> Document:
+    """What the picture is drawn from: columns with one value for each checkpoint."""
+    shown = [points[i] for i in window.drawn if i in points]
+    known = set(state.known)
+    phases = dict.fromkeys(name for point in shown for name in point.phases)
+    sources = dict.fromkeys(name for point in shown for name in point.lag)
+    return {
+        "store": state.url,
+        "all": {
+            "first": state.ids[0] if state.ids else None,
+            "last": state.ids[-1] if state.ids else None,
+            "total": len(state.ids),
+        },
+        "window": {
+            "first": window.first,
+            "last": window.last,
+            "total": window.total,
+            "drawn": len(shown),
+        },
+        "id": [p.id for p in shown],
+        "epoch": [p.epoch for p in shown],
+        "at_ms": [p.at_ms for p in shown],
+        "status": [status_of(p, state.owner, points, known) for p in shown],
+        "full": [p.is_full for p in shown],
+        "took": [p.took for p in shown],
+        "phases": {name: [p.phases.get(name, 0.0) for p in shown] for name in phases},
+        "new_bytes": [p.new_bytes for p in shown],
+        "restore_bytes": [p.restore_bytes for p in shown],
+        "lag": {name: [p.lag.get(name) for p in shown] for name in sources},
+        "watermark": [p.watermark for p in shown],
+        "events": events_of(state, window, shown, points),
+    }
+
+
+def events_of(
+    state: StoreState, window: Window, shown: Sequence[Point], points: Mapping[int, Point]
+) -> list[Document]:
+    """What happened besides checkpoints, with the id at which it did, oldest first.
+
+    Starts, rollbacks and pins are in ``owner.json``, so none of them is missed by a thinned
+    picture; upgrades, gaps and damage are known of the checkpoints that were read.
+    """
+    owner, known = state.owner, set(state.known)
+    events = [
+        _event(at, "start", f"claimed by generation {generation}")
+        for at, generation in owner.fences
+    ]
+    events += [
+        _event(last, "rollback", f"{_ids_text(first, last)} given up by a rollback")
+        for first, last in owner.superseded
+    ]
+    events += [
+        _event(i, "pin", f"pinned: {', '.join(names)}") for i, names in known_pins(owner).items()
+    ]
+    for point in shown:
+        if point.upgraded_from is not None:
+            events.append(_event(point.id, "upgrade", f"upgraded from {point.upgraded_from}"))
+        if point.gaps:
+            events.append(_event(point.id, "gap", "a source went on elsewhere: rows were gone"))
+        if point.failure:
+            events.append(_event(point.id, "failed", point.failure))
+        if (damage := damage_of(point, points, known)) is not None:
+            events.append(_event(point.id, "damage", damage))
+        if point.error is not None:
+            events.append(_event(point.id, "unreadable", point.error))
+    inside = [e for e in events if window.first <= e["id"] <= window.last + 1]
+    return sorted(inside, key=lambda event: event["id"])[-_MOST_EVENTS:]
+
+
+def _event(checkpoint_id: int, kind: str, text: str) -> Document:
+    return {"id": checkpoint_id, "kind": kind, "text": text}
+
+
+def _ids_text(first: int, last: int) -> str:
+    return f"checkpoint {first}" if first == last else f"checkpoints {first} to {last}"
+
+
+def table_rows(
+    state: StoreState, ids: Sequence[int], points: Mapping[int, Point]
+) -> list[Document]:
+    """Checkpoints as rows of a table, in the order given."""
+    known, pins = set(state.known), known_pins(state.owner)
+    return [
+        _row(points[i], state.owner, points, known, pins.get(i, [])) for i in ids if i in points
+    ]
+
+
+def _row(
+    point: Point, owner: Owner, points: Mapping[int, Point], known: set[int], pins: Sequence[str]
+) -> Document:
+    notes = [damage_of(point, points, known), point.error, point.failure]
+    notes += [f"pinned: {', '.join(pins)}"] if pins else []
+    notes += [f"upgraded from {point.upgraded_from}"] if point.upgraded_from is not None else []
+    notes += ["rows of a source were gone"] if point.gaps else []
+    return {
+        "id": point.id,
+        "epoch": point.epoch,
+        "at_ms": point.at_ms,
+        "status": status_of(point, owner, points, known),
+        "full": point.is_full,
+        "took": point.took,
+        "new_bytes": point.new_bytes,
+        "restore_bytes": point.restore_bytes,
+        "lag": sum(point.lag.values()) if point.lag else None,
+        "sinks": dict(point.sinks),
+        "note": "; ".join(note for note in notes if note) or None,
+    }

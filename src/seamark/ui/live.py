@@ -1,0 +1,138 @@
+"""Looking at the places for all viewers at once, and telling them what is new.
+
+A place is looked at every few seconds for as long as anybody looks at the page, however many do.
+
+Tests: ``tests/ui/test_live.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from seamark.ui import bounds
+from seamark.ui.places import Place
+
+_WAITING = 16
+
+
+class Live:
+    """The looks at all places, and the viewers that wait for news."""
+
+    def __init__(self, places: Sequence[Place], every: float = bounds.LOOK_EVERY) -> None:
+        self.places = {place.slug: place for place in places}
+        self._every = every
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: dict[asyncio.Queue[str], frozenset[str]] = {}
+        self._wanted = {slug: asyncio.Event() for slug in self.places}
+        self._wanted_at = dict.fromkeys(self.places, float("-inf"))
+        self._looked = {slug: asyncio.Event() for slug in self.places}
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to look at what is wanted."""
+        self._loop = asyncio.get_running_loop()
+        self._tasks = [asyncio.create_task(self._follow(place)) for place in self.places.values()]
+
+    async def close(self) -> None:
+        """End all looks and all streams."""
+        self.end()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def end(self) -> None:
+        """Have all streams end, so that nothing keeps the server from ending."""
+        self._is_closed = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended already
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for listener in self._listeners:
+            _put(listener, "")
+
+    async def want_all(self, patience: float) -> None:
+        """All places, as :meth:`want` has it."""
+        await asyncio.gather(*(self.want(slug, patience) for slug in self.places))
+
+    async def want(self, slug: str, patience: float) -> Place:
+        """A place that somebody looks at; one that was left alone is looked at first.
+
+        After ``patience`` it is given as it is known so far: a page is never held up for longer.
+        """
+        now = asyncio.get_running_loop().time()
+        was_left_alone = not self._wanted[slug].is_set()
+        self._wanted_at[slug] = now
+        self._wanted[slug].set()
+        if was_left_alone:
+            self._looked[slug].clear()
+        if not self._looked[slug].is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._looked[slug].wait()
+        return self.places[slug]
+
+    async def _follow(self, place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        wanted = self._wanted[place.slug]
+        told = place.revision
+        while not self._is_closed:
+            await wanted.wait()
+            await place.look()
+            if place.revision != told:  # also when somebody else has looked in between
+                told = place.revision
+                self._tell(place.slug)
+            self._looked[place.slug].set()
+            await asyncio.sleep(self._every)
+            if self._is_listened_to(place.slug):
+                self._wanted_at[place.slug] = loop.time()
+            if loop.time() - self._wanted_at[place.slug] > bounds.UNWATCHED_AFTER:
+                wanted.clear()
+
+    def _is_listened_to(self, slug: str) -> bool:
+        return any(slug in slugs for slugs in self._listeners.values())
+
+    def _tell(self, slug: str) -> None:
+        for listener, slugs in self._listeners.items():
+            if slug in slugs:
+                _put(listener, slug)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another viewer may listen."""
+        return len(self._listeners) < bounds.MOST_LISTENERS
+
+    async def events(self, slugs: frozenset[str]) -> AsyncIterator[bytes]:
+        """News of some places as server-sent events, with a heartbeat, for a bounded time."""
+        loop = asyncio.get_running_loop()
+        listener: asyncio.Queue[str] = asyncio.Queue(_WAITING)
+        self._listeners[listener] = slugs
+        end = loop.time() + bounds.STREAM_SECONDS
+        try:
+            for slug in slugs:
+                self._wanted_at[slug] = loop.time()
+                self._wanted[slug].set()
+            yield b"retry: 2000\n: hello\n\n"
+            while loop.time() < end and not self._is_closed:
+                try:
+                    async with asyncio.timeout(bounds.HEARTBEAT):
+                        slug = await listener.get()
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
+                if not slug:
+                    return
+                place = self.places[slug]
+                yield f"event: changed\nid: {place.revision}\ndata: {slug}\n\n".encode()
+        finally:
+            del self._listeners[listener]
+
+
+def _put(listener: asyncio.Queue[str], slug: str) -> None:
+    """Tell one viewer; one that does not keep up has older news dropped."""
+    while listener.full():
+        listener.get_nowait()
+    listener.put_nowait(slug)

@@ -1,0 +1,170 @@
+"""Whatever happens to the folder of a FileSink, an audit finds it, and names the epoch."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from seamark import open_store
+from seamark.sinks import FileSink
+from tests.audit.support.pipelines import (
+    EPOCHS,
+    ROWS,
+    audited,
+    damage,
+    damage_found,
+    pipeline,
+    rewrite,
+    ten_epochs,
+    write_input,
+)
+from tests.pipeline.support.workloads import settings_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+Copy = Callable[[], Path]
+
+
+@pytest.fixture(scope="module")
+def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("ten")
+    ten_epochs(spark, root)
+    return root
+
+
+@pytest.fixture
+def copied(original: Path, tmp_path: Path) -> Path:
+    """The output of the ten epochs, to be damaged."""
+    shutil.copytree(original / "out", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_what_was_written_is_what_is_shown(spark: SparkSession, original: Path) -> None:
+    found = audited(spark, original / "store")
+    assert not found.is_damaged
+    assert found.chain == {}
+    assert found.epoch == EPOCHS
+    (sink,) = found.sinks
+    assert [verdict.epochs for verdict in sink.verdicts] == [str(n + 1) for n in range(EPOCHS)]
+    assert {verdict.found_rows for verdict in sink.verdicts} == {ROWS}
+    with settings_of(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        assert not audited(spark, original / "store").is_damaged
+
+
+SEED = int(os.environ.get("SEAMARK_SEED", "1"))
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("number", range(200))
+def test_every_damage_is_found_and_named(
+    spark: SparkSession, original: Path, copied: Path, number: int
+) -> None:
+    chosen = random.Random(SEED * 1000 + number)
+    kind, epochs = damage(copied, chosen)
+    found = damage_found(audited(spark, original / "store", trades=str(copied)))
+    assert {(int(epoch), result) for _, epoch, result in found} == {(e, kind) for e in epochs}
+
+
+def test_a_folder_that_is_gone_and_a_file_that_is_broken_are_told_apart(
+    spark: SparkSession, original: Path, copied: Path
+) -> None:
+    shutil.rmtree(copied / "epoch=000003")
+    (file,) = list((copied / "epoch=000007").glob("part-*"))[:1]
+    file.write_bytes(file.read_bytes()[:-20])
+    found = damage_found(audited(spark, original / "store", trades=str(copied)))
+    assert found == [("trades", "3", "lost"), ("trades", "7", "unreadable")]
+
+
+def test_files_that_were_rewritten_with_the_same_rows_are_fine(
+    spark: SparkSession, original: Path, copied: Path
+) -> None:
+    for path in copied.glob("epoch=*/part-*"):
+        rewrite(path, lambda rows: rows.reverse())
+    assert not audited(spark, original / "store", trades=str(copied)).is_damaged
+
+
+def test_epochs_without_a_checkpoint_are_compared_as_a_sum(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store = ten_epochs(spark, tmp_path, keep=2, full_every=1)
+    with open_store(store) as opened:
+        assert len(opened.list_ids()) < 5
+    (sink,) = audited(spark, store).sinks
+    first = sink.verdicts[0]
+    assert first.first == 1
+    assert first.last > 1
+    assert not sink.is_damaged
+    assert first.expected_rows == ROWS * first.last
+    path = next((tmp_path / "out" / "epoch=000002").glob("part-*"))
+    rewrite(path, lambda rows: rows.__delitem__(0))
+    assert damage_found(audited(spark, store)) == [("trades", first.epochs, "lost")]
+
+
+def test_merged_epochs_are_compared_as_a_sum(spark: SparkSession, tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "out", epochs_per_folder=3)
+    store = ten_epochs(spark, tmp_path, sink, keep=1, full_every=1)
+    assert sink.compact(store, spark=spark) == [3, 6, 9]
+    assert not audited(spark, store).is_damaged
+    path = next(p for p in (tmp_path / "out" / "upto=000006").glob("epoch=*/part-*"))
+    rewrite(path, lambda rows: rows.append(dict(rows[0])))
+    ((_, epochs, result),) = damage_found(audited(spark, store))
+    assert result == "doubled"
+    assert epochs.startswith("1 to")
+
+
+@pytest.mark.parametrize("file_format", ["json", "csv"])
+def test_text_that_does_not_keep_every_value_is_proven_by_its_bytes(
+    spark: SparkSession, tmp_path: Path, file_format: str
+) -> None:
+    sink = FileSink(tmp_path / "out", file_format)  # type: ignore[arg-type]
+    store = ten_epochs(spark, tmp_path, sink)
+    assert not audited(spark, store).is_damaged
+    path = next(p for p in (tmp_path / "out" / "epoch=000004").glob("part-*"))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[1:]))
+    assert damage_found(audited(spark, store)) == [("trades", "4", "lost")]
+
+
+def test_partition_columns_and_their_nulls_are_compared_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store = ten_epochs(spark, tmp_path, FileSink(tmp_path / "out", partition_by="name"))
+    assert not audited(spark, store).is_damaged
+    epoch = tmp_path / "out" / "epoch=000002"
+    (epoch / "name=name-1").rename(epoch / "name=name-9")
+    assert damage_found(audited(spark, store)) == [("trades", "2", "edited")]
+
+
+def test_after_a_rollback_only_the_new_history_counts(spark: SparkSession, tmp_path: Path) -> None:
+    store = ten_epochs(spark, tmp_path)
+    pipeline(spark, tmp_path, FileSink(tmp_path / "out")).rollback(6)
+    write_input(tmp_path / "input", 2, EPOCHS)
+    pipeline(spark, tmp_path, FileSink(tmp_path / "out")).run(available_now=True)
+    found = audited(spark, store)
+    assert not found.is_damaged
+    assert found.epoch == EPOCHS + 2
+
+
+def test_epochs_from_before_the_digests_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    write_input(tmp_path / "input", 3)
+    sink = FileSink(tmp_path / "out")
+    pipeline(spark, tmp_path, sink, digests=False).run(available_now=True)
+    (none,) = audited(spark, tmp_path / "store").sinks
+    assert [v.text for v in none.verdicts] == ["no checkpoint has a digest of its rows"]
+    write_input(tmp_path / "input", 2, 3)
+    pipeline(spark, tmp_path, FileSink(tmp_path / "out")).run(available_now=True)
+    (some,) = audited(spark, tmp_path / "store").sinks
+    assert [(v.epochs, v.result.value) for v in some.verdicts] == [
+        ("4", "ok"),
+        ("5", "ok"),
+        ("1 to 3", "not compared"),
+    ]

@@ -1,0 +1,110 @@
+"""What a look costs the store, and what it finds."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from seamark.errors import SeamarkError
+from seamark.manifest import SinkCommitStatus
+from seamark.store import CheckpointStore
+from seamark.ui import store_watch
+from seamark.ui.bounds import NEWEST
+from seamark.ui.store_watch import StoreWatch
+from tests.ui.support.serving import CountedBlobs
+from tests.ui.support.stores import epoch_manifest
+
+
+def filled(count: int) -> tuple[CountedBlobs, CheckpointStore]:
+    blobs = CountedBlobs()
+    store = blobs.store()
+    store.claim(writer="driver-1")
+    for number in range(1, count + 1):
+        add(store, number)
+    blobs.asked.clear()
+    return blobs, store
+
+
+def add(store: CheckpointStore, number: int, **changes: object) -> None:
+    store.save(epoch_manifest(number, newest=number, now_ms=int(time.time() * 1000), **changes))
+
+
+def unsettled(watch: StoreWatch) -> list[int]:
+    return [point.id for point in watch.points.values() if not point.is_settled]
+
+
+def damage_of(watch: StoreWatch) -> SeamarkError | None:
+    return watch.state.damage
+
+
+def test_a_look_at_a_store_that_has_not_changed_reads_two_small_objects() -> None:
+    blobs, _ = filled(300)
+    watch = StoreWatch(blobs.store, blobs.url)
+    assert watch.look()
+    assert blobs.asked["manifests"] <= NEWEST + 2  # and whether the newest is a tombstone
+    blobs.asked.clear()
+    assert not watch.look()
+    assert dict(blobs.asked) == {"read": 2}
+
+
+def test_a_new_checkpoint_costs_one_manifest_and_no_listing() -> None:
+    blobs, store = filled(100)
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    add(store, 101)
+    blobs.asked.clear()
+    assert watch.look()
+    assert watch.state.ids[-1] == 101
+    assert blobs.asked["entries"] == 0
+    assert blobs.asked["manifests"] == 1
+
+
+def test_a_checkpoint_is_read_again_until_its_sinks_have_committed() -> None:
+    blobs, store = filled(3)
+    pending = {"bars": SinkCommitStatus.pending(), "large": SinkCommitStatus.committed()}
+    add(store, 4, sink_commit_statuses=pending)
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    assert unsettled(watch) == [4]
+    manifest = store.load_by_id(4)
+    assert manifest is not None
+    done = dict.fromkeys(("bars", "large"), SinkCommitStatus.committed())
+    store.update_manifest(manifest.replace(sink_commit_statuses=done))
+    assert watch.look()
+    assert unsettled(watch) == []
+    blobs.asked.clear()
+    watch.look()
+    assert blobs.asked["manifests"] == 0
+
+
+def test_what_is_pruned_is_gone_at_the_next_look() -> None:
+    blobs, store = filled(10)
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    store.prune(3)
+    assert watch.look()
+    assert watch.state.ids == (8, 9, 10)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_watch, "KEPT_POINTS", 50)
+    blobs, _ = filled(120)
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    watch.read(range(1, 60))
+    assert len(watch.points) == 50
+
+
+def test_an_owner_that_is_damaged_is_told_and_comes_back() -> None:
+    blobs, _ = filled(3)
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    whole = blobs._values["owner.json"]
+    blobs._values["owner.json"] = (whole[0].replace(b"generation", b"Generation"), 99_999, whole[2])
+    assert watch.look()
+    assert damage_of(watch) is not None
+    blobs._values["owner.json"] = whole
+    assert watch.look()
+    assert damage_of(watch) is None
+    assert watch.state.ids == (1, 2, 3)
