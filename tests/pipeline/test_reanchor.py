@@ -92,7 +92,7 @@ class World:
         declared = DeclaredPipeline(
             compiled=self._compiled,
             identity=self.identity(),
-            settings=PipelineSettings(**settings),
+            settings=PipelineSettings(digests=False, **settings),
         )
         store = self.open()
         place = LocalCopy(self._base / machine)

@@ -43,7 +43,7 @@ class World:
         compiled = Compiled(df=nothing, outputs=outputs, branches=(), leaves=LEAVES)
         identity = PipelineIdentity(name="orders", structure=STRUCTURE, leaves=LEAVES)
         self._declared = DeclaredPipeline(
-            compiled=compiled, identity=identity, settings=PipelineSettings()
+            compiled=compiled, identity=identity, settings=PipelineSettings(digests=False)
         )
         self._sinks = PipelineSinks(self._declared)
 

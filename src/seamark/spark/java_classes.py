@@ -4,7 +4,7 @@ What takes too many calls from Python, or is needed where Python cannot call, is
 a file next to the modules of a package. The compiler is Janino, which every Spark carries for the
 code of its queries: Java as it was before generics and lambdas.
 
-Tests: ``tests/spark/test_executor_classes.py`` and ``tests/pipeline/test_plan_reader.py``.
+Tests: ``tests/spark/test_executor_classes.py``.
 """
 
 from __future__ import annotations

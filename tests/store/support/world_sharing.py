@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from seamark.errors import StoreUnavailableError
 from seamark.store import open_store
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.shared_objects import SHARED_PREFIX
@@ -23,7 +24,11 @@ class Sharing(Owning):
         """Copy all that counts elsewhere, through the seat of a writer that may be paused."""
         model, since = self.model, self.model.clock
         with open_store("memory://") as target:
-            results = copy_checkpoints(self.writers[who].store, target)
+            try:
+                results = copy_checkpoints(self.writers[who].store, target)
+            except StoreUnavailableError:
+                assert not self._is_certain(since), "nobody has rolled it back meanwhile"
+                return
             for result in results:
                 record = model.records.get(result.checkpoint_id)
                 if result.outcome == "damaged" and record is not None and not record.pruned:

@@ -46,7 +46,7 @@ class OutputDigests:
             if problem := why_undigestible(output.df.schema):
                 del self._sinks[output.name]
                 log.warning("output %s is not digested: %s", output.name, problem)
-        self._schemas = {output.name: output.df.schema for output in outputs}
+        self._schemas = {o.name: o.df.schema for o in outputs if o.name in self._sinks}
         self._columns: dict[str, DigestColumns] = {}
         self._silent: set[str] = set()
         self._taken: dict[str, RowDigest] = {}

@@ -3,7 +3,7 @@
 Everything that can be refused is refused before the store is claimed. Then the checkpoint of the
 changed pipeline is made.
 
-Tests: ``tests/pipeline/test_upgrades.py``, ``tests/pipeline/test_adopted_upgrades.py``.
+Tests: ``tests/pipeline/test_adopted_upgrades.py``.
 """
 
 from __future__ import annotations

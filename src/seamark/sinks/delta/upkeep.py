@@ -34,13 +34,11 @@ def vacuum(place: TablePlace, retention_hours: int | None, *, dry_run: bool) -> 
         )
     # an epoch may have been staged, or shown, while files were looked for
     staged |= _staged_folders(place)
+    found = {p for p in candidates if not _is_below(p, staged) and not _is_unfinished(p)}
+    waiting = _may_be_on_its_way(place, found)
+    # after the entries: a file that one of them names is needed, or was removed by a later one
     needed = _files_of(place.look())
-    found = {
-        path
-        for path in candidates
-        if path not in needed and not _is_below(path, staged) and not _is_unfinished(path)
-    }
-    unneeded = sorted(found - _may_be_on_its_way(place, found))
+    unneeded = sorted(found - waiting - needed)
     if unneeded and not dry_run:
         place.delete_files(unneeded)
     return unneeded
