@@ -22,7 +22,7 @@ from seamark.native.repartition_rules import OLDEST
 from seamark.pipeline.declaration.compatibility import Compatibility, CompatibilityCheck
 from seamark.pipeline.declaration.operator_matching import Fate
 from seamark.pipeline.declaration.rescaling import with_other_partitions
-from seamark.pipeline.declaration.upgrade_plan import plan_upgrade
+from seamark.pipeline.declaration.upgrade_plan import UpgradeOptions, plan_upgrade
 from seamark.pipeline.recovery import rescale as rescale_module
 from seamark.pipeline.recovery import upgrade as upgrade_module
 from seamark.sinks import FileSink
@@ -44,7 +44,7 @@ from tests.pipeline.support.workloads import (
     settings_of,
     values_in,
 )
-from tests.pipeline.test_upgrade_plan import BARS, ONCE, structure
+from tests.pipeline.test_upgrade_plan import BARS, MORE, ONCE, structure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -530,6 +530,16 @@ def test_a_spark_that_cannot_rescale_is_refused_with_the_number_to_set(version: 
     (refused,) = planned(4, 7, version).refused
     assert "needs Spark 4.2 or newer" in refused.why
     assert refused.hint == "Set spark.sql.shuffle.partitions to 4."
+
+
+def test_other_functions_and_other_partitions_are_two_changes() -> None:
+    before = structure({"bars": [BARS]})
+    after = structure({"bars": [{**BARS, **MORE}]}, state_partitions=7)
+    plan = plan_upgrade(before, after, UpgradeOptions(begin_empty=("bars/max(orders.v)",)))
+    assert plan.rewritten
+    assert plan.refused == []
+    plan = with_other_partitions(plan, a_checkpoint(4), after, "4.3.0")
+    assert "one change after the other" in plan.refused[0].why
 
 
 def test_nobody_can_have_more_partitions_than_there_are_folders() -> None:

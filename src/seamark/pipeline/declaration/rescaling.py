@@ -51,10 +51,10 @@ def with_other_partitions(
         else row
         for row in plan.rows
     ]
-    why = _why_not(had, wanted, spark_version)
+    why = _why_not(had, wanted, spark_version) if keyed or plan.rewritten else ""
     if plan.rewritten:
         why = why or "an aggregation gets other functions; make one change after the other"
-    if why and keyed:
+    if why:
         rows.insert(0, _refused(had, wanted, why))
     return replace(plan, rows=tuple(rows), partitions=wanted)
 
