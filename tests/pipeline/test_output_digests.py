@@ -158,7 +158,8 @@ def test_without_digests_nothing_is_recorded_and_with_them_rows_are_shown(
     assert cli("show", store, "latest") == 0
     assert "· 1 row" in cli.out
     listed = cli.document("list", store)["checkpoints"]
-    assert listed[-1]["rows"] == {"main": 60, "large": 30}
+    assert listed[-1]["rows"].keys() == {"main", "large"}
+    assert listed[-1]["rows"]["main"] == 60 > listed[-1]["rows"]["large"] > 0
     first, last = listed[-1]["id"], listed[0]["id"]
     written = cli.document("diff", store, str(first), str(last))["rows"]
     assert written["main"] == shown["total_rows"] - 60

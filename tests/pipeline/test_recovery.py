@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from seamark import open_store
-from seamark.pipeline.recovery import recovery
+from seamark.pipeline.recovery import copy_maker, recovery
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.testing.crashes import SimulatedCrash, When
 from tests.pipeline.support.crashing import WHEN, crash, wipe
@@ -24,15 +24,15 @@ pytestmark = pytest.mark.spark
 STEPS: Final = (
     (recovery, "finish_sinks"),
     (WorkingDirs, "take_over"),
-    (recovery, "keep"),
+    (copy_maker, "keep"),
     (WorkingDirs, "mark_unfinished"),
-    (recovery, "restore_index"),
+    (copy_maker, "restore_index"),
     (recovery, "reorder_sources"),
     (recovery, "install_plan"),
     (WorkingDirs, "mark_ready"),
     (WorkingDirs, "remove_others"),
 )
-"""What a start does: functions that recovery calls, and methods of its working directories."""
+"""What a start does: functions that recovery and its maker of copies call, and methods of its working directories."""
 
 
 def dying(step: Callable[..., Any], when: When, reached: list[str]) -> Callable[..., Any]:
