@@ -32,7 +32,7 @@ STEPS: Final = (
     (WorkingDirs, "mark_ready"),
     (WorkingDirs, "remove_others"),
 )
-"""What a start does: functions that recovery and its maker of copies call, and methods of its working directories."""
+"""What a start does: functions that recovery calls, and methods of its working directories."""
 
 
 def dying(step: Callable[..., Any], when: When, reached: list[str]) -> Callable[..., Any]:
