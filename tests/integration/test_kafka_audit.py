@@ -18,10 +18,13 @@ from tests.audit.support.pipelines import (
     pipeline,
     write_input,
 )
+from tests.integration.test_kafka_positions import spark
 from tests.sinks.support.kafka_records import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["spark"]  # one with the connector: later modules cannot give it to a running one
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
