@@ -144,7 +144,7 @@ class Inside:
             size = os.fstat(fd).st_size
             if size > largest:
                 raise RefusedError(f"{path} has {size} bytes, and {largest} is the most")
-            _refuse_hole(fd, path, size)
+            refuse_hole(fd, path, size)
             return read_all(fd, size + 1)
         finally:
             os.close(fd)
@@ -201,13 +201,14 @@ def stream_file(root: str, relative: str, piece: int) -> Iterator[memoryview]:
     with open(fd, "rb", buffering=0) as file:
         require_inside(root, path)
         size = os.fstat(fd).st_size
-        _refuse_hole(fd, path, size)
+        refuse_hole(fd, path, size)
         buffer = memoryview(bytearray(min(piece, size + 1)))
         while count := file.readinto(buffer):
             yield buffer[:count]
 
 
-def _refuse_hole(fd: int, path: str, size: int) -> None:
+def refuse_hole(fd: int, path: str, size: int) -> None:
+    """:class:`RefusedError` for a file of so many bytes that is mostly a hole."""
     if is_mostly_hole(fd, 0, size):
         raise RefusedError(f"{path} has {size} bytes, and most of them are a hole")
 

@@ -19,6 +19,7 @@ from seamark.errors import DamageError, InvalidInputError
 from seamark.sinks.json_options import JSON_OPTIONS
 from seamark.sinks.postgres.connections import TableAddress, translated
 from seamark.spark.row_digests import RowDigest, digests_by
+from seamark.spark.type_names import FIXED_SIZE
 
 if TYPE_CHECKING:
     from psycopg.sql import Composed
@@ -39,21 +40,6 @@ WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 _SAME_TEXT: Final = ("text", "varchar", "json")
 """What a text is given back from as it was written."""
-_PLAIN: Final = frozenset(
-    {
-        "boolean",
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-    }
-)
 
 
 def read_postgres(spark: SparkSession, history: SinkHistory, dsn: str | None) -> Iterator[Shown]:
@@ -233,7 +219,7 @@ def _is_exact(kind: DataType, type_: str) -> bool:
         is_text = isinstance(element, StringType)
         numbers = ("boolean", "byte", "short", "integer", "long", "double", "decimal", "date")
         return element.typeName() in numbers or (is_text and type_.lstrip("_") in _SAME_TEXT)
-    return isinstance(kind, BinaryType) or kind.typeName() in _PLAIN
+    return isinstance(kind, BinaryType) or kind.typeName() in FIXED_SIZE
 
 
 def _from_text(text: Column, kind: DataType) -> Column:

@@ -17,7 +17,7 @@ from seamark._common.parallel import map_in_threads
 from seamark.blobs.streams import small_or_stream
 from seamark.capture.file_index import StoredFile
 from seamark.checkpoint_dir.files import CheckpointFiles
-from seamark.checkpoint_dir.state_files import MissingVersion, needed_ssts
+from seamark.checkpoint_dir.state_files import MissingVersion, needed_ssts, whole_at_version
 from seamark.manifest.facts import SharedObject
 from seamark.state.pack import PackBuilder
 
@@ -135,6 +135,27 @@ class DriverMover:
             raise MissingVersion(f"{path} changed while it was read", where=self._files.uri)
         if self._advance is not None:
             self._advance(size)
+
+
+def take_whole_state(
+    mover: Mover, paths: Sequence[str], version: int, where: str
+) -> tuple[Contents, dict[str, StoredFile]]:
+    """Take the files of a state that is whole by itself, as those of another version.
+
+    Small ones come as bytes, the others are stored. :class:`MissingVersion` when one is not there.
+    """
+    taken = mover.take([(path,) for path in paths])
+    if lost := set(paths).difference(file.path for file in taken):
+        raise MissingVersion(f"{min(lost)} is not there", where=where)
+    small: Contents = {}
+    stored: dict[str, StoredFile] = {}
+    for file in taken:
+        path = whole_at_version(file.path, version)
+        if file.stored is None:
+            small[path] = file.data
+        else:
+            stored[path] = file.stored
+    return small, stored
 
 
 def needs_of(path: str, data: bytes) -> tuple[str, ...]:

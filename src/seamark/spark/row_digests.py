@@ -26,6 +26,7 @@ import msgspec
 
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError
+from seamark.spark.type_names import FIXED_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -213,31 +214,18 @@ def _obstacles(kind: DataType, where: str) -> Iterator[str]:
         yield f"column {where!r} has the type {kind.simpleString()}"
 
 
-_DIGESTIBLE: Final = frozenset(
-    {
-        "void",
-        "string",
-        "char",
-        "varchar",
-        "binary",
-        "boolean",
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-        "time",
-        "interval",
-        "daytimeinterval",
-        "yearmonthinterval",
-        "variant",
-    }
-)
+_DIGESTIBLE: Final = FIXED_SIZE | {
+    "void",
+    "string",
+    "char",
+    "varchar",
+    "binary",
+    "time",
+    "interval",
+    "daytimeinterval",
+    "yearmonthinterval",
+    "variant",
+}
 
 
 # the sums

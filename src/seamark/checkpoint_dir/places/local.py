@@ -23,6 +23,7 @@ from seamark._common.files import (
     Inside,
     folders_below,
     open_to_read,
+    refuse_hole,
     remove_tree,
     replace_file,
     require_inside,
@@ -122,10 +123,7 @@ class LocalDirectory(Directory):
                 if fd is None:
                     raise FileNotFoundError(path)
                 held[path] = fd
-                if is_mostly_hole(fd, 0, size := os.fstat(fd).st_size):
-                    raise RefusedError(
-                        f"{self.copy.path(path)} has {size} bytes, and most of them are a hole"
-                    )
+                refuse_hole(fd, self.copy.path(path), os.fstat(fd).st_size)
             self._held = held
             yield
         finally:

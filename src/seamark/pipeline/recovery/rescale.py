@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from seamark.capture.executors import executor_mover
 from seamark.capture.file_index import FileIndex, StoredFile
-from seamark.capture.movers import Contents, DriverMover, Mover
+from seamark.capture.movers import Contents, DriverMover, Mover, take_whole_state
 from seamark.capture.restore import FetchAll, restore_index
 from seamark.capture.uploads import Uploads
 from seamark.checkpoint_dir.operators import LIMIT, StatefulOperator, has_no_key
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.hadoop import HadoopDirectory
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
-from seamark.checkpoint_dir.state_files import MissingVersion, closure, is_state, whole_at_version
+from seamark.checkpoint_dir.state_files import closure, is_state
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError, SeamarkError
 from seamark.native.repartition import Repartition, repartition
@@ -217,17 +217,8 @@ def _taken(
     _, ids = parse_commit(tree.read_text(f"commits/{plan.new_batch}") or "")
     paths = list(_paths(tree, plan, ids))
     with workshop.long_work("storing the state", tree.size_of(paths)) as advance:
-        taken = workshop.mover(scratch, advance).take([(path,) for path in paths])
-    if lost := set(paths).difference(file.path for file in taken):
-        raise MissingVersion(f"{min(lost)} is not there", where=scratch.root)
-    small: Contents = {}
-    stored: dict[str, StoredFile] = {}
-    for file in taken:
-        path = whole_at_version(file.path, version)
-        if file.stored is None:
-            small[path] = file.data
-        else:
-            stored[path] = file.stored
+        mover = workshop.mover(scratch, advance)
+        small, stored = take_whole_state(mover, paths, version, scratch.root)
     return small, stored, ids
 
 

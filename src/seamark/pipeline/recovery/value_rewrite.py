@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.capture.file_index import FileIndex, StoredFile
-from seamark.capture.movers import Contents, DriverMover, ObjectWriter
+from seamark.capture.movers import Contents, DriverMover, ObjectWriter, take_whole_state
 from seamark.capture.restore import ObjectReader, restore_index
 from seamark.checkpoint_dir.operators import DEFAULT_STORE, store_path
-from seamark.checkpoint_dir.state_files import MissingVersion, closure, whole_at_version
+from seamark.checkpoint_dir.state_files import closure
 from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.errors import DamageError, RefusedError
 from seamark.pipeline.declaration.aggregate_columns import (
@@ -172,16 +172,6 @@ def _taken(
         ids = None if about.id is None else {_VERSION: about.id}
         names = closure(copy.names_in(folder), _VERSION, copy.reader(folder), ids)
         paths += [f"{folder}/{name}" for name in names]
-    taken = DriverMover(copy, uploads).take([(path,) for path in paths])
-    if lost := set(paths).difference(file.path for file in taken):
-        raise MissingVersion(f"{min(lost)} is not there", where=copy.root)
-    small: Contents = {}
-    stored: dict[str, StoredFile] = {}
-    for file in taken:
-        path = whole_at_version(file.path, version)
-        if file.stored is None:
-            small[path] = file.data
-        else:
-            stored[path] = file.stored
+    small, stored = take_whole_state(DriverMover(copy, uploads), paths, version, copy.root)
     found = [about.id for _, about in sorted(written.items())]
     return RewrittenState(small, stored, [[each] for each in found if each] or None)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from seamark._common.logs import logger_named
 from seamark.spark.arrow_batches import ROWS, Batch, current_batch, cut_by_count, may_cut_by_count
 from seamark.spark.row_digests import void_observed
+from seamark.spark.type_names import FIXED_SIZE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,21 +31,6 @@ LARGEST_ROW: Final = (64 << 20) // ROWS
 _FIXED: Final = 16
 """Bytes that a value of a fixed size has at most; also the offset and the mark of any other."""
 _TOO_LARGE: Final = "seamark: a row is too large to be sent unmeasured"
-_WITH_FIXED_SIZE: Final = frozenset(
-    {
-        "boolean",
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-    }
-)
 
 
 class RowTransfer:
@@ -88,7 +74,7 @@ def has_known_sizes(schema: StructType) -> bool:
     """Whether the size of a row is plain from its columns: none is nested. Pure."""
     kinds = {column.dataType.typeName() for column in schema}
     few_enough = len(schema) * _FIXED <= LARGEST_ROW // 2
-    return few_enough and kinds <= _WITH_FIXED_SIZE | {"string", "binary"}
+    return few_enough and kinds <= FIXED_SIZE | {"string", "binary"}
 
 
 def _guard(schema: StructType) -> Column | None:
@@ -98,7 +84,7 @@ def _guard(schema: StructType) -> Column | None:
     sizes = [
         f.coalesce(f.octet_length(f.col("`" + column.name.replace("`", "``") + "`")), f.lit(0))
         for column in schema
-        if column.dataType.typeName() not in _WITH_FIXED_SIZE
+        if column.dataType.typeName() not in FIXED_SIZE
     ]
     if not sizes:
         return None
