@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 
 from seamark import Pipeline, open_store
@@ -208,8 +209,15 @@ def test_totals_go_on_where_the_same_columns_go_to_the_same_place(
     recorded = recorded_digests({"bars": RowDigest(3, "2" * 32)}, 5, now, parent())
     assert recorded is not None
     assert (recorded["bars"]["since"], recorded["bars"]["total_rows"]) == (since, total)
-    carried = carried_digests(parent(), now)
+    carried = carried_digests(parent(), now, {"bars": "bars"})
     assert (carried is not None) == (since == 4)
+
+
+def test_totals_of_a_renamed_output_go_on_at_the_target_that_it_keeps() -> None:
+    now = {"sinks": {"candles": structure()["sinks"]["bars"]}}
+    carried = carried_digests(parent(), now, {"candles": "bars"})
+    assert carried == {"candles": msgspec.to_builtins(parent().output_digests)["bars"]}
+    assert carried_digests(parent(), now, {}) is None
 
 
 def test_an_epoch_without_a_digest_ends_the_totals() -> None:

@@ -139,22 +139,29 @@ def recorded_digests(
 
 
 def carried_digests(
-    chosen: CheckpointManifest, structure: Mapping[str, Any]
+    chosen: CheckpointManifest, structure: Mapping[str, Any], sinks: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """The digests that a first checkpoint of a changed pipeline takes over; None for none.
 
-    Those of an output that writes other columns now, or elsewhere, end here.
+    ``sinks`` are those that go on at their targets, each with the name that its output had. The
+    digests of an output that writes other columns now end here.
     """
+    had = chosen.output_digests or {}
     kept = {
-        name: msgspec.to_builtins(digest)
-        for name, digest in (chosen.output_digests or {}).items()
-        if name in structure["sinks"] and _goes_on(name, structure, chosen)
+        name: msgspec.to_builtins(had[old])
+        for name, old in sinks.items()
+        if old in had and _goes_on(name, structure, chosen, old)
     }
     return kept or None
 
 
-def _goes_on(name: str, structure: Mapping[str, Any], parent: CheckpointManifest | None) -> bool:
-    before = described(parent, "sinks").get(name, {}) if parent is not None else {}
+def _goes_on(
+    name: str,
+    structure: Mapping[str, Any],
+    parent: CheckpointManifest | None,
+    former: str | None = None,
+) -> bool:
+    before = described(parent, "sinks").get(former or name, {}) if parent is not None else {}
     now = structure["sinks"][name]
     return all(before.get(key) == now.get(key) for key in ("kind", "target", "columns"))
 

@@ -367,7 +367,7 @@ class Upgrade:
             target_names=dict(identity.target_names) or None,
             sink_committables=_of(sinks, chosen.sink_committables or {}),
             read_points=_of(sinks, chosen.read_points or {}) or None,
-            output_digests=carried_digests(chosen, structure),
+            output_digests=carried_digests(chosen, structure, sinks),
             upgrade={
                 "from": chosen.checkpoint_id,
                 "rows": [[row.what, row.name, row.fate.value, row.why] for row in self._plan.rows],
