@@ -12,10 +12,10 @@ import pytest
 from seamark import Pipeline, open_store
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.facts import OutputDigest
-from seamark.pipeline.epoch import output_digests
 from seamark.pipeline.epoch.output_digests import carried_digests, recorded_digests
 from seamark.sinks import FileSink, ForeachBatchSink, MemorySink
 from seamark.sinks.contract import receipt_of
+from seamark.spark import observed_digests
 from seamark.spark.row_digests import RowDigest, digest_of
 from seamark.store.inspection import scan
 from tests.cli.support.running import Cli
@@ -130,16 +130,21 @@ class Quiet(MemorySink):
         self._staged[attempt] = (self._last, [])
 
 
-def test_a_sink_whose_action_spark_tells_nothing_of_is_read_for_it(
-    spark: SparkSession, input_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("takes_classes", [True, False])
+def test_every_epoch_is_digested_whatever_spark_tells_and_takes(
+    spark: SparkSession,
+    input_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    takes_classes: bool,
 ) -> None:
-    monkeypatch.setattr(output_digests, "_PATIENCE", 0.5)
+    if not takes_classes:
+        monkeypatch.setattr(observed_digests, "_sums", lambda _: None)
     p = Pipeline("quiet", tmp_path / "store", keep=100)
     p.sink("rows", p.source("orders", orders(spark, input_folder)), Quiet())
     p.run(available_now=True)
     digests = digests_in(tmp_path / "store")
-    assert digests[1] == {}, "nobody has counted"
-    assert {each["rows"].since for epoch, each in digests.items() if epoch > 1} == {2}
+    assert {each["rows"].since for each in digests.values()} == {1}
     assert digests[max(digests)]["rows"].total_rows > 100
 
 

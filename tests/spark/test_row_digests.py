@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,9 +14,7 @@ from seamark.spark.row_digests import (
     RowDigest,
     digest_of,
     digests_by,
-    observed,
     schema_text,
-    void_observed,
     why_undigestible,
 )
 from tests.pipeline.support.workloads import settings_of
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.warm
 
-PATIENCE = 60.0
 SCHEMA = (
     "n bigint, i int, s smallint, b tinyint, yes boolean, f float, d double, m decimal(10,2), "
     "big decimal(38,10), text string, bytes binary, day date, at timestamp, local timestamp_ntz, "
@@ -215,66 +211,3 @@ def test_digests_by_a_column_leave_that_column_out(spark: SparkSession) -> None:
     rows = spark.range(10).selectExpr("id", "id % 2 k")
     parts = digests_by(rows, "k")
     assert parts == {k: digest_of(rows.where(f"k = {k}").drop("k")) for k in (0, 1)}
-
-
-# as a side effect of another action
-
-ACTIONS: dict[str, Callable[[DataFrame, Path], object]] = {
-    "parquet": lambda rows, path: rows.write.parquet(str(path / "rows")),
-    "coalesced": lambda rows, path: rows.coalesce(1).write.parquet(str(path / "rows")),
-    "partitioned": lambda rows, path: rows.write.partitionBy("k").parquet(str(path / "rows")),
-    "noop": lambda rows, _: rows.write.format("noop").mode("overwrite").save(),
-    "collect": lambda rows, _: rows.collect(),
-    "by arrow": lambda rows, _: rows.mapInArrow(lambda batches: batches, rows.schema).collect(),
-    "shuffled": lambda rows, _: rows.repartition(3).write.format("noop").mode("overwrite").save(),
-}
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-def test_rows_are_digested_on_their_way_to_a_sink(
-    spark: SparkSession, tmp_path: Path, action: str
-) -> None:
-    rows = spark.range(0, 1000, 1, 4).selectExpr("id", "id % 7 k", "uuid() u")
-    rows = rows.persist()
-    seen, digest = observed(rows)
-    ACTIONS[action](seen, tmp_path)
-    assert digest.result(PATIENCE) == digest_of(rows)
-    rows.unpersist()
-
-
-def test_rows_of_a_join_and_an_aggregation_are_digested_once(spark: SparkSession) -> None:
-    left, right = (spark.range(200).selectExpr("id", f"id % 5 {name}") for name in "ab")
-    rows = left.join(right, "id").groupBy("a").count()
-    for adaptive in ("true", "false"):
-        with settings_of(spark, {"spark.sql.adaptive.enabled": adaptive}):
-            seen, digest = observed(rows)
-            seen.collect()
-            assert digest.result(PATIENCE) == digest_of(rows)
-
-
-def test_no_rows_are_digested_too(spark: SparkSession) -> None:
-    for rows in (
-        spark.range(0),
-        spark.range(10).where("id > 99"),
-        spark.createDataFrame([], "n int"),
-    ):
-        seen, digest = observed(rows)
-        seen.write.format("noop").mode("overwrite").save()
-        assert digest.result(PATIENCE) == RowDigest.empty()
-
-
-def test_without_an_action_there_is_no_digest(spark: SparkSession) -> None:
-    _, digest = observed(spark.range(3))
-    assert digest.result(0.01) is None
-
-
-def test_an_action_that_failed_can_be_made_to_count_for_nothing(spark: SparkSession) -> None:
-    seen, digest = observed(spark.range(3).selectExpr("id", "raise_error('no') e"))
-    with pytest.raises(Exception, match="no"):
-        seen.collect()
-    void_observed()
-    assert digest.result(PATIENCE) is None
-    seen, digest = observed(spark.range(3))
-    seen.collect()
-    seen.limit(1).collect()
-    assert digest.result(PATIENCE) == digest_of(spark.range(3)), "the first action counts"

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -30,7 +28,6 @@ from seamark.spark.type_names import FIXED_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.observation import Observation
     from pyspark.sql.types import DataType, StructType
 
 _WORD: Final = 1 << 64
@@ -42,9 +39,8 @@ _MASK: Final = (1 << _LANE_BITS) - 1
 _ROWS: Final = "rows"
 _GROUP: Final = "group"
 _NUMBER: Final = "_seamark_row_number"
-_SECOND: Final = 0x5EA3A7C0DE15EA1
+SECOND: Final = 0x5EA3A7C0DE15EA1
 """Makes the second number of a row from the first."""
-_LOOK: Final = 0.002
 
 
 class RowDigest(msgspec.Struct, frozen=True):
@@ -61,21 +57,22 @@ class RowDigest(msgspec.Struct, frozen=True):
     @classmethod
     def empty(cls) -> Self:
         """The digest of no rows, whatever their schema."""
-        return cls(0, _text((0, 0)))
+        return cls.of_sums(0, (0, 0))
+
+    @classmethod
+    def of_sums(cls, rows: int, sums: Iterable[int]) -> Self:
+        """The digest of so many rows, given the sums of their first and of their second numbers."""
+        return cls(rows, "".join(f"{word % _WORD:016x}" for word in sums))
 
     def __add__(self, other: RowDigest) -> RowDigest:
         """The digest of the rows of both."""
         sums = zip(_words(self.digest), _words(other.digest), strict=True)
-        return RowDigest(self.rows + other.rows, _text(a + b for a, b in sums))
+        return RowDigest.of_sums(self.rows + other.rows, (a + b for a, b in sums))
 
     def __sub__(self, part: RowDigest) -> RowDigest:
         """The digest of what is left without ``part``."""
         sums = zip(_words(self.digest), _words(part.digest), strict=True)
-        return RowDigest(self.rows - part.rows, _text(a - b for a, b in sums))
-
-
-def _text(words: Iterable[int]) -> str:
-    return "".join(f"{word % _WORD:016x}" for word in words)
+        return RowDigest.of_sums(self.rows - part.rows, (a - b for a, b in sums))
 
 
 def _words(digest: str) -> tuple[int, int]:
@@ -105,66 +102,6 @@ def digests_by(rows: DataFrame, column: str) -> dict[Any, RowDigest]:
     columns, group = digest_columns(others), f.col(backquoted(column)).alias(_GROUP)
     groups = rows.select(group, columns.number).groupBy(_GROUP).agg(*columns.sums)
     return {row[_GROUP]: _from_sums(row.asDict()) for row in groups.collect()}
-
-
-class ObservedDigest:
-    """The digest of rows that somebody else reads."""
-
-    def __init__(self, observation: Observation) -> None:
-        self._observation = observation
-        self.is_void = False
-        """Whether it is that of an action that has failed."""
-
-    def result(self, patience: float) -> RowDigest | None:
-        """The digest of what the first action has read; None when none has ended by then.
-
-        Spark tells it on a thread of its own, a moment after the action.
-        """
-        if self.is_void:
-            return None
-        jvm = self._observation._jo
-        assert jvm is not None, "it is observed by now"
-        deadline = time.monotonic() + patience
-        while not jvm.future().isCompleted():
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(_LOOK)
-        return _from_sums(self._observation.get)
-
-
-def observed(
-    rows: DataFrame, columns: DigestColumns | None = None
-) -> tuple[DataFrame, ObservedDigest]:
-    """The same rows, and their digest as soon as one action has read all of them.
-
-    The digest is that of the rows which the first action on the returned DataFrame reads. It must
-    read every row, and once. An action that ends early, or fails, gives the digest of what it has
-    read: whoever runs it again calls :func:`void_observed`.
-    """
-    from pyspark.sql import Observation
-
-    observation = Observation()
-    columns = columns or digest_columns(rows.schema)
-    digest = _this_thread.observed = ObservedDigest(observation)
-    # as a column first: an observation computes each of its sums by itself, with all that is in it
-    numbered = rows.select("*", columns.number).observe(observation, *columns.sums)
-    return numbered.drop(_NUMBER), digest
-
-
-class _ThisThread(threading.local):
-    observed: ObservedDigest | None = None
-
-
-_this_thread = _ThisThread()
-
-
-def void_observed() -> None:
-    """Have what this thread observes count for nothing, since an action on it has failed.
-
-    Spark tells what a failed action has read just as it does for one that went well.
-    """
-    if _this_thread.observed is not None:
-        _this_thread.observed.is_void = True
 
 
 def why_undigestible(schema: StructType) -> str | None:
@@ -257,7 +194,7 @@ def digest_columns(schema: StructType) -> DigestColumns:
         for part in _parts(backquoted(field.name), field.dataType, depth=0)
     ]
     first = f"xxhash64({', '.join([f'{seed}L', *values])})"
-    second = f"xxhash64({_NUMBER}, {_SECOND}L)"
+    second = f"xxhash64({_NUMBER}, {SECOND}L)"
     lanes = [
         f"sum(shiftrightunsigned({word}, {lane * _LANE_BITS}) & {_MASK}L) AS {name}{lane}"
         for name, word in (("a", _NUMBER), ("b", second))
@@ -272,7 +209,7 @@ def _from_sums(sums: Mapping[str, Any]) -> RowDigest:
         sum((sums[f"{name}{lane}"] or 0) << (lane * _LANE_BITS) for lane in range(_LANES))
         for name in "ab"
     )
-    return RowDigest(sums[_ROWS] or 0, _text(words))
+    return RowDigest.of_sums(sums[_ROWS] or 0, words)
 
 
 def _parts(value: str, kind: DataType, depth: int) -> Iterator[str]:

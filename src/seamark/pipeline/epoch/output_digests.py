@@ -10,7 +10,7 @@ Tests: ``tests/pipeline/test_output_digests.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,37 +18,25 @@ from seamark._common.logs import logger_named
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
 from seamark.pipeline.declaration.compile import Output
-from seamark.spark.row_digests import (
-    DigestColumns,
-    ObservedDigest,
-    RowDigest,
-    digest_columns,
-    digest_of,
-    observed,
-    why_undigestible,
-)
+from seamark.spark.observed_digests import DigestObserver, ObservedDigest
+from seamark.spark.row_digests import RowDigest, digest_of, why_undigestible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log = logger_named("seamark.pipeline")
 
-_PATIENCE: Final = 10.0
-"""How long Spark may take, after an action, to say what it has counted: usually milliseconds."""
-
 
 class OutputDigests:
     """The digests of a run's epochs, one epoch after the other."""
 
     def __init__(self, outputs: Sequence[Output], *, enabled: bool) -> None:
-        self._sinks = {output.name: output.sink for output in outputs} if enabled else {}
+        self._outputs = {output.name: output for output in outputs} if enabled else {}
         for output in outputs if enabled else ():
             if problem := why_undigestible(output.df.schema):
-                del self._sinks[output.name]
+                del self._outputs[output.name]
                 log.warning("output %s is not digested: %s", output.name, problem)
-        self._schemas = {o.name: o.df.schema for o in outputs if o.name in self._sinks}
-        self._columns: dict[str, DigestColumns] = {}
-        self._silent: set[str] = set()
+        self._observers: dict[str, DigestObserver] = {}
         self._taken: dict[str, RowDigest] = {}
         self._waiting: dict[str, ObservedDigest] = {}
 
@@ -59,56 +47,54 @@ class OutputDigests:
 
     def is_observable(self, name: str) -> bool:
         """Whether the sink's own action can be relied on, or nothing is digested at all."""
-        if name not in self._sinks:
-            return True
-        return self._sinks[name].consumes_all and name not in self._silent
+        output = self._outputs.get(name)
+        return output is None or (output.sink.consumes_all and self._observer(name).is_possible)
 
     def observe(self, name: str, rows: DataFrame) -> DataFrame:
         """The rows to stage; the action of a sink that is observable digests them."""
-        if name not in self._sinks or not self.is_observable(name):
-            return rows
-        rows, self._waiting[name] = observed(rows, self._of(name))
+        if name in self._outputs and self.is_observable(name):
+            rows, self._waiting[name] = self._observer(name).observe(rows)
         return rows
 
     def require(self, name: str, rows: Callable[[], DataFrame]) -> None:
-        """Be sure of the digest of persisted rows, whether or not the sink has read them."""
-        if name in self._sinks and not self._has_come(name):
-            self._taken[name] = digest_of(rows(), self._of(name))
+        """Be sure of the digest of persisted rows, whether or not the sink has read them once."""
+        if name in self._outputs and not self._has_come(name):
+            self._taken[name] = digest_of(rows(), self._observer(name).columns)
 
     def take_again(self, name: str, rows: DataFrame) -> None:
-        """Read rows that the sink has had to read twice, if what was observed is of its first try.
+        """Read rows that the sink has had to read twice.
 
         It has only done so because that writes no state.
         """
         waiting = self._waiting.get(name)
-        if waiting is not None and waiting.is_void:
+        if waiting is not None and waiting.was_read_twice():
             del self._waiting[name]
-            self._taken[name] = digest_of(rows, self._of(name))
+            self._taken[name] = digest_of(rows, self._observer(name).columns)
 
-    def _of(self, name: str) -> DigestColumns:
-        """How it is computed; made once, since each piece of it is a call to Spark's JVM."""
-        if name not in self._columns:
-            self._columns[name] = digest_columns(self._schemas[name])
-        return self._columns[name]
+    def _observer(self, name: str) -> DigestObserver:
+        """Made once: each piece of it is a call to Spark's JVM."""
+        if name not in self._observers:
+            rows = self._outputs[name].df
+            self._observers[name] = DigestObserver(rows.sparkSession, rows.schema)
+        return self._observers[name]
 
     def results(self) -> dict[str, RowDigest]:
         """The digests of the epoch that was staged last, by output.
 
-        One that Spark does not tell is left out; from the next epoch on the batch is persisted and
-        read for it.
+        Left out is one whose rows Spark has read again for a lost task: nobody can tell which.
         """
         for name in list(self._waiting):
             if not self._has_come(name):
-                log.warning("Spark has not counted the rows of output %s in this epoch", name)
+                log.warning(
+                    "rows of output %s were computed again: this epoch has no digest of them", name
+                )
         return dict(self._taken)
 
     def _has_come(self, name: str) -> bool:
         waiting = self._waiting.pop(name, None)
-        found = waiting.result(_PATIENCE) if waiting is not None else None
+        found = waiting.result() if waiting is not None else None
         if found is not None:
             self._taken[name] = found
-        elif waiting is not None:
-            self._silent.add(name)
         return found is not None
 
 

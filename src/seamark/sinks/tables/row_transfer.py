@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.logs import logger_named
 from seamark.spark.arrow_batches import ROWS, Batch, current_batch, cut_by_count, may_cut_by_count
-from seamark.spark.row_digests import void_observed
 from seamark.spark.type_names import FIXED_SIZE
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ class RowTransfer:
             except Exception as error:
                 if _TOO_LARGE not in str(error):
                     raise
-            void_observed()
             log.info("a row has more than %d bytes: batches are measured from now on", LARGEST_ROW)
             self._has_large_rows = True
         return df.mapInArrow(task, schema).collect()
