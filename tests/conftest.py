@@ -41,6 +41,9 @@ def _keep_temporary_files_in_memory() -> None:
 
 _keep_temporary_files_in_memory()
 
+# The queries of a test are short: half of the CPU time went into the JVM's second compiler.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # how long an example takes says nothing on a busy machine
 hypothesis.settings.register_profile(
     "seamark", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
