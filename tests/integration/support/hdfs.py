@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from seamark.spark.java import java_home
+from tests.support.light_java import light_java
 from tests.support.processes import Server, ServerUnavailable, free_port, running
 from tools.hdfs import server_jars
 
@@ -65,26 +65,20 @@ def hdfs_server() -> Iterator[Hdfs]:
         def namenode(port: int) -> Server:
             home = Path(folder, str(port))
             _write_settings(home, port, web)
-            command = [*_java(home), f"{_PACKAGE}.namenode.NameNode"]
+            command = [*light_java([home, *server_jars()]), f"{_PACKAGE}.namenode.NameNode"]
             format_ = [*command, "-format", "-force", "-nonInteractive"]
             subprocess.run(format_, check=True, capture_output=True, timeout=_FORMAT_SECONDS)
             return Server("NameNode", port, command, lambda _: bool(_status(web)))
 
         with running(namenode) as names:
-            command = [*_java(Path(folder, str(names.port))), f"{_PACKAGE}.datanode.DataNode"]
+            home = Path(folder, str(names.port))
+            command = [*light_java([home, *server_jars()]), f"{_PACKAGE}.datanode.DataNode"]
             blocks = Server("DataNode", 0, command, lambda _: _takes_files(web))
             blocks.start()
             try:
                 yield Hdfs(names, blocks, web)
             finally:
                 blocks.stop()
-
-
-def _java(home: Path) -> list[str]:
-    java = str(java_home() / "bin" / "java")
-    classes = ":".join(map(str, [home, *server_jars()]))
-    light = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return [java, *light, "-cp", classes]
 
 
 def _write_settings(home: Path, port: int, web: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seamark.spark.java import java_home
+from tests.support.light_java import light_java
 from tests.support.processes import Server, ServerUnavailable, free_port, running
 from tools.kafka import broker_jars
 
@@ -31,8 +31,7 @@ def kafka_server(
     """
     if not broker_jars():
         raise ServerUnavailable("its jars are not there: make integration fetches them by Maven")
-    java = str(java_home() / "bin" / "java")
-    classes = ":".join(map(str, broker_jars()))
+    java = light_java(broker_jars())
     with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
 
         def on_port(port: int) -> Server:
@@ -40,10 +39,10 @@ def kafka_server(
             own = _settings(port, free_port(), Path(folder, f"data-{port}"), behind)
             lines = {**own, **(settings or {})}
             file.write_text("\n".join(f"{name}={value}" for name, value in lines.items()))
-            tool = [java, "-cp", classes, "kafka.tools.StorageTool", "format"]
+            tool = [*java, "kafka.tools.StorageTool", "format"]
             identity = ["-t", _cluster_id(), "-c", str(file)]
             subprocess.run([*tool, *identity], check=True, capture_output=True, timeout=_SECONDS)
-            command = [java, "-Xmx256m", "-cp", classes, "kafka.Kafka", str(file)]
+            command = [*java, "kafka.Kafka", str(file)]
             return Server("kafka", port, command, lambda _: _answers(port))
 
         with running(on_port) as server:
