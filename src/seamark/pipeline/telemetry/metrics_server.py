@@ -3,6 +3,14 @@
 It answers one GET or HEAD a connection. A connection that says nothing, or speaks or listens too
 slowly, is closed; of too many the one that has waited longest is. When the process has no file
 descriptors left it gives its own back and accepts nobody for a while.
+
+What it answers is prometheus_client's own: its WSGI application chooses format and compression. Its
+server, ``prometheus_client.start_http_server``, is not used, because it cannot be bounded: it has a
+thread for each connection, however many there are, and none of them ever times out. Some hundred
+clients that connect and say nothing would take the file descriptors that saving a checkpoint needs
+(``test_metrics_server.py`` shows both). It makes its server and handler classes inside of the
+function, so that there is no place for a limit; a time-out of each read would not help against a
+client that sends a byte now and then. Who wants its TLS gives a pipeline a registry and serves that.
 """
 
 from __future__ import annotations
