@@ -10,7 +10,8 @@ thread for each connection, however many there are, and none of them ever times 
 clients that connect and say nothing would take the file descriptors that saving a checkpoint needs
 (``test_metrics_server.py`` shows both). It makes its server and handler classes inside of the
 function, so that there is no place for a limit; a time-out of each read would not help against a
-client that sends a byte now and then. Who wants its TLS gives a pipeline a registry and serves that.
+client that sends a byte now and then. Who wants its TLS gives the
+pipeline a registry and serves that.
 """
 
 from __future__ import annotations
