@@ -269,5 +269,5 @@ def test_without_the_interface_a_run_is_told_of_as_ever() -> None:
 
 
 def test_what_is_unknown_is_no_attribute() -> None:
-    fields = {"a": None, "b": "", "c": [], "d": {"e": None, "f": 0}, "g": False}
+    fields: dict[str, object] = {"a": None, "b": "", "c": [], "d": {"e": None, "f": 0}, "g": False}
     assert attributes(fields) == {"seamark.d.f": 0, "seamark.g": False}
