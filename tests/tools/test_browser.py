@@ -35,7 +35,12 @@ def test_an_installation_that_brings_no_browser_is_told(
     monkeypatch.setattr("tools.debian.PACKAGES_LOCK", tmp_path)
     monkeypatch.setattr("tools.debian.ROOT", tmp_path)
     asked: list[list[str]] = []
-    monkeypatch.setattr("tools.apt.install", lambda packages, _: asked.append(packages) or True)
+
+    def install(packages: list[str], _: Path) -> bool:
+        asked.append(packages)
+        return True
+
+    monkeypatch.setattr("tools.apt.install", install)
     with pytest.raises(Unavailable, match="nowhere to be found"):
         browser.fetch()
     assert asked == [["chromium", "fonts-dejavu-core"]]

@@ -64,6 +64,13 @@ def prometheus_server(target: str, rules: Path, *, job: str = "etl") -> Iterator
             yield server
 
 
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """ServerUnavailable where Prometheus and promtool are not installed."""
+    _program("promtool")
+    yield
+
+
 def promtool(
     arguments: Sequence[str | Path], said: bytes = b""
 ) -> subprocess.CompletedProcess[str]:
