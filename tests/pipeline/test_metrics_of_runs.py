@@ -113,10 +113,12 @@ def _figures(
     # the manifest's own JSON counts in show
     yield "size_bytes", (document["size_bytes"] > (get("checkpoint_added_bytes") or 0) > 0, True)
     yield "restore_reads_bytes", ((get("checkpoint_object_bytes") or 0) > 0, True)
-    for name, labels in (("new_bytes", "state_new_bytes"), ("stored_bytes", "state_bytes")):
-        by_operator = [get(labels, operator=each) or 0 for each in document["operators"]]
-        yield name, (document[name], sum(by_operator))
-    for each, about in document["operators"].items():
+    operators = dict(document["operators"])
+    logs = operators.pop("log")  # of Spark; they are no state
+    for name, gauge in (("new_bytes", "state_new_bytes"), ("stored_bytes", "state_bytes")):
+        by_operator = [get(gauge, operator=each) or 0 for each in operators]
+        yield name, (document[name] - logs[name], sum(by_operator))
+    for each, about in operators.items():
         yield f"operators.{each}.bytes", (about["bytes"], get("state_bytes", operator=each))
         yield f"operators.{each}.files", (about["files"], get("state_files", operator=each))
         new = get("state_new_bytes", operator=each)

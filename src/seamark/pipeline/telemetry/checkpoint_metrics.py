@@ -151,8 +151,8 @@ class FileFigures:
         self._files: IndexedFiles | None = files
         self._lock = threading.Lock()
         self._figures: dict[str, dict[str, float]] = {}
-        self.operators = (LOG, *files.index.operators)
-        """Whose figures can be asked for; Spark's logs count as one."""
+        self.operators = tuple(files.index.operators)
+        """Whose figures can be asked for."""
 
     def get(self, operator: str, name: str) -> float:
         """A figure of an operator, or of all for an empty name; not a number if it is unknown."""
