@@ -8,7 +8,8 @@ Tests: ``tests/pipeline/test_checkpoint_metrics.py``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ from seamark._common.logs import logger_named
 from seamark.capture.checkpoint_contents import PlacedState
 from seamark.capture.epoch_files import Captured
 from seamark.capture.file_index import FileIndex, objects_of
+from seamark.checkpoint_dir.state_files import is_state
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.telemetry.metric_families import Labels, MetricFamilies, Series, Value
 from seamark.reports.checkpoint_files import IndexedFiles
@@ -167,20 +169,38 @@ class FileFigures:
 
 
 def _figures_of(files: IndexedFiles) -> dict[str, dict[str, float]]:
-    figures: dict[str, dict[str, float]] = {
-        operator: {
-            "bytes": each.stored_bytes,
-            "new_bytes": each.new_bytes,
-            "files": len(each.files),
-            "largest_partition": max(each.by_partition.values(), default=0),
+    """All figures, by operator. There may be very many files: each of them is looked at once."""
+    sizes: Counter[tuple[str, str]] = Counter()
+    counts: Counter[str] = Counter()
+    for path, file in files.index.files.items():
+        if is_state(path):
+            _, number, partition, _ = path.split("/", 3)
+            sizes[number, partition] += file.size
+            counts[number] += 1
+    figures: dict[str, dict[str, float]] = {}
+    for operator in files.index.operators:
+        number = operator.partition("-")[0]
+        of_partitions = [size for (own, _), size in sizes.items() if own == number]
+        figures[operator] = {
+            "bytes": sum(of_partitions),
+            "new_bytes": sum(_new_sizes(files, number)),
+            "files": counts[number],
+            "largest_partition": max(of_partitions, default=0),
         }
-        for operator, each in files.by_operator().items()
-    }
     figures[""] = {
         "referenced_bytes": files.referenced_bytes,
         "object_bytes": files.object_bytes,
     }
     return figures
+
+
+def _new_sizes(files: IndexedFiles, number: str) -> Iterator[int]:
+    """Sizes of the files of an operator that were stored for the checkpoint."""
+    own = [path for path in files.new if is_state(path) and path.split("/", 2)[1] == number]
+    for path in own:
+        file = files.index.files.get(path)
+        if file is not None and (file.shared is None or file.shared in files.new_objects):
+            yield file.size
 
 
 def read_positions(manifest: CheckpointManifest) -> dict[Labels, float]:
