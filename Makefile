@@ -112,7 +112,8 @@ SET_UP = sh tools/check_python.sh $(PYTHON) && $(PYTHON) -m tools.environment --
 .venv/servers.stamp: | .venv/test.stamp
 	@SERVERS="$(SERVERS)" $(RUN) tools.servers --stamp $@
 
-# Kafka, HDFS, an S3 server and a browser. If one cannot be fetched there is no stamp, and each run says what it
-# skips. The jar of HDFS follows the installed PySpark.
-.venv/integration.stamp: tools/browser.py tools/kafka.py tools/hdfs.py tools/iceberg.py tools/versitygw.py .venv/test.stamp
-	@$(RUN) tools.integration --stamp $@
+# Kafka, HDFS, an S3 server, a browser and Prometheus. If one cannot be fetched there is no stamp, and each run
+# says what it skips. The jar of HDFS follows the installed PySpark.
+.venv/integration.stamp: tools/browser.py tools/kafka.py tools/hdfs.py tools/iceberg.py tools/prometheus.py \
+		tools/versitygw.py .venv/test.stamp
+	@SERVERS="$(SERVERS)" $(RUN) tools.integration --stamp $@

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from seamark.progress import rocksdb_url
 from seamark.sinks import KeyValueSink
 from seamark.testing.conformance.sink_examples import epoch
+from tests.dashboards.support.expressions import exported_names
 from tests.support.databases import PostgresServer, RedisServer
 
 if TYPE_CHECKING:
@@ -131,6 +134,37 @@ def test_the_program_for_postgresql_writes_each_row_once(
         totals = db.execute("SELECT symbol, trades, highest::text FROM totals").fetchall()
     assert trades == [("103.2700", 1), ("99.0000", 2)]
     assert totals == [("ALDR", 2, "103.2700")]
+
+
+@pytest.mark.spark
+def test_the_program_for_opentelemetry_prints_a_span_for_each_step(tmp_path: Path) -> None:
+    code = program("docs/metrics.md", "traced.py").replace("/data/", f"{tmp_path}/")
+    code = code.replace("metrics=9108", "metrics=0")
+    code = f"from seamark.spark.java import use_java\nuse_java()\n{code}"
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "1.json").write_text('{"symbol": "ALDR", "price": 103.27}')
+    steps = ("begin", "write", "prepare", "capture", "save", "commit", "record", "retain")
+    assert printed_by(code) == [
+        "seamark.recovery None UNSET",
+        *(f"seamark.epoch.{step} 1 UNSET" for step in steps),
+        "seamark.epoch 1 UNSET",
+    ]
+
+
+def test_the_page_of_metrics_has_all_of_them_with_their_labels() -> None:
+    registry = CollectorRegistry()
+    PipelineMetrics("trades", registry)
+    exported = {
+        re.sub("_(bucket|sum|count)$", "", name): labels - {"pipeline"}
+        for name, labels in exported_names(registry).items()
+    }
+    described: dict[str, set[str]] = {}
+    row = re.compile(r"^\| (`seamark_\w+`(?:, `seamark_\w+`)*) \|([^|]*)\|", re.M)
+    for names, labels in row.findall((ROOT / "docs/metrics.md").read_text()):
+        for name in re.findall(r"\w+", names):
+            assert name not in described, "told twice"
+            described[name] = set(re.findall(r"\w+", labels))
+    assert described == exported
 
 
 @pytest.mark.parametrize("page", PAGES)

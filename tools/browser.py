@@ -7,21 +7,17 @@ databases are. axe-core (MPL-2.0) is fetched by npm into ``.venv`` and is no par
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
-from tools import apt
+from tools import debian
 from tools.environment import ROOT
-from tools.locks import only_one
-from tools.programs import Unavailable, run
-from tools.servers import PACKAGES_LOCK, Program, may_install
+from tools.programs import run
+from tools.servers import Program
 
 AXE_VERSION = "4.14.0"
 AXE = ROOT / ".venv" / f"axe-core-{AXE_VERSION}.js"
 CHROMIUM = Program("Chromium", "chromium", ("chromium",))
-_LOG = ROOT / ".venv" / "chromium.log"
 _SECONDS = 300
 
 
@@ -32,22 +28,9 @@ def is_there() -> bool:
 
 def fetch() -> None:
     """Install and fetch what is missing. Raises Unavailable if that is not possible or allowed."""
-    if CHROMIUM.find() is None:
-        _install_chromium()
+    debian.require(CHROMIUM, also=["fonts-dejavu-core"])
     if not AXE.exists():
         _fetch_axe()
-
-
-def _install_chromium() -> None:
-    if not may_install(os.environ):
-        raise Unavailable("Chromium is not installed; SERVERS=install, or CI=true, installs it")
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise Unavailable("Chromium is not installed, and 'apt-get install chromium' needs root")
-    with only_one(PACKAGES_LOCK):
-        worked = apt.install([CHROMIUM.package, "fonts-dejavu-core"], _LOG)
-    if CHROMIUM.find() is None:
-        said = "it is nowhere to be found" if worked else apt.complaints(_LOG)
-        raise Unavailable(f"apt-get failed ({said}); see {_LOG}")
 
 
 def _fetch_axe() -> None:

@@ -45,6 +45,8 @@ IN_SDIST = (
     "Makefile",
     "README.md",
     "constraints/dev.txt",
+    "dashboards/alerts.yml",
+    "dashboards/seamark.json",
     "docs/store.md",
     "examples/README.md",
     "src/seamark/__init__.py",

@@ -1,4 +1,5 @@
-"""Fetch the servers of the integration tests: Kafka, HDFS, a REST catalog, an S3 server, a browser.
+"""Fetch the servers of the integration tests: Kafka, HDFS, a REST catalog, an S3 server, a browser,
+Prometheus.
 
     python -m tools.integration --stamp .venv/integration.stamp
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import browser, hdfs, iceberg, kafka, versitygw
+from tools import browser, hdfs, iceberg, kafka, prometheus, versitygw
 from tools.environment import ROOT
 from tools.programs import Unavailable
 
@@ -66,6 +67,13 @@ PARTS = (
         browser.is_there,
         browser.fetch,
         "the tests of the page in a browser will be SKIPPED",
+    ),
+    Part(
+        "Prometheus",
+        "by apt-get, as root and if asked for",
+        prometheus.is_there,
+        prometheus.fetch,
+        "the tests of alerts and dashboard with Prometheus will be SKIPPED",
     ),
 )
 

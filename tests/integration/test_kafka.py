@@ -266,7 +266,10 @@ def test_what_was_read_is_seen_in_a_consumer_group_in_the_metrics_and_in_the_che
     )
     p.run()
     assert topics.group_offsets(group) == {f"{topic}-0": 10}
-    labels = {"pipeline": "trades", "source": "trades", "partition": f"{topic}-0"}
+    labels = {"pipeline": "trades", "source": "trades", "topic": topic, "partition": "0"}
+    assert registry.get_sample_value("seamark_source_offset", labels) == 10
+    assert registry.get_sample_value("seamark_checkpoint_lag_rows", labels) == 0
+    assert registry.get_sample_value("seamark_checkpoint_position_age_seconds", labels) == 0
     lag = registry.get_sample_value("seamark_source_lag_rows", labels)
     assert lag in (0, 2, 6), "measured after one of the epochs"
     newest_first = cli.document("list", tmp_path / "store", "--wide")["checkpoints"]

@@ -180,8 +180,10 @@ def test_off_a_terminal_a_recovery_is_one_record(caplog: pytest.LogCaptureFixtur
     assert record.levelno == logging.INFO
     assert record.getMessage() == (
         "event=recovery pipeline=trades seconds=0.183 chosen_id=15 epoch=15 fresh_start=false "
-        'verified="SHA-256, 3 files, 41 KiB" finished.large="committed from its committable" '
-        'finished.bars="already committed" working_copy="kept, commits/14 written"'
+        'damaged=0 verified="SHA-256, 3 files, 41 KiB" '
+        'finished.large="committed from its committable" '
+        'finished.bars="already committed" working_copy="kept, commits/14 written" '
+        "copy_outcome=kept restored_bytes=0"
     )
     assert vars(record)["recovery"] == RECOVERY.to_dict()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 import weakref
@@ -14,9 +16,15 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from seamark.errors import InvalidInputError, RefusedError
+from seamark import __version__
+from seamark.errors import FencedError, InvalidInputError, RefusedError
+from seamark.manifest import CheckpointManifest
+from seamark.pipeline.telemetry.checkpoint_metrics import NewestCheckpoint
+from seamark.pipeline.telemetry.metrics import SINK_STEPS as STEPS
 from seamark.pipeline.telemetry.metrics import PipelineMetrics
-from tests.pipeline.support.epochs import EPOCH_14, epoch
+from seamark.pipeline.telemetry.reports import CopyOutcome
+from seamark.spark.kafka.positions import PartitionEnds, PositionStatus
+from tests.pipeline.support.epochs import EPOCH_14, RECOVERY, epoch, recovery
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -64,76 +72,182 @@ def free_port() -> int:
     return port
 
 
+def newest(epoch: int) -> NewestCheckpoint:
+    return NewestCheckpoint(manifest=CheckpointManifest.new(epoch, epoch=epoch))
+
+
 @pytest.fixture
 def registry() -> CollectorRegistry:
     return CollectorRegistry()
 
 
 def test_an_epoch_that_is_done_is_counted_and_measured(registry: CollectorRegistry) -> None:
-    PipelineMetrics("trades", registry).epoch_done(EPOCH_14)
+    metrics = PipelineMetrics("trades", registry)
+    metrics.epoch_done(epoch(rows_per_sink={"bars": 31, "large": None}))
     seen = Scrape(registry)
-    assert seen.get("checkpoints_completed_total") == 1
-    assert seen.get("checkpoints_failed_total") == 0
-    assert seen.get("checkpoint_epoch") == 14
-    assert seen.get("checkpoint_size_bytes") == 41 * 1024
-    assert seen.get("checkpoint_duration_seconds_count") == 1
-    assert seen.get("checkpoint_duration_seconds_sum") == 0.412
-    assert seen.get("phase_duration_seconds_sum", phase="write") == 0.38
-    assert seen.get("phase_duration_seconds_count", phase="retain") == 1
-    assert seen.get("watermark_ms") == 1_700_000_000_000
+    assert seen.get("epochs_completed_total") == 1
+    assert seen.get("epochs_failed_total") == 0
+    assert seen.get("checkpoint_written_bytes_total") == 41 * 1024
+    assert seen.get("epoch_duration_seconds_count") == 1
+    assert seen.get("epoch_duration_seconds_sum") == 0.412
+    assert seen.get("epoch_step_duration_seconds_sum", step="write") == 0.38
+    assert seen.get("epoch_step_duration_seconds_count", step="retain") == 1
+    assert seen.get("sink_rows_total", sink="bars") == 31
+    assert seen.get("sink_rows_total", sink="large") is None, "it does not count its rows"
 
 
 def test_a_failed_epoch_does_not_move_the_epoch(registry: CollectorRegistry) -> None:
     metrics = PipelineMetrics("trades", registry)
+    metrics.checkpoint_is(newest(14))
     metrics.epoch_done(EPOCH_14)
     metrics.epoch_failed()
     seen = Scrape(registry)
     assert seen.get("checkpoint_epoch") == 14
-    assert seen.get("checkpoints_failed_total") == 1
-    assert seen.get("checkpoints_completed_total") == 1
-    assert seen.get("checkpoint_duration_seconds_count") == 1
+    assert seen.get("epochs_failed_total") == 1
+    assert seen.get("epochs_completed_total") == 1
+    assert seen.get("epoch_duration_seconds_count") == 1
 
 
 def test_counters_are_there_from_the_start_and_gauges_are_not(registry: CollectorRegistry) -> None:
     metrics = PipelineMetrics("trades", registry)
     seen = Scrape(registry)
-    for name in ("checkpoints_completed", "checkpoints_failed", "recoveries", "pipeline_restarts"):
+    for name in ("epochs_completed", "epochs_failed", "recoveries", "query_restarts", "fenced"):
         assert seen.get(f"{name}_total") == 0
-    for name in ("checkpoint_epoch", "checkpoint_size_bytes", "watermark_ms"):
-        assert seen.get(name) is None
-    metrics.epoch_done(epoch(watermark=None))
-    assert Scrape(registry).get("watermark_ms") is None
+    gauges = ("checkpoint_epoch", "checkpoint_added_bytes", "watermark_timestamp_seconds")
+    assert [seen.get(name) for name in gauges] == [None, None, None]
+    metrics.has_sinks(["bars"])
+    failures = [Scrape(registry).get("sink_failures_total", sink="bars", step=s) for s in STEPS]
+    assert failures == [0, 0, 0]
 
 
 def test_sinks_are_measured_one_by_one(registry: CollectorRegistry) -> None:
     metrics = PipelineMetrics("trades", registry)
     metrics.sink_prepared("bars", 0.5)
     metrics.sink_committed("bars", 0.25)
-    metrics.sink_failed("large")
+    metrics.sink_failed("large", "commit")
     seen = Scrape(registry)
-    assert seen.get("sink_precommit_duration_seconds_sum", sink="bars") == 0.5
+    assert seen.get("sink_prepare_duration_seconds_sum", sink="bars") == 0.5
     assert seen.get("sink_commit_duration_seconds_sum", sink="bars") == 0.25
-    assert seen.get("sink_commit_failures_total", sink="bars") == 0
-    assert seen.get("sink_commit_failures_total", sink="large") == 1
+    assert seen.get("sink_failures_total", sink="large", step="commit") == 1
     assert seen.get("sink_commit_duration_seconds_sum", sink="large") is None
 
 
 def test_recoveries_and_restarts_are_counted(registry: CollectorRegistry) -> None:
     metrics = PipelineMetrics("trades", registry)
-    metrics.recovered(0.18)
+    metrics.started(recovery(seconds=0.18), 7, "4.0.0")
     metrics.restarted()
     metrics.restarted()
     seen = Scrape(registry)
-    assert seen.get("recoveries_total") == 1
+    assert (seen.get("starts_total"), seen.get("recoveries_total")) == (1, 1)
     assert seen.get("recovery_duration_seconds_sum") == 0.18
-    assert seen.get("pipeline_restarts_total") == 2
+    assert seen.get("query_restarts_total") == 2
+    assert seen.get("generation") == 7
+    assert seen.get("pipeline_info", version=__version__, spark_version="4.0.0") == 1
+    metrics.started(recovery(fresh_start=True), 8, "4.0.0")
+    seen = Scrape(registry)
+    assert (seen.get("starts_total"), seen.get("recoveries_total")) == (2, 1)
+
+
+def test_what_the_last_start_found_and_did_is_told(registry: CollectorRegistry) -> None:
+    metrics = PipelineMetrics("trades", registry)
+    skipped = [(17, "state.bin: SHA-256 differs"), (16, "superseded by a rollback")]
+    found = recovery(
+        skipped=skipped,
+        damaged=1,
+        aborted=["attempt g0006-1 of sink bars"],
+        copy_outcome=CopyOutcome.REBUILT,
+        restored_bytes=4096,
+    )
+    metrics.started(found, 7, "4.0.0")
+    seen = Scrape(registry)
+    assert seen.get("recovery_damaged_checkpoints") == 1
+    assert seen.get("recovery_superseded_checkpoints") == 1
+    assert seen.get("recovery_aborted_attempts") == 1
+    assert seen.get("recovery_restored_bytes") == 4096
+    copies = {each: seen.get("recovery_working_copy", outcome=each) for each in CopyOutcome}
+    assert copies == {each: each is CopyOutcome.REBUILT for each in CopyOutcome}
+
+
+def test_a_start_that_fails_and_a_writer_that_is_fenced_are_counted(
+    registry: CollectorRegistry,
+) -> None:
+    metrics = PipelineMetrics("trades", registry)
+    metrics.start_failed(RefusedError("no"))
+    metrics.start_failed(FencedError("another writer owns the store"))
+    metrics.fenced()
+    seen = Scrape(registry)
+    assert (seen.get("start_failures_total"), seen.get("fenced_total")) == (2, 2)
+
+
+def test_a_run_is_running_until_it_is_closed(registry: CollectorRegistry) -> None:
+    before = time.time()
+    metrics = PipelineMetrics("trades", registry)
+    metrics.started(RECOVERY, 7, "4.0.0")
+    metrics.epoch_began()
+    seen = Scrape(registry)
+    assert seen.get("pipeline_running") == 1
+    for name in ("pipeline_start_timestamp_seconds", "epoch_start_timestamp_seconds"):
+        assert before <= (seen.get(name) or 0) <= time.time()
+    metrics.close()
+    assert Scrape(registry).get("pipeline_running") == 0
+
+
+def test_work_between_epochs_is_counted(registry: CollectorRegistry) -> None:
+    metrics = PipelineMetrics("trades", registry)
+    metrics.stored_between_epochs(2, 300)
+    metrics.background_put_off()
+    metrics.damage_found(is_healed=True)
+    seen = Scrape(registry)
+    assert seen.get("background_uploads_total") == 2
+    assert seen.get("background_uploaded_bytes_total") == 300
+    assert seen.get("background_failures_total") == 1
+    assert seen.get("damaged_objects_total", outcome="healed") == 1
+    assert seen.get("damaged_objects_total", outcome="lost") == 0
+
+
+def test_partitions_that_are_gone_are_not_told_any_more(registry: CollectorRegistry) -> None:
+    metrics = PipelineMetrics("trades", registry)
+    statuses = [
+        PositionStatus(
+            topic="t", partition=n, wanted=70, ends=PartitionEnds(0, 100), age_ms=5000, left_ms=9000
+        )
+        for n in range(2)
+    ]
+    metrics.source_measured("a", statuses)
+    metrics.source_measured("b", statuses[:1])
+    metrics.source_measured("a", statuses[1:])
+    seen = Scrape(registry)
+    names = ("source_lag_rows", "source_position_age_seconds", "source_retention_left_seconds")
+    for name, value in zip(names, (30, 5, 9), strict=True):
+        labels = {
+            dict(at)["source"] + dict(at)["partition"]
+            for n, at in seen.samples
+            if n == f"seamark_{name}"
+        }
+        assert labels == {"a1", "b0"}
+        assert seen.get(name, source="b", topic="t", partition="0") == value
+    assert (seen.get("source_measured_timestamp_seconds", source="a") or 0) > 0
+
+
+def test_names_follow_the_conventions_of_prometheus(registry: CollectorRegistry) -> None:
+    PipelineMetrics("trades", registry)
+    for family in registry.collect():
+        assert re.fullmatch(r"seamark_[a-z]+(_[a-z]+)*", family.name), family.name
+        assert not re.search(
+            r"_(ms|millis|milliseconds|minutes|kb|mb|kib|mib|percent)(_|$)", family.name
+        )
+        assert family.documentation
+        if family.type == "histogram":
+            assert family.name.endswith("_seconds")
+        elif family.type == "gauge":
+            assert not family.name.endswith(("_total", "_count", "_sum", "_bucket"))
 
 
 @pytest.mark.parametrize(
     ("name", "first", "count"),
     [
-        ("checkpoint_duration_seconds", 0.01, 15),
-        ("sink_precommit_duration_seconds", 0.005, 14),
+        ("epoch_duration_seconds", 0.01, 15),
+        ("sink_prepare_duration_seconds", 0.005, 14),
         ("sink_commit_duration_seconds", 0.005, 15),
     ],
 )
@@ -147,13 +261,13 @@ def test_buckets_double(registry: CollectorRegistry, name: str, first: float, co
 
 def test_two_pipelines_share_a_registry_without_mixing(registry: CollectorRegistry) -> None:
     trades, quotes = PipelineMetrics("trades", registry), PipelineMetrics("quotes", registry)
-    trades.epoch_done(EPOCH_14)
+    trades.checkpoint_is(newest(14))
     quotes.epoch_failed()
     seen = Scrape(registry)
     assert seen.get("checkpoint_epoch", "trades") == 14
     assert seen.get("checkpoint_epoch", "quotes") is None
-    assert seen.get("checkpoints_failed_total", "trades") == 0
-    assert seen.get("checkpoints_failed_total", "quotes") == 1
+    assert seen.get("epochs_failed_total", "trades") == 0
+    assert seen.get("epochs_failed_total", "quotes") == 1
 
 
 def test_a_pipeline_that_starts_again_goes_on_counting(registry: CollectorRegistry) -> None:
@@ -161,12 +275,12 @@ def test_a_pipeline_that_starts_again_goes_on_counting(registry: CollectorRegist
         metrics = PipelineMetrics("trades", registry)
         metrics.epoch_done(EPOCH_14)
         metrics.close()
-    assert Scrape(registry).get("checkpoints_completed_total") == 2
+    assert Scrape(registry).get("epochs_completed_total") == 2
 
 
 def test_without_a_registry_the_default_one_is_used() -> None:
     PipelineMetrics("of the default registry").epoch_done(EPOCH_14)
-    assert Scrape(REGISTRY).get("checkpoint_epoch", "of the default registry") == 14
+    assert Scrape(REGISTRY).get("epochs_completed_total", "of the default registry") == 1
 
 
 def test_a_registry_that_nobody_uses_is_not_kept() -> None:
@@ -182,7 +296,7 @@ def test_a_pipeline_can_be_scraped_until_it_is_closed(registry: CollectorRegistr
     metrics = PipelineMetrics("trades", registry, port=0, host="127.0.0.1")
     port = metrics.port
     assert port is not None
-    metrics.epoch_done(EPOCH_14)
+    metrics.checkpoint_is(newest(14))
     assert 'seamark_checkpoint_epoch{pipeline="trades"} 14.0' in get(port)
     metrics.close()
     metrics.close()
@@ -203,8 +317,8 @@ def test_two_pipelines_share_a_port_until_the_last_one_closes(registry: Collecto
     quotes.epoch_failed()
     trades.close()
     text = get(port)
-    assert 'seamark_checkpoints_failed_total{pipeline="trades"} 1.0' in text
-    assert 'seamark_checkpoints_failed_total{pipeline="quotes"} 1.0' in text
+    assert 'seamark_epochs_failed_total{pipeline="trades"} 1.0' in text
+    assert 'seamark_epochs_failed_total{pipeline="quotes"} 1.0' in text
     quotes.close()
     with pytest.raises(urllib.error.URLError):
         get(port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import select
 import socket
@@ -16,11 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, start_http_server
 
 from seamark.errors import InvalidInputError
 from seamark.manifest import CheckpointManifest
-from seamark.pipeline.telemetry.metrics import PipelineMetrics, split_address
+from seamark.pipeline.telemetry.metrics import PipelineMetrics
+from seamark.pipeline.telemetry.metrics_endpoint import split_address
 from seamark.pipeline.telemetry.metrics_server import HttpServer
 from seamark.store import CheckpointStore, open_store
 from tests.pipeline.support.epochs import EPOCH_14
@@ -79,7 +81,7 @@ def save(store: CheckpointStore) -> None:
 
 
 def test_without_a_host_only_this_machine_can_read_the_metrics(metrics: PipelineMetrics) -> None:
-    assert "seamark_checkpoint_epoch" in scrape(metrics.port)
+    assert "seamark_epochs_completed_total" in scrape(metrics.port)
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     addresses = [line.split()[1] for line in listening.splitlines() if line.split()[3] == "0A"]
     port = f":{metrics.port:04X}"
@@ -109,11 +111,41 @@ def test_hundreds_of_idle_connections_cost_no_thread_and_few_files(
     with contextlib.ExitStack() as stack, open_store(tmp_path) as store:
         for _ in range(300):
             stack.enter_context(connect(metrics.port))
-        assert "seamark_checkpoint_epoch" in scrape(metrics.port)
+        assert "seamark_epochs_completed_total" in scrape(metrics.port)
         assert threading.active_count() <= threads
         assert descriptors() - files - 300 <= 40  # our side, theirs, and the store's own
         save(store)
-        assert "seamark_checkpoint_epoch" in scrape(metrics.port)
+        assert "seamark_epochs_completed_total" in scrape(metrics.port)
+
+
+def test_the_server_of_prometheus_client_has_a_thread_for_each_silent_connection() -> None:
+    """Why we have one of our own. When this fails, theirs may do."""
+    server, thread = start_http_server(0, addr="127.0.0.1", registry=CollectorRegistry())
+    threads = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(server.server_port)) for _ in range(100)]
+        wait_for(lambda: threading.active_count() >= threads + 100)
+        assert not select.select(clients, [], [], 0)[0], "and closes none of them"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_content_is_that_of_prometheus_client(metrics: PipelineMetrics) -> None:
+    assert metrics.port is not None
+    kinds = {
+        b"": b"text/plain",
+        b"Accept: application/openmetrics-text; version=1.0.0\r\n": b"application/openmetrics-text",
+    }
+    for accept, kind in kinds.items():
+        ask = b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + accept + b"\r\n"
+        assert b"\r\nContent-Type: " + kind in exchange(metrics.port, ask)
+    zipped = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n"
+    head, _, body = exchange(metrics.port, zipped).partition(b"\r\n\r\n")
+    assert b"Content-Encoding: gzip" in head
+    assert b"seamark_epochs_completed_total" in gzip.decompress(body)
+    named = b"GET /metrics?name[]=seamark_fenced_total HTTP/1.1\r\n\r\n"
+    assert b"seamark_epochs" not in exchange(metrics.port, named)
 
 
 def test_a_connection_that_says_nothing_is_closed() -> None:
@@ -183,7 +215,7 @@ def test_garbage_gets_a_status_and_the_next_one_is_served(
     assert answer.startswith(b"HTTP/1.1 " + status)
     if request_.startswith(b"HEAD"):
         assert answer.endswith(b"\r\n\r\n")
-    assert "seamark_checkpoint_epoch" in scrape(metrics.port)
+    assert "seamark_epochs_completed_total" in scrape(metrics.port)
 
 
 def test_a_client_that_leaves_in_the_middle_is_forgotten(metrics: PipelineMetrics) -> None:
@@ -191,7 +223,7 @@ def test_a_client_that_leaves_in_the_middle_is_forgotten(metrics: PipelineMetric
     for request in (b"", b"GET /met", SCRAPE):
         with connect(metrics.port) as client:
             client.sendall(request)
-    assert "seamark_checkpoint_epoch" in scrape(metrics.port)
+    assert "seamark_epochs_completed_total" in scrape(metrics.port)
 
 
 def test_a_collector_that_fails_is_a_status_and_not_the_end(metrics: PipelineMetrics) -> None:

@@ -81,10 +81,13 @@ def test_the_report_is_json_and_complete() -> None:
         "epoch": 15,
         "fresh_start": False,
         "skipped": [{"checkpoint_id": 16, "reason": "torn"}],
+        "damaged": 0,
         "verified": "SHA-256, 3 files, 41 KiB",
         "finished": {"large": "committed from its committable", "bars": "already committed"},
         "aborted": ["x"],
         "working_copy": "kept, commits/14 written",
+        "copy_outcome": "kept",
+        "restored_bytes": 0,
         "notes": ["y"],
     }
 

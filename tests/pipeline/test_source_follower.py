@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from seamark.pipeline.telemetry import source_follower
 from seamark.pipeline.telemetry.metrics import PipelineMetrics
 from seamark.pipeline.telemetry.source_follower import SourceFollower
 from seamark.spark.kafka.positions import Offsets, PartitionEnds, PositionStatus
@@ -64,21 +65,39 @@ def test_lag_age_and_the_time_left_are_measured_by_partition() -> None:
     registry = CollectorRegistry()
     metrics = PipelineMetrics("orders", registry)
     follower = SourceFollower(Sources(), None, metrics)
-    labels = {"pipeline": "orders", "source": "trades", "partition": "t-0"}
+    labels = {"pipeline": "orders", "source": "trades", "topic": "t", "partition": "0"}
     follower.follow({"trades": b"70"})
     while registry.get_sample_value("seamark_source_retention_left_seconds", labels) is None:
         pass
     follower.close()
     values = {
         name: registry.get_sample_value(f"seamark_source_{name}", labels)
-        for name in ("offset", "lag_rows", "position_age_seconds", "retention_left_seconds")
+        for name in ("lag_rows", "position_age_seconds", "retention_left_seconds")
     }
     assert values == {
-        "offset": 70,
         "lag_rows": 30,
         "position_age_seconds": 5,
         "retention_left_seconds": 60,
     }
+
+
+def test_lag_is_measured_also_while_no_epoch_finishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_follower, "_MEASURE_EVERY", 0.01)
+    sources = Sources()
+    measured = threading.Semaphore(0)
+    measure = sources.measure
+
+    def counted(positions: Mapping[str, bytes]) -> Mapping[str, list[PositionStatus]]:
+        measured.release()
+        return measure(positions)
+
+    monkeypatch.setattr(sources, "measure", counted)
+    follower = SourceFollower(sources, "readers", PipelineMetrics("orders", CollectorRegistry()))
+    follower.follow({"trades": b"70"})
+    for _ in range(5):
+        assert measured.acquire(timeout=280)
+    follower.close()
+    assert sources.committed == [("readers", {"trades": b"70"})], "it is told once"
 
 
 def test_the_times_of_the_rows_that_come_next_are_read_beside_the_epoch() -> None:

@@ -103,7 +103,7 @@ def test_metrics_whose_files_are_gone_are_told_of_and_raise_nothing(tmp_path: Pa
         "metrics.epoch_done(EPOCH_14)\n"
         "metrics.sink_prepared('bars', 0.1)\n"
         "metrics.sink_committed('bars', 0.1)\n"
-        "metrics.sink_failed('bars')\n"
+        "metrics.sink_failed('bars', 'commit')\n"
         "metrics.epoch_failed()\n"
     )
     done = subprocess.run(

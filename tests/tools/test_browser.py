@@ -1,4 +1,4 @@
-"""The browser of the tests: installed only where somebody wants that, and told otherwise."""
+"""Programs of Debian for the tests: installed only where somebody wants that, else told of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import browser
+from tools import browser, prometheus
 from tools.programs import Unavailable
 from tools.servers import Program
 
@@ -20,7 +20,7 @@ def nothing_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_without_consent_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("SERVERS", raising=False)
-    monkeypatch.setattr("tools.browser.apt.install", lambda *_: pytest.fail("installed"))
+    monkeypatch.setattr("tools.apt.install", lambda *_: pytest.fail("installed"))
     assert not browser.is_there()
     with pytest.raises(Unavailable, match="Chromium is not installed; SERVERS=install"):
         browser.fetch()
@@ -30,9 +30,31 @@ def test_an_installation_that_brings_no_browser_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CI", "true")
-    monkeypatch.setattr("tools.browser.os.geteuid", lambda: 0)
-    monkeypatch.setattr("tools.browser.shutil.which", lambda _: "/usr/bin/apt-get")
-    monkeypatch.setattr(browser, "PACKAGES_LOCK", tmp_path)
-    monkeypatch.setattr("tools.browser.apt.install", lambda *_: True)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/x" if name == "apt-get" else None)
+    monkeypatch.setattr("tools.debian.PACKAGES_LOCK", tmp_path)
+    monkeypatch.setattr("tools.debian.ROOT", tmp_path)
+    asked: list[list[str]] = []
+
+    def install(packages: list[str], _: Path) -> bool:
+        asked.append(packages)
+        return True
+
+    monkeypatch.setattr("tools.apt.install", install)
     with pytest.raises(Unavailable, match="nowhere to be found"):
         browser.fetch()
+    assert asked == [["chromium", "fonts-dejavu-core"]]
+
+
+def test_prometheus_is_installed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Program("Prometheus", "prometheus", ("no-such-server",))
+    monkeypatch.setattr(prometheus, "PROMETHEUS", missing)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("SERVERS", raising=False)
+    assert not prometheus.is_there()
+    with pytest.raises(Unavailable, match="Prometheus is not installed; SERVERS=install"):
+        prometheus.fetch()
+    monkeypatch.setenv("SERVERS", "install")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(Unavailable, match="'apt-get install prometheus' needs root"):
+        prometheus.fetch()

@@ -11,7 +11,7 @@ Tests: ``tests/capture/test_state_moves.py``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from seamark._common.logs import logger_named
@@ -93,7 +93,10 @@ class StateMoves:
 
 
 class BackgroundMoves(StateMoves):
-    """Moves state in a thread of its own, at a limited rate."""
+    """Moves state in a thread of its own, at a limited rate.
+
+    ``on_failure`` is called when something went wrong that is tried again; it must not raise.
+    """
 
     def __init__(
         self,
@@ -105,6 +108,7 @@ class BackgroundMoves(StateMoves):
         uploads: Uploads | None = None,
         every: float | None = None,
         scrub: Scrub | None = None,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
         self._copy = copy
         self._mover = mover
@@ -113,6 +117,7 @@ class BackgroundMoves(StateMoves):
         self._uploads = uploads or Uploads(shared)
         self._budget = Budget(rate)
         self._scrub = scrub or Scrub(shared, None)
+        self._on_failure = on_failure or (lambda: None)
         self._objects = ObjectMoves(copy, shared, self._budget)
         self._folders: list[str] = []
         self._index = FileIndex()
@@ -206,6 +211,7 @@ class BackgroundMoves(StateMoves):
             except Exception as error:  # noqa: BLE001 - whatever it is, epochs go on without it
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 log.warning("state is not moved in the background for now: %s", error)
+                self._on_failure()
 
     def look(self, *, only_snapshots: bool = False) -> None:
         """Store the snapshots that have appeared; if there are none, rewrite packs or scrub."""

@@ -6,7 +6,7 @@ Tests: ``tests/capture/test_uploads.py``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from seamark._common.logs import logger_named
 from seamark.blobs.contract import Blobs, Buffer
@@ -21,11 +21,14 @@ class Uploads:
     """Stores shared objects and remembers them until somebody refers to them.
 
     What a killed process has stored is removed by the first prune of the next run, or by a
-    clean-up.
+    clean-up. ``on_settled`` is told how many objects stay, and their bytes; it must not raise.
     """
 
-    def __init__(self, shared: SharedObjects) -> None:
+    def __init__(
+        self, shared: SharedObjects, on_settled: Callable[[int, int], None] | None = None
+    ) -> None:
         self._shared = shared
+        self._on_settled = on_settled
         self._written: list[SharedObject] = []
         self._lock = threading.Lock()
 
@@ -56,7 +59,9 @@ class Uploads:
     def settle(self) -> None:
         """What was stored so far is referred to, or may be: it stays."""
         with self._lock:
-            self._written = []
+            settled, self._written = self._written, []
+        if self._on_settled is not None and settled:
+            self._on_settled(len(settled), sum(each.size for each in settled))
 
     def discard(self) -> None:
         """Remove what was stored: nothing refers to it and nothing will."""

@@ -12,10 +12,7 @@ from seamark._common.checks import check_name
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.native.bisection import Bisection, Verdict, bisect, restored_test, span_of
-from seamark.pipeline.declaration.compatibility import (
-    CompatibilityCheck,
-    newest_checkpoint,
-)
+from seamark.pipeline.declaration.compatibility import CompatibilityCheck, newest_checkpoint
 from seamark.pipeline.declaration.compile import Compiled, Output, compile_outputs
 from seamark.pipeline.declaration.only_declared import refuse_to_start
 from seamark.pipeline.declaration.settings import PipelineSettings, RunOptions
@@ -73,9 +70,9 @@ class Pipeline:
     an existing query to go on from, ``adopt_as`` the output that it has become when the pipeline
     has others too, with ``policy="evolve"``. ``fork`` is a checkpoint of another store,
     ``"STORE@ID"``, at which this pipeline begins its own. ``metrics`` is True, a port of this
-    machine, ``"host:port"``, or a Prometheus registry; ``ui`` is a port or ``"host:port"`` where a
-    page shows the run. All other options are those of
-    :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
+    machine, ``"host:port"``, or a Prometheus registry; ``tracer_provider`` is OpenTelemetry's, if
+    not the global one; ``ui`` is a port or ``"host:port"`` where a page shows the run. All other
+    options are those of :class:`seamark.pipeline.declaration.settings.PipelineSettings`.
     """
 
     def __init__(
@@ -91,6 +88,7 @@ class Pipeline:
         fork: str | os.PathLike[str] | None = None,
         progress: str | None = "auto",
         metrics: Any = None,
+        tracer_provider: Any = None,
         ui: int | str | None = None,
         **settings: Any,
     ) -> None:
@@ -115,6 +113,7 @@ class Pipeline:
             adopt_as=adopt_as,
             progress=progress,
             metrics=metrics,
+            tracer_provider=tracer_provider,
             ui=ui,
         )
         if fork is not None and adopt is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from seamark._common.logs import logger_named
 from seamark._common.signals import first_signal
-from seamark.errors import SeamarkError
+from seamark.errors import FencedError, SeamarkError
 from seamark.pipeline.epoch.coordinator import Coordinator
 from seamark.pipeline.epoch.running_epoch import PlanDiffers
 from seamark.pipeline.source_outage import SourceOutage, WaitForSources
@@ -161,6 +161,8 @@ class Run:
             self._end()
 
     def _end(self) -> None:
+        if isinstance(self._failure, FencedError):
+            self._coordinator.telemetry.fenced()
         try:
             if self._is_taken_for_dead():
                 self._coordinator.abandon()

@@ -170,7 +170,10 @@ def start_run(
         resources.callback(store.close)
         use_own_python(spark)
         telemetry = RunTelemetry(
-            name, metrics=options.metrics, progress_url=progress_url(options.progress, store)
+            name,
+            metrics=options.metrics,
+            progress_url=progress_url(options.progress, store),
+            tracer_provider=options.tracer_provider,
         )
         resources.callback(telemetry.close)
         page = open_run_page(options.ui, name, store)
@@ -194,21 +197,26 @@ def start_run(
         on_executors = declared.settings.capture == "executors" or (
             declared.settings.capture == "auto" and not is_local(spark)
         )
-        start = Recovery(
-            declared,
-            store,
-            sinks,
-            place=place,
-            adopt=adopt,
-            long_work=telemetry.long_work,
-            fetch_all=executor_fetch(spark, store.backend) if on_executors else None,
-        ).run()
-        start.report = replace(start.report, notes=[*notes, *start.report.notes])
-        telemetry.recovered(start.report, start.history.newest)
+        with telemetry.recovering():
+            start = Recovery(
+                declared,
+                store,
+                sinks,
+                place=place,
+                adopt=adopt,
+                long_work=telemetry.long_work,
+                fetch_all=executor_fetch(spark, store.backend) if on_executors else None,
+            ).run()
+            start.report = replace(start.report, notes=[*notes, *start.report.notes])
+            telemetry.recovered(
+                start.report, start.checkpoint, start.history.generation, spark.version
+            )
         uploads = Uploads(store.shared_objects)
-        mover: Mover = DriverMover(start.copy, uploads)
-        if on_executors:
-            mover = executor_mover(spark, start.copy, uploads)
+        mover: Mover = (
+            executor_mover(spark, start.copy, uploads)
+            if on_executors
+            else DriverMover(start.copy, uploads)
+        )
         moves = _background_moves(spark, declared, store, start.copy, telemetry, on_executors)
         resources.callback(moves.close)
         coordinator = Coordinator(
@@ -237,7 +245,7 @@ def _background_moves(
 ) -> BackgroundMoves:
     """What stores Spark's snapshots between epochs."""
     shared, settings = store.shared_objects, declared.settings
-    uploads = Uploads(shared)
+    uploads = Uploads(shared, telemetry.stored_between_epochs)
     return BackgroundMoves(
         copy,
         shared,
@@ -247,4 +255,5 @@ def _background_moves(
         uploads=uploads,
         every=None if isinstance(copy, LocalCopy) else _LOOK_FAR_EVERY,
         scrub=Scrub(shared, settings.scrub_every, telemetry.damage_found),
+        on_failure=telemetry.background_put_off,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from seamark._common.logs import logger_named
 from seamark.errors import InvalidInputError, SeamarkError
 from seamark.pipeline.declaration.settings import PipelineSettings, Step
-from seamark.pipeline.telemetry.metrics import split_address
+from seamark.pipeline.telemetry.metrics_endpoint import split_address
 from seamark.reports.document import Document
 from seamark.store import CheckpointStore
 from seamark.store.inspection import reading_handle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from seamark.pipeline.telemetry.reports import EpochStats, StartReport
+from seamark.pipeline.telemetry.reports import CopyOutcome, EpochStats, StartReport
 
 EPOCH_14 = EpochStats(
     epoch=14,
@@ -38,6 +38,7 @@ RECOVERY = StartReport(
     finished={"large": "committed from its committable", "bars": "already committed"},
     aborted=[],
     working_copy="kept, commits/14 written",
+    copy_outcome=CopyOutcome.KEPT,
     notes=[],
 )
 

@@ -144,6 +144,7 @@ class RunOptions:
     adopt_as: str | None = None
     progress: str | None = "auto"
     metrics: Any = None
+    tracer_provider: Any = None
     ui: int | str | None = None
 
     def adopted_output(self, outputs: Mapping[str, T], settings: PipelineSettings) -> T | None:

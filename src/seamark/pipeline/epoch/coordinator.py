@@ -34,6 +34,7 @@ from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.epoch_inputs import epoch_inputs
 from seamark.pipeline.epoch.epoch_manifest import (
+    check_size,
     draft_manifest,
     same_epoch,
     with_sink_statuses,
@@ -50,8 +51,10 @@ from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, write_time_limi
 from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import EpochHistory, Interrupted, RunningEpoch
 from seamark.pipeline.epoch.save_with_retry import fencing_behind, save_with_retry
+from seamark.pipeline.telemetry.checkpoint_metrics import NewestCheckpoint, stored_files
 from seamark.pipeline.telemetry.reports import EpochStats
 from seamark.pipeline.telemetry.run_telemetry import RunTelemetry
+from seamark.reports.checkpoint_files import IndexedFiles
 from seamark.sinks.contract import Committable
 from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.store import CheckpointStore
@@ -62,7 +65,6 @@ if TYPE_CHECKING:
 log = logger_named("seamark.pipeline")
 
 _QUERY_PATIENCE: Final = 120.0
-_WARN_AT: Final = 0.8
 _LOOK: Final = 0.05
 _STOP_PATIENCE: Final = 10.0
 
@@ -97,6 +99,7 @@ class Coordinator:
         self.between_epochs = threading.Lock()
         """Held while an epoch runs."""
         self.stopping = threading.Event()
+        self._files: IndexedFiles | None = None
         self.failure: BaseException | None = None
         self.interrupted: Interrupted | None = None
 
@@ -111,6 +114,7 @@ class Coordinator:
     def run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Run one epoch, from Spark's plan to the recorded commit. Spark calls this."""
         self._enter()
+        self.telemetry.begin_epoch(batch_id + 1)
         try:
             self._run(batch, batch_id)
         except Interrupted as interruption:
@@ -118,12 +122,13 @@ class Coordinator:
             raise
         except BaseException as error:
             self.failure = self.cause_of(error)
-            self.telemetry.epoch_failed()
+            self.telemetry.epoch_failed(self.failure)
             if isinstance(error, Exception):
                 raise
             # py4j answers Spark only after an Exception; after anything else Spark waits for ever
             raise SeamarkError(f"the epoch was cut off by {type(error).__name__}") from error
         finally:
+            self.telemetry.end_epoch()
             self.between_epochs.release()
 
     def plan_again(self, batch: int) -> None:
@@ -158,9 +163,8 @@ class Coordinator:
         raise self.interrupted
 
     def _run(self, batch: DataFrame, batch_id: int) -> None:
-        on_step = self._settings.on_step
         epoch = self._begin(batch_id)
-        with epoch.step(Step.BEGIN, on_step):
+        with self._step(epoch, Step.BEGIN):
             self._running().require_declared_plan(epoch.number, epoch.entry.watermark_ms)
             if is_replay(epoch, self.history, self.copy):
                 self._replay(batch, epoch)
@@ -170,24 +174,24 @@ class Coordinator:
             if needs_stored_plans(self._sinks.outputs):
                 store_plan(self._store, epoch, self.history, self._settings.store_timeout)
         try:
-            with epoch.step(Step.WRITE, on_step), self._time_limit():
+            with self._step(epoch, Step.WRITE), self._time_limit():
                 apart = self._running().mixes_state
                 self._sinks.stage(batch, epoch, already, self._check_claim, apart=apart)
-            with epoch.step(Step.PREPARE, on_step):
+            with self._step(epoch, Step.PREPARE):
                 committables = self._sinks.prepare(already)
-            with epoch.step(Step.CAPTURE, on_step):
+            with self._step(epoch, Step.CAPTURE):
                 captured, placed, manifest = self._take(epoch, committables, already)
         except Exception:
             self._capture.undone()
             self._sinks.abort(epoch.attempt)
             raise
-        with epoch.step(Step.SAVE, on_step):
+        with self._step(epoch, Step.SAVE):
             saved = self._save(epoch, manifest, placed)
         self._decided(epoch, saved, captured, placed)
         self._check_claim()
-        with epoch.step(Step.COMMIT, on_step):
+        with self._step(epoch, Step.COMMIT):
             statuses = self._sinks.commit(committables)
-        with epoch.step(Step.RECORD, on_step):
+        with self._step(epoch, Step.RECORD):
             shown = {sink for sink, status in statuses.items() if status.is_committed} | already
             points = missing_read_points(self._sinks.outputs, saved, shown, epoch.timeline)
             self._record(with_sink_statuses(saved, statuses, epoch.phases, points))
@@ -199,9 +203,12 @@ class Coordinator:
                 where="; ".join(f"sink {sink}: {why}" for sink, why in failed.items()),
                 hint="Nothing is lost: the next start finishes it from the checkpoint.",
             )
-        with epoch.step(Step.RETAIN, on_step):
+        with self._step(epoch, Step.RETAIN):
             self._retain(saved)
         self._finished(epoch, saved)
+
+    def _step(self, epoch: RunningEpoch, step: Step) -> AbstractContextManager[None]:
+        return epoch.step(step, self._settings.on_step, self.telemetry.step)
 
     # 1 begin
 
@@ -254,7 +261,7 @@ class Coordinator:
         captured = self._capture.take(
             epoch.batch, commit, full=full, state_ids=ids, partitions=query.state_partitions
         )
-        self._check_size(captured)
+        check_size(captured.size, self._settings.size_cap)
         placed = place(captured, self._settings.sizes, self._uploads, self._capture.index)
         self._capture.check_unchanged(placed.files)
         manifest = draft_manifest(
@@ -271,17 +278,6 @@ class Coordinator:
             times=self.telemetry.times_of(epoch.unread),
         )
         return captured, placed, manifest
-
-    def _check_size(self, captured: Captured) -> None:
-        cap = self._settings.size_cap
-        if cap is None or captured.size < cap * _WARN_AT:
-            return
-        if captured.size > cap:
-            raise RefusedError(
-                f"the checkpoint has {captured.size} bytes, more than size_cap ({cap})",
-                hint="Raise size_cap, or keep less state (a watermark, a shorter window).",
-            )
-        log.warning("the checkpoint has %d bytes, close to size_cap (%d)", captured.size, cap)
 
     # 5 to 8
 
@@ -313,6 +309,15 @@ class Coordinator:
         history.plans.pop(epoch.batch, None)
         history.late_read_points.clear()  # the manifest has them
         self._capture.saved(captured, placed.files)
+        self._files = stored_files(self._capture.index, captured, placed)
+        self._tell_checkpoint()
+
+    def _tell_checkpoint(self) -> None:
+        if (newest := self.history.newest) is not None:
+            links, files = self.history.links, self._files
+            self.telemetry.checkpoint_is(
+                NewestCheckpoint(manifest=newest, links=links, files=files)
+            )
 
     def finish(self) -> None:
         """Let the newest checkpoint refer to the snapshots of Spark's that no epoch came after.
@@ -338,6 +343,9 @@ class Coordinator:
         else:
             self.history.newest, self.history.next_id = saved, saved.checkpoint_id + 1
             self._capture.saved(moved, placed.files)
+            self._files = stored_files(self._capture.index, moved, placed)
+            self.history.links += 1
+            self._tell_checkpoint()
 
     def _record(self, manifest: CheckpointManifest) -> None:
         try:
@@ -350,6 +358,7 @@ class Coordinator:
             self.history.newest = manifest
             if manifest.read_points is not None:
                 self.history.late_read_points[manifest.epoch] = manifest.read_points
+        self._tell_checkpoint()
 
     def _retain(self, saved: CheckpointManifest) -> None:
         if saved.is_incremental:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from seamark._common.logs import logger_named
 from seamark.capture.checkpoint_contents import PlacedState
 from seamark.capture.epoch_files import Captured
+from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest, ConnectorCheckpoint, SinkCommitStatus
 from seamark.pipeline.epoch.output_digests import recorded_digests
 from seamark.pipeline.epoch.running_epoch import EpochHistory, RunningEpoch, lines_by_source
@@ -18,6 +20,10 @@ from seamark.sinks.contract import Committable
 from seamark.spark.batch_log import readable_offset
 from seamark.spark.plans.plan import WatermarkInfo
 from seamark.spark.row_digests import RowDigest
+
+log = logger_named("seamark.pipeline")
+
+_WARN_AT: Final = 0.8
 
 
 def source_offsets(
@@ -133,6 +139,18 @@ def draft_manifest(
             digests or {}, epoch.number, identity.stored_structure, parent
         ),
     )
+
+
+def check_size(size: int, cap: int | None) -> None:
+    """:class:`RefusedError` for a checkpoint that is larger than it may be, a warning if almost."""
+    if cap is None or size < cap * _WARN_AT:
+        return
+    if size > cap:
+        raise RefusedError(
+            f"the checkpoint has {size} bytes, more than size_cap ({cap})",
+            hint="Raise size_cap, or keep less state (a watermark, a shorter window).",
+        )
+    log.warning("the checkpoint has %d bytes, close to size_cap (%d)", size, cap)
 
 
 def same_epoch(

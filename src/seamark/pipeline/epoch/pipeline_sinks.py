@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,17 +69,21 @@ class SinkFailed(SeamarkError):
 
 
 @contextmanager
-def _named(output: Output, epoch: int) -> Iterator[None]:
-    """Say of an error which sink it comes from, and in which epoch."""
+def _named(output: Output, epoch: int, count: Callable[[], None]) -> Iterator[None]:
+    """Say of an error which sink it comes from, and in which epoch; count those that are its own.
+
+    An error of Spark may just as well come from a source.
+    """
     try:
         yield
     except SeamarkError:
+        count()
         raise
     except Exception as error:
         if is_of_spark(error):
-            # it may just as well come from a source: name both, with Spark's own text
             error.add_note(f"while sink {output.name!r} was written in epoch {epoch}")
             raise
+        count()
         described = output.sink.describe()
         raise SinkFailed(
             f"sink {output.name!r} failed in epoch {epoch}",
@@ -98,6 +103,8 @@ class PipelineSinks:
         self.digests = OutputDigests(self.outputs, enabled=self._settings.digests)
         """Of the rows that were staged last."""
         self._pool = ThreadPoolExecutor(max(4, len(self._compiled.outputs)), "seamark-sink")
+        if metrics is not None:
+            metrics.has_sinks(self.names)
 
     @property
     def outputs(self) -> Sequence[Output]:
@@ -156,7 +163,7 @@ class PipelineSinks:
         if output.sink.shows_at_once:
             check_claim()
         rows = self.digests.observe(output.name, rows)
-        with _named(output, epoch.number):
+        with _named(output, epoch.number, partial(self._count_failure, output, Step.WRITE)):
             output.sink.stage(rows, epoch.for_sink(output.name), epoch.attempt)
 
     def _reads_once(self, output: Output) -> bool:
@@ -176,9 +183,9 @@ class PipelineSinks:
 
     def _prepare_one(self, output: Output) -> Committable:
         began = time.perf_counter()
-        committable = retry_unavailable(
-            output.sink.prepare, self._settings.store_timeout, f"preparing sink {output.name}"
-        )
+        prepare = self._counted(output, Step.PREPARE, output.sink.prepare)
+        patience, what = self._settings.store_timeout, f"preparing sink {output.name}"
+        committable = retry_unavailable(prepare, patience, what)
         if self._metrics is not None:
             self._metrics.sink_prepared(output.name, time.perf_counter() - began)
         return committable
@@ -195,23 +202,38 @@ class PipelineSinks:
     def _commit_one(self, output: Output, committable: Committable) -> SinkCommitStatus:
         began = time.perf_counter()
         patience, what = self._settings.store_timeout, f"committing sink {output.name}"
+        commit = self._counted(output, Step.COMMIT, partial(output.sink.commit, committable))
         for left in reversed(range(self._settings.commit_tries)):
             try:
                 # waits for a server that restarts, or a disk that is full
-                retry_unavailable(partial(output.sink.commit, committable), patience, what)
+                retry_unavailable(commit, patience, what)
             except Exception as error:  # noqa: BLE001 - whatever a sink raises becomes its status
                 if left and _is_worth_trying(error):
                     reason = redacted(str(error))
                     log.warning("sink %s did not commit, trying again: %s", output.name, reason)
                     time.sleep(_PAUSE)
                     continue
-                if self._metrics is not None:
-                    self._metrics.sink_failed(output.name)
                 return _failed(error)
             if self._metrics is not None:
                 self._metrics.sink_committed(output.name, time.perf_counter() - began)
             return SinkCommitStatus.committed()
         raise AssertionError("not reached")
+
+    def _counted(self, output: Output, step: Step, action: Callable[[], T]) -> Callable[[], T]:
+        """An action of a sink, with each of its failures counted."""
+
+        def tried() -> T:
+            try:
+                return action()
+            except Exception:
+                self._count_failure(output, step)
+                raise
+
+        return tried
+
+    def _count_failure(self, output: Output, step: Step) -> None:
+        if self._metrics is not None:
+            self._metrics.sink_failed(output.name, step.value)
 
     def abort(self, attempt: str) -> None:
         """Remove what this attempt has staged, as far as it can be done now."""
@@ -233,7 +255,11 @@ class PipelineSinks:
         deadline = None if limit is None else time.monotonic() + limit
         if len(outputs) == 1 and deadline is None:
             return {name: work(output) for name, output in outputs.items()}
-        futures = {name: self._pool.submit(work, output) for name, output in outputs.items()}
+        futures = {
+            # whoever watches sees what a sink does as part of this step
+            name: self._pool.submit(contextvars.copy_context().run, work, output)
+            for name, output in outputs.items()
+        }
         return {name: self._result(step, name, f, deadline, late) for name, f in futures.items()}
 
     def _result(
@@ -248,6 +274,8 @@ class PipelineSinks:
         try:
             return future.result(left)
         except FutureTimeoutError:
+            if self._metrics is not None:
+                self._metrics.sink_failed(name, step.value)
             error = StepTimeout(
                 f"sink {name!r} did not finish the step '{step.value}' in "
                 f"{self._settings.step_timeouts[step]:g} s",

@@ -9,7 +9,7 @@ import hashlib
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 from seamark.manifest import CheckpointManifest
 from seamark.pipeline.declaration.settings import OnStep, Step
 from seamark.pipeline.declaration.structure import PipelineIdentity
+from seamark.pipeline.telemetry.tracing import OpenSpan
 from seamark.sinks.contract import Epoch
 from seamark.spark.batch_log import OffsetLogEntry, Plan
 from seamark.spark.kafka.lag import unread_positions
@@ -160,12 +161,16 @@ class RunningEpoch:
         )
 
     @contextmanager
-    def step(self, step: Step, on_step: OnStep | None) -> Iterator[None]:
-        """Measure a step, and call ``on_step`` before and after it."""
+    def step(
+        self, step: Step, on_step: OnStep | None, open_span: Callable[[str, float], OpenSpan]
+    ) -> Iterator[None]:
+        """Measure a step in a span of its own, and call ``on_step`` before and after it."""
         if on_step is not None:
             on_step(step, "before", self.number)
         began = time.perf_counter()
-        yield
-        self.phases[step.value] = time.perf_counter() - began
+        with open_span(step.value, began) as span:
+            yield
+            self.phases[step.value] = took = time.perf_counter() - began
+            span.took(took)
         if on_step is not None:
             on_step(step, "after", self.number)

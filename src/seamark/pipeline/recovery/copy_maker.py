@@ -6,6 +6,7 @@ Tests: ``tests/pipeline/test_recovery.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,10 +25,21 @@ from seamark.checkpoint_dir.working_copy import WorkingCopy
 from seamark.pipeline.recovery.moved_state import Moves
 from seamark.pipeline.recovery.starting_point import LongWork
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
+from seamark.pipeline.telemetry.reports import CopyOutcome
 from seamark.spark.batch_log import Plan
 from seamark.store import CheckpointStore
 
 log = logger_named("seamark.pipeline")
+
+
+class FittingCopy(NamedTuple):
+    """What was done to have a working copy that matches a checkpoint."""
+
+    outcome: CopyOutcome
+    text: str
+    planned: dict[int, Plan]
+    """What the copy had planned after the chosen epoch."""
+    restored_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,11 +52,10 @@ class CopyMaker:
 
     def fitting(
         self, dirs: WorkingDirs, chain: Chain, timeline: str, moves: Moves | None = None
-    ) -> tuple[str, dict[int, Plan]]:
+    ) -> FittingCopy:
         """Keep the newest working copy if it matches the checkpoint, else make one from the store.
 
         ``moves`` is what an upgrade has given other numbers, so that the copy has the old ones.
-        Returns what was done, and what the copy had planned after the chosen epoch.
         """
         planned = dirs.saved_plans(timeline)
         ready = dirs.newest_ready()
@@ -66,13 +77,16 @@ class CopyMaker:
             if why is None:
                 dirs.take_over(copy)
                 done = keep(dirs.own, chain.logs, chain.expected, chain.batch)
-                return done if moves is None else "rearranged", planned
+                if moves is None:
+                    return FittingCopy(CopyOutcome.KEPT, done, planned)
+                return FittingCopy(CopyOutcome.REARRANGED, "rearranged", planned)
             log.warning("the working copy %s is not kept: %s", copy.root, why)
         dirs.clear_own()
         written = self._restored(dirs.own, chain)
         chosen = chain.manifests[-1].checkpoint_id
         size = size_text(written.size)
-        return f"rebuilt from checkpoint {chosen} ({written.files} files, {size})", planned
+        text = f"rebuilt from checkpoint {chosen} ({written.files} files, {size})"
+        return FittingCopy(CopyOutcome.REBUILT, text, planned, written.size)
 
     def _difference(self, copy: WorkingCopy, chain: Chain) -> str | None:
         expected = chain.expected

@@ -54,7 +54,7 @@ from seamark.pipeline.recovery.sink_recovery import (
 )
 from seamark.pipeline.recovery.starting_point import LongWork, StartingPoint, unwatched
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, reorder_sources
-from seamark.pipeline.telemetry.reports import StartReport
+from seamark.pipeline.telemetry.reports import CopyOutcome, StartReport
 from seamark.spark.batch_log import Plan
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.spark.source_gaps import Gap, gap_texts, planned_texts
@@ -119,7 +119,9 @@ class Recovery:
             walk, self._notes = read, []
             start = self._start_from(walk, claim)
         seconds = time.perf_counter() - started
-        start.report = replace(start.report, seconds=seconds, skipped=list(walk.skipped))
+        start.report = replace(
+            start.report, seconds=seconds, skipped=list(walk.skipped), damaged=len(walk.broken)
+        )
         return start
 
     def _start_from(self, walk: Walk, claim: Claim) -> StartingPoint:
@@ -242,6 +244,7 @@ class Recovery:
             fresh_start=True,
             aborted=finished.aborted,
             working_copy=what,
+            copy_outcome=CopyOutcome.NEW if self._adopt is None else CopyOutcome.ADOPTED,
             notes=self._notes,
         )
         return StartingPoint(mine, history, report)
@@ -277,7 +280,8 @@ class Recovery:
         history.links = len(chain.manifests) - 1
         history.full_bytes = chosen.restore_bytes or sum(m.size_bytes for m in chain.manifests)
         # first: a sink must not be finished by a checkpoint whose state turns out to be damaged
-        what, planned = self._copies.fitting(dirs, chain, history.timeline, self._changes.moves)
+        copied = self._copies.fitting(dirs, chain, history.timeline, self._changes.moves)
+        planned = copied.planned
         finished = finish_sinks(self._sinks, chosen, history.generation, self._moved(chosen))
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
@@ -312,7 +316,9 @@ class Recovery:
             verified=f"SHA-256, {len(chain.digests)} files, {size_text(chain.size)}",
             finished=finished.outcomes,
             aborted=finished.aborted,
-            working_copy=what,
+            working_copy=copied.text,
+            copy_outcome=copied.outcome,
+            restored_bytes=copied.restored_bytes,
             notes=self._notes,
         )
         return StartingPoint(mine, history, report, chain.index, chain.small_state)

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from seamark._common.logs import logger_named
 from seamark._common.progress_bars import Advance, progress_bar_on
 from seamark._common.text import grouped, phase_text, seconds_text, size_text
-from seamark.pipeline.telemetry.reports import PHASES, TEXT_COLUMN, WIDTH, EpochStats, StartReport
+from seamark.pipeline.telemetry.reports import (
+    TEXT_COLUMN,
+    WIDTH,
+    EpochStats,
+    StartReport,
+    in_order,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,19 +52,7 @@ class Display:
         """Show an epoch that is done, in one line."""
         shown = self._print(lambda terminal: [epoch_line(stats, terminal.width())])
         level = logging.DEBUG if shown else logging.INFO
-        fields = {
-            "event": "epoch",
-            "pipeline": self._pipeline,
-            "epoch": stats.epoch,
-            "checkpoint_id": stats.checkpoint_id,
-            "seconds": round(stats.seconds, 6),
-            "sinks": list(stats.sinks),
-            "rows": dict(stats.rows_per_sink),
-            "new_bytes": stats.new_bytes,
-            "full_bytes": stats.full_bytes,
-            "watermark": stats.watermark,
-            "phases": {phase: round(took, 6) for phase, took in _in_order(stats.phases).items()},
-        }
+        fields = {"event": "epoch", "pipeline": self._pipeline, **stats.fields()}
         _logger.log(level, "%s", key_values(fields), extra=fields)
 
     def show_recovery(self, report: StartReport) -> None:
@@ -66,8 +60,7 @@ class Display:
         self._print(lambda _: [_report_line(line) for line in report.lines()])
         level = logging.WARNING if report.skipped else logging.INFO
         fields: dict[str, Any] = {"event": "recovery", "pipeline": self._pipeline}
-        skipped = [f"{number}: {why}" for number, why in report.skipped]
-        message = key_values({**fields, **report.to_dict(), "skipped": skipped})
+        message = key_values({**fields, **report.fields()})
         _logger.log(level, "%s", message, extra={**fields, "recovery": report.to_dict()})
 
     @contextmanager
@@ -141,19 +134,13 @@ def epoch_line(stats: EpochStats, width: int) -> StyledLine:
 
 def _phases_that_fit(phases: Mapping[str, float], room: int) -> str:
     """The phases that take a millisecond, in order, the shortest left out until they fit."""
-    kept = {phase: took for phase, took in _in_order(phases).items() if round(took * 1000) >= 1}
+    kept = {phase: took for phase, took in in_order(phases).items() if round(took * 1000) >= 1}
     while kept:
         text = ", ".join(f"{phase} {phase_text(took)}" for phase, took in kept.items())
         if len(f" ({text})") <= room:
             return f" ({text})"
         del kept[min(kept, key=kept.__getitem__)]
     return ""
-
-
-def _in_order(phases: Mapping[str, float]) -> dict[str, float]:
-    """The phases in the order in which they happen; others come last."""
-    known = {phase: phases[phase] for phase in PHASES if phase in phases}
-    return {**known, **phases}
 
 
 def _report_line(line: str) -> StyledLine:

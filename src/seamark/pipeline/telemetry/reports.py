@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from seamark._common.text import seconds_text
@@ -23,6 +24,16 @@ EPOCHS_REMEMBERED: Final = 100
 TOTAL: Final = "total"
 
 
+class CopyOutcome(StrEnum):
+    """What a start did with Spark's working copy."""
+
+    NEW = "new"
+    KEPT = "kept"
+    REBUILT = "rebuilt"
+    REARRANGED = "rearranged"
+    ADOPTED = "adopted"
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartReport:
     """The outcome of one recovery: which checkpoint was taken and what was done to reach it."""
@@ -35,6 +46,8 @@ class StartReport:
     fresh_start: bool = False
     skipped: list[tuple[int, str]] = field(default_factory=list)
     """Newer checkpoints that could not be taken, and why, newest first."""
+    damaged: int = 0
+    """How many of them are damaged or missing; a rollback took the others out of use."""
     verified: str = ""
     """What was compared with the manifest: ``SHA-256, 3 files, 41 KiB``."""
     finished: dict[str, str] = field(default_factory=dict)
@@ -43,12 +56,20 @@ class StartReport:
     """What was staged and is gone: ``staged epoch 9 of sink large``."""
     working_copy: str = ""
     """What became of it: ``kept, commits/14 written``, ``new``."""
+    copy_outcome: CopyOutcome | None = None
+    """The same in one word."""
+    restored_bytes: int = 0
+    """What was written to rebuild it."""
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """The report made of JSON values, for logs and programs."""
         skipped = [{"checkpoint_id": number, "reason": why} for number, why in self.skipped]
         return {**asdict(self), "seconds": round(self.seconds, 6), "skipped": skipped}
+
+    def fields(self) -> dict[str, Any]:
+        """The report as log records and spans have it: what was skipped in words."""
+        return {**self.to_dict(), "skipped": [f"{number}: {why}" for number, why in self.skipped]}
 
     def lines(self) -> list[str]:
         """The report for people, in 80 columns."""
@@ -120,6 +141,26 @@ class EpochStats:
     sinks: list[str]
     positions: Mapping[str, bytes] = field(default_factory=dict)
     """By source: how far it was read."""
+
+    def fields(self) -> dict[str, Any]:
+        """All figures by their names, as log records and spans have them."""
+        return {
+            "epoch": self.epoch,
+            "checkpoint_id": self.checkpoint_id,
+            "seconds": round(self.seconds, 6),
+            "sinks": list(self.sinks),
+            "rows": dict(self.rows_per_sink),
+            "new_bytes": self.new_bytes,
+            "full_bytes": self.full_bytes,
+            "watermark": self.watermark,
+            "phases": {phase: round(took, 6) for phase, took in in_order(self.phases).items()},
+        }
+
+
+def in_order(phases: Mapping[str, float]) -> dict[str, float]:
+    """The phases in the order in which they happen; others come last."""
+    known = {phase: phases[phase] for phase in PHASES if phase in phases}
+    return {**known, **phases}
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """After each epoch: telling Kafka how far its topics were read, and measuring what is left.
 
-While an epoch runs, the times of the rows that come after it are read, for its checkpoint. All of
+While an epoch runs, the times of the rows that come after it are read, for its checkpoint. With
+metrics the lag is measured every few seconds, also while no epoch finishes: then above all. All of
 it happens in a thread of its own and never holds up an epoch. What fails is logged and tried again
-after a later epoch; the positions that count are in the checkpoints. A position that retention is
-about to reach is a warning.
+later; the positions that count are in the checkpoints. A position that retention is about to reach
+is a warning.
 
 Tests: ``tests/pipeline/test_source_follower.py``.
 """
@@ -58,6 +59,7 @@ class SourceFollower:
         self._metrics = metrics
         self._changed = threading.Condition()
         self._newest: Positions | None = None
+        self._last: Positions | None = None
         self._unread: Mapping[str, Offsets] = {}
         self._times: tuple[Mapping[str, Offsets], Times] = ({}, {})
         self._timed = float("-inf")
@@ -99,7 +101,8 @@ class SourceFollower:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._newest is not None or self._unread or self._closing
+                    lambda: self._newest is not None or self._unread or self._closing,
+                    self._seconds_to_wait(),
                 )
                 positions, self._newest = self._newest, None
                 unread, self._unread = self._unread, {}
@@ -107,11 +110,18 @@ class SourceFollower:
             if unread and not closing:
                 self._read_times(unread)
             if positions is not None:
+                self._last = positions
                 self._commit(positions)
-                if not closing:
-                    self._measure(positions)
             elif closing:
                 return
+            if self._last is not None and not closing:
+                self._measure(self._last)
+
+    def _seconds_to_wait(self) -> float | None:
+        """Until it is time to measure again: lag grows also while no epoch finishes."""
+        if self._metrics is None or self._last is None:
+            return None
+        return max(self._measured + _MEASURE_EVERY - time.monotonic(), 0)
 
     def _read_times(self, unread: Mapping[str, Offsets]) -> None:
         try:
