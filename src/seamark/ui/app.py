@@ -28,6 +28,7 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.reports.document import Document
+from seamark.spark.source_gaps import gap_texts
 from seamark.ui import bounds, views
 from seamark.ui.checks import KINDS, Checks
 from seamark.ui.directory_watch import DirectoryWatch
@@ -151,7 +152,12 @@ class Page:
             return RedirectResponse(where, HTTPStatus.SEE_OTHER)
         number = views.checkpoint_number(text)
         document = await views.checkpoint(place, number)
-        more = {"show": document, "around": views.neighbours(place, number)}
+        more = {
+            "show": document,
+            "around": views.neighbours(place, number),
+            "chain": await views.chain(place, document),
+            "gap_texts": gap_texts(document["gaps"]),
+        }
         return await self._html("checkpoint.html", more, place)
 
     async def diff(self, request: Request) -> Response:
@@ -159,7 +165,8 @@ class Page:
         place = await self._place(request)
         a, b = (_required(request, name) for name in ("a", "b"))
         document = await views.compared(place, a, b)
-        return await self._html("diff.html", {"diff": document}, place)
+        shown = document | {"gap_texts": gap_texts(document["gaps"])}
+        return await self._html("diff.html", {"diff": shown}, place)
 
     async def restart(self, request: Request) -> Response:
         """What a start would do, and the commands for everything else."""
@@ -206,7 +213,8 @@ class Page:
 
     async def _history(self, request: Request) -> Document:
         place = await self._place(request)
-        return await views.history(place, _number(request, "first"), _number(request, "last"))
+        first, last = _number(request, "first"), _number(request, "last")
+        return await views.history(place, first, last, self._places)
 
     async def _show(self, request: Request) -> Document:
         number = views.checkpoint_number(request.path_params["number"])

@@ -72,6 +72,7 @@ class Rendering:
         self._environment.filters.update(
             size=_or_dash(size_text),
             count=_or_dash(lambda number: grouped(number).replace(" ", "\u00a0")),
+            rate=_or_dash(_rate),
             seconds=_or_dash(seconds_text),
             step=_or_dash(phase_text),
             elapsed=_or_dash(elapsed_text),
@@ -131,6 +132,11 @@ def _visible(value: object) -> object:
     if isinstance(value, str) and not isinstance(value, Markup):
         return escape_controls(value)
     return value
+
+
+def _rate(value: float) -> str:
+    """A number of things a second: ``0.4``, ``1 200``."""
+    return f"{value:g}" if value < 10 else grouped(round(value)).replace(" ", "\u00a0")
 
 
 def _or_dash(text: Callable[[Any], str]) -> Callable[[Any], str]:
