@@ -173,7 +173,7 @@ def start_run(
             name, metrics=options.metrics, progress_url=progress_url(options.progress, store)
         )
         resources.callback(telemetry.close)
-        page = open_run_page(options.ui, name, store)
+        page = open_run_page(options.ui, name, store, spark)
         resources.callback(page.close)
         declared = replace(declared, settings=page.followed(declared.settings))
         if kafka is not None:

@@ -30,18 +30,22 @@ from seamark.errors import (
 from seamark.reports.document import Document
 from seamark.spark.source_gaps import gap_texts
 from seamark.ui import bounds, views
-from seamark.ui.checks import KINDS, Checks
+from seamark.ui.checks import KINDS, check_of
 from seamark.ui.directory_watch import DirectoryWatch
 from seamark.ui.guard import Access, Guard
 from seamark.ui.live import Live
 from seamark.ui.places import Place
 from seamark.ui.rendering import Rendering, assets
+from seamark.ui.row_pages import RowPages, asked_in, page_document, query_of
+from seamark.ui.row_source import RowsAsked
+from seamark.ui.runs import Run, Runs
 from seamark.ui.store_watch import StoreWatch
 from seamark.ui.threads import DaemonThreads
 
 log = logger_named(__name__)
 
 _METHODS: Final = ("GET", "HEAD", "POST")
+_KEPT_CHECKS: Final = len(KINDS) * bounds.MOST_PLACES
 _RENDERING: Final = 2
 """Threads that make pages out of documents."""
 _FIRST_PAINT: Final = 0.15
@@ -73,7 +77,8 @@ class Page:
         every: float = bounds.LOOK_EVERY,
     ) -> None:
         self.live = Live(places, every)
-        self.checks = Checks()
+        self.checks = Runs("seamark-ui-check", "check", most=bounds.MOST_CHECKS, kept=_KEPT_CHECKS)
+        self.rows = RowPages()
         self._places = list(places)
         self._rendering = Rendering(redact)
         self._assets = assets()
@@ -96,6 +101,8 @@ class Page:
             get("/p/{place}/diff", self.diff),
             get("/p/{place}/restart", self.restart),
             Route("/p/{place}/restart/{check}", self._told(self.start), methods=["POST"]),
+            get("/p/{place}/rows", self.state_rows),
+            Route("/p/{place}/rows", self._told(self.read_rows), methods=["POST"]),
             get("/events", self.events),
             get("/static/{name}", self.asset),
         ]
@@ -112,6 +119,7 @@ class Page:
             get("/api/p/{place}/diff/{a}/{b}", self._diff),
             get("/api/p/{place}/inspect", self._inspect),
             Route("/api/p/{place}/checks/{check}", self._api(self._check), methods=[*_METHODS]),
+            Route("/api/p/{place}/rows", self._api(self._rows), methods=[*_METHODS]),
         ]
 
     @asynccontextmanager
@@ -122,6 +130,7 @@ class Page:
         finally:
             await self.live.close()
             self.checks.close()
+            self.rows.close()
             for place in self._places:
                 place.close()
             self._threads.shutdown()
@@ -180,6 +189,22 @@ class Page:
         place = await self._place(request)
         self._start(place, request)
         return RedirectResponse(f"/p/{place.slug}/restart", HTTPStatus.SEE_OTHER)
+
+    async def state_rows(self, request: Request) -> Response:
+        """Rows of state that were read, or a button that has them read."""
+        place = await self._place(request)
+        asked = asked_in(place, request.query_params)
+        run = self.rows.last(place, asked)
+        shown = {"page": page_document(asked, run), "run": _run_document("rows", run)}
+        shown["run"].pop("document")
+        return await self._html("rows.html", shown, place)
+
+    async def read_rows(self, request: Request) -> Response:
+        """Have rows read, and go to where they are seen; those that were read are shown at once."""
+        place = await self._place(request)
+        asked = asked_in(place, request.query_params)
+        self._start_rows(place, asked, request)
+        return RedirectResponse(f"/p/{place.slug}/rows?{query_of(asked)}", HTTPStatus.SEE_OTHER)
 
     async def events(self, request: Request) -> Response:
         """News of one place, or of all."""
@@ -242,19 +267,25 @@ class Page:
             raise views.NotThere("there is no such check", hint=f"There are {', '.join(KINDS)}.")
         watch = views.store_of(place)
         if "stop" in request.query_params:
-            self.checks.stop(place.slug, kind)
+            self.checks.stop((place.slug, kind))
         else:
-            self.checks.start(place.slug, kind, lambda: watch.store)
+            self.checks.start((place.slug, kind), kind, check_of(kind, lambda: watch.store))
 
     def _check_document(self, place: Place, kind: str) -> Document:
-        check = self.checks.last(place.slug, kind)
-        if check is None:
-            return {"check": kind, "state": "none", "document": None, "error": None}
-        error = check.error
-        return check.status() | {
-            "document": check.document,
-            "error": None if error is None else views.error_document(error),
-        }
+        return _run_document(kind, self.checks.last((place.slug, kind)))
+
+    async def _rows(self, request: Request) -> Document:
+        place = await self._place(request)
+        asked = asked_in(place, request.query_params)
+        if request.method == "POST":
+            self._start_rows(place, asked, request)
+        return _run_document("rows", self.rows.last(place, asked))
+
+    def _start_rows(self, place: Place, asked: RowsAsked, request: Request) -> None:
+        if "stop" in request.query_params:
+            self.rows.stop(place, asked)
+        else:
+            self.rows.start(place, asked)
 
     # how answers are made
 
@@ -327,6 +358,14 @@ class Page:
         hint = "It is a fault of Seamark itself. The log of 'seamark ui' says more."
         document = {"error": {**what, "hint": hint}}
         return await self._html("error.html", document, None, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _run_document(kind: str, run: Run | None) -> Document:
+    """How far some work is, and what it has found."""
+    if run is None:
+        return {"check": kind, "state": "none", "document": None, "error": None}
+    error = None if run.error is None else views.error_document(run.error)
+    return run.status() | {"document": run.document, "error": error}
 
 
 def _status(error: SeamarkError) -> HTTPStatus:
