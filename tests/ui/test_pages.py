@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,6 +212,25 @@ def test_an_empty_store_is_no_trouble_and_fills_by_itself(tmp_path: Path) -> Non
         assert "no checkpoint yet" in page.text("/p/new")
         fill(tmp_path / "new", 3)
         page.until("/api/places", lambda d: (d["places"][0]["newest"] or {}).get("id") == 3)
+
+
+def test_what_only_hadoop_knows_is_a_row_that_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.version", None)
+    fill(tmp_path / "store", 1)
+    with serving(tmp_path / "store", "hdfs://names:8020/orders/checkpoint") as page:
+        found = page.until(
+            "/api/places", lambda d: all(p["health"]["word"] != "looking" for p in d["places"])
+        )
+        row = next(row for row in found["places"] if row["slug"] == "checkpoint")
+        assert row["health"]["word"] == "cannot be shown"
+        assert "seamark[spark]" in row["health"]["why"]
+        shown = page.text("/")
+        assert "hdfs://names:8020/orders/checkpoint" in shown
+        assert "pip install" in shown
+        assert "cannot be shown" in page.text("/p/checkpoint")
 
 
 def test_two_places_of_one_name_have_two_addresses(tmp_path: Path) -> None:

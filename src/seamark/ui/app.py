@@ -81,6 +81,7 @@ class Page:
         self.rows = RowPages()
         self._places = list(places)
         self._rendering = Rendering(redact)
+        self._rendering.compile_all()
         self._assets = assets()
         self._threads = DaemonThreads(_RENDERING, "seamark-ui-page")
         inner = Starlette(

@@ -15,6 +15,8 @@ from seamark.ui import bounds
 from seamark.ui.places import Place
 
 _WAITING = 16
+_RARELY = 10
+"""How much less often a place is looked at that cannot be shown: something must be installed."""
 
 
 class Live:
@@ -32,8 +34,11 @@ class Live:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Begin to look at what is wanted."""
+        """Look at all places once, and begin to look at what is wanted."""
         self._loop = asyncio.get_running_loop()
+        for slug in self.places:  # so that the first page is not shown without them
+            self._wanted_at[slug] = self._loop.time()
+            self._wanted[slug].set()
         self._tasks = [asyncio.create_task(self._follow(place)) for place in self.places.values()]
 
     async def close(self) -> None:
@@ -86,7 +91,7 @@ class Live:
                 told = place.revision
                 self._tell(place.slug)
             self._looked[place.slug].set()
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self._every * (_RARELY if place.is_unusable else 1))
             if self._is_listened_to(place.slug):
                 self._wanted_at[place.slug] = loop.time()
             if loop.time() - self._wanted_at[place.slug] > bounds.UNWATCHED_AFTER:

@@ -10,6 +10,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seamark._common.text import elapsed_text
+from seamark.errors import (
+    CheckpointNotFoundError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+)
 from seamark.reports.document import Document
 from seamark.store.owner import Owner
 from seamark.ui.bounds import NEWEST
@@ -32,6 +38,8 @@ class Health(NamedTuple):
 _TROUBLE: Final = (
     "damaged",
     "not answering",
+    "not there",
+    "cannot be shown",
     "unreadable",
     "failing",
     "warnings",
@@ -194,6 +202,11 @@ def looking() -> Health:
     return Health("looking", "idle", "It has not answered yet.")
 
 
-def not_answering(what: str) -> Health:
-    """Of a place that has stopped answering."""
-    return Health("not answering", "bad", what)
+def not_answering(error: SeamarkError) -> Health:
+    """Of a place that could not be looked at, by what was said instead."""
+    if isinstance(error, CheckpointNotFoundError):
+        return Health("not there", "bad", error.what)
+    if isinstance(error, InvalidInputError | RefusedError):
+        why = ". ".join(part for part in (error.what, error.hint) if part)
+        return Health("cannot be shown", "warn", why)
+    return Health("not answering", "bad", error.what)

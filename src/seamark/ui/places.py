@@ -14,6 +14,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from seamark._common.logs import logger_named
+from seamark.blobs.addresses import can_hold_a_store
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.reports.document import Document
@@ -106,6 +107,11 @@ class Place:
         self.revision += is_new
         return is_new
 
+    @property
+    def is_unusable(self) -> bool:
+        """Whether it cannot be shown, and asking again will hardly help."""
+        return self.error is not None and not isinstance(self.error, StoreUnavailableError)
+
     def row_reader(self) -> RowReader | None:
         """What reads rows of its state; None where nothing does, or before it has answered."""
         if self._row_reader is None and self._make_row_reader is not None:
@@ -150,11 +156,15 @@ def _row_reader(
 
 
 def _watch_at(url: str, storage_options: Mapping[str, str]) -> Watch:
-    """Find out what is there. A directory of Spark's has ``metadata``, a store ``owner.json``."""
+    """Find out what is there. A directory of Spark's has ``metadata``, a store ``owner.json``.
+
+    What only Hadoop knows (``hdfs://``) is a directory, and is read through a Spark: that of this
+    process, or one that is started.
+    """
     path = local_path(url)
     options = dict(storage_options) if path is None else None
-    is_directory = path is not None and is_spark_directory(path)
-    if path is None:
+    is_directory = is_spark_directory(path) if path is not None else not can_hold_a_store(url)
+    if path is None and not is_directory:
         with open_store(url, storage_options=options or None) as store:
             stat = store.backend.stat
             is_directory = stat(OWNER_KEY) is None and stat("metadata") is not None

@@ -89,6 +89,11 @@ class Rendering:
         )
         self._environment.globals["version"] = __version__
 
+    def compile_all(self) -> None:
+        """Compile every template, so that nobody waits for it who opens the first page."""
+        for name in self._environment.list_templates():
+            self._environment.get_template(name)
+
     def page(self, template: str, context: Mapping[str, Any]) -> str:
         """A page. All values are made of JSON values; secrets are hidden in all of them.
 

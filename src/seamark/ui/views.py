@@ -58,7 +58,7 @@ def place_row(place: Place) -> Document:
     else:
         row = {"kind": "unknown", "health": looking()._asdict()}
     if place.error is not None:
-        row["health"] = not_answering(place.error.what)._asdict()
+        row["health"] = not_answering(place.error)._asdict()
     return row | {
         "slug": place.slug,
         "name": place.name,
