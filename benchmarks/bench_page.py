@@ -86,7 +86,7 @@ def first_paint(folder: Path, *, quick: bool) -> Row:
     fill(folder / "orders", 200)
     took = []
     for _ in range(3 if quick else 7):
-        command = [sys.executable, "-m", "seamark", "--json", "ui", folder / "orders"]
+        command = [sys.executable, "-m", "seamark", "--json", "ui", str(folder / "orders")]
         with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE) as server:
             assert server.stdout is not None
             said: dict[str, Any] = json.loads(server.stdout.readline())

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -17,6 +18,7 @@ import seamark
 from seamark.pipeline.declaration.settings import Step
 from seamark.sinks import FileSink
 from seamark.store import open_store
+from seamark.ui.places import Place
 from tests.cli.support.stores import flip, stored_manifest
 from tests.integration.support.browsers import DESK, PATIENCE, PHONE, chromium, visit
 from tests.native.support.inspected import make_hdfs
@@ -74,14 +76,18 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     origin = {"url": str(root / "orders"), "checkpoint_id": 20, "timeline": "t", "epoch": 20}
     with open_store(root / "trial") as store:
         store.claim(writer="driver-3 pid 77", pipeline="trial")
-        structure = {"structure": {"sources": {}}}
         for number in (1, 2, 3):
-            extra = {"fork": origin, **(structure if number == 1 else {})}
-            save(store, number, newest=3, now_ms=now, extra=extra)
+            first: dict[str, Any] = {"structure": {"sources": {}}} if number == 1 else {}
+            save(store, number, newest=3, now_ms=now, extra={"fork": origin, **first})
     make_hdfs(root / "native")
     down = CountedBlobs("s3://bucket/payments")
     down.is_down = True
-    places = [root / "orders", root / "trial", root / "native", down.place("payments")]
+    places: list[Path | Place] = [
+        root / "orders",
+        root / "trial",
+        root / "native",
+        down.place("payments"),
+    ]
     with server_for(places) as server:
         yield server.url
 
