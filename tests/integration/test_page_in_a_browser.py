@@ -159,7 +159,7 @@ def test_a_running_pipeline_is_seen_live_with_its_rows_and_its_state(
                 expect(tab.page.locator("#drawn")).to_contain_text("checkpoints 1 to 3")
                 tab.page.evaluate("window.sameness = 1")
                 put_file(folder / "orders", 3, [{"id": 900, "k": 1, "v": 1, "t": clock(90)}])
-                expect(tab.page.locator("#tiles")).to_contain_text("epoch 4save")
+                expect(tab.page.locator("#tiles")).to_contain_text("epoch 4save,")
                 tab.shoot("running")
                 go.set()
                 expect(tab.page.locator("#drawn")).to_contain_text("checkpoints 1 to 4")
@@ -177,6 +177,15 @@ def test_a_running_pipeline_is_seen_live_with_its_rows_and_its_state(
         finally:
             go.set()
             run.stop()
+
+
+def test_the_picture_appears_with_the_first_checkpoint(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    with server_for([tmp_path / "store"]) as server, visit(browser, server.url) as tab:
+        tab.open("/p/store")
+        expect(tab.page.locator("#none-yet")).to_be_visible()
+        fill(tmp_path / "store", 3)
+        expect(tab.page.locator("#drawn")).to_contain_text("checkpoints 1 to 3")
 
 
 def test_a_store_that_stops_answering_is_shown_as_such_and_comes_back(browser: Browser) -> None:

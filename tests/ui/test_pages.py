@@ -51,7 +51,7 @@ def test_the_overview_says_of_each_place_how_it_is(page: Client) -> None:
     assert rows["native"]["committed"] == 7
     assert trades["rows"] == {"bars": 120, "large": 31}
     assert trades["rows_per_second"] == pytest.approx(151 / 5, abs=0.1)
-    assert "rows a second" in shown
+    assert "rows/s" in shown
 
 
 @pytest.mark.parametrize("number", [1, 57, COUNT])

@@ -19,7 +19,7 @@ function start(root) {
   const LEFT = 80;
   const RIGHT = 10;
   const sinks = root.querySelector("#sinks");
-  const MARKS = { start: "▶", recovery: "▲", fence: "║", rollback: "↩", pin: "★", fork: "⑂", upgrade: "⬆", gap: "…", failed: "!", damage: "✕", unreadable: "?" };
+  const MARKS = { start: "▶", recovery: "▲", fence: "║", rollback: "↩", pin: "★", fork: "Y", upgrade: "⬆", gap: "…", failed: "!", damage: "✕", unreadable: "?" };
   let data = null;
   let view = { first: null, last: null }; // null: the newest end
   let at = -1;

@@ -50,7 +50,7 @@ export async function refresh() {
     for (const part of document.querySelectorAll(PARTS)) {
       const other = fresh.getElementById(part.id);
       if (other === null) {
-        location.reload(); // it has become another kind of page
+        location.reload(); // it has become another kind of page, or the first checkpoint has come
         return;
       }
       if (other.innerHTML === part.innerHTML) continue;
