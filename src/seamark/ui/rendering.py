@@ -224,4 +224,4 @@ def _rows(name: str, value: object, depth: int) -> Iterator[dict[str, Any]]:
     elif isinstance(value, list) and not is_deep:
         yield {"name": name, "depth": depth, "value": ", ".join(map(_json_text, value)) or "none"}
     else:
-        yield {"name": name, "depth": depth, "value": _json_text(value)}
+        yield {"name": name, "depth": depth, "value": "none" if value == {} else _json_text(value)}

@@ -73,6 +73,19 @@ def place_row(place: Place) -> Document:
     }
 
 
+def health_word(place: Place) -> str:
+    """How a place is, in one word."""
+    return str(place_row(place)["health"]["word"])
+
+
+def running_step(place: Place) -> tuple[int | None, str] | None:
+    """Which epoch runs and its step, where the page is served by a pipeline."""
+    if place.running is None:
+        return None
+    now = place.running()
+    return now["epoch"], now["step"]
+
+
 def overview(places: Sequence[Place]) -> Document:
     """All places, those in trouble first, and how many are how."""
     rows = sorted(map(place_row, places), key=trouble)
