@@ -12,10 +12,11 @@ import json
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -43,8 +44,26 @@ with urllib.request.urlopen(base + "events?place=pipeline") as news:
 """
 
 
-def block(spark: SparkSession, folder: Path, epochs: int, *, ui: int | None) -> tuple[float, int]:
-    """The median epoch of a block in milliseconds, and how often a viewer has seen news."""
+class Block(NamedTuple):
+    """What a block of epochs took."""
+
+    median: float
+    """Of its epochs, in milliseconds."""
+    news: int = 0
+    """How often a viewer has seen some."""
+    share: float = 0.0
+    """Processor time of the page's own threads, of the time that the block lasted."""
+
+
+def page_seconds() -> float:
+    """Processor time that the threads of the page have used so far."""
+    names = {thread.native_id for thread in threading.enumerate() if "seamark-ui" in thread.name}
+    stats = (Path(f"/proc/self/task/{number}/schedstat").read_text() for number in names)
+    return sum(int(text.split()[0]) for text in stats) / 1e9
+
+
+def block(spark: SparkSession, folder: Path, epochs: int, *, ui: int | None) -> Block:
+    """Run a block of epochs, watched by a viewer if there is a page."""
     pipeline = seamark.Pipeline("bench", folder / "store", output_mode="update", ui=ui)
     rows = pipeline.source("trades", trades(spark))
     pipeline.sink("totals", totals(rows), FileSink(folder / "out"))
@@ -55,30 +74,41 @@ def block(spark: SparkSession, folder: Path, epochs: int, *, ui: int | None) -> 
         viewer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert viewer.stdout is not None
         assert viewer.stdout.readline() == b"listening\n"
-    took = durations(run.query, epochs, run.stop)
+    used: list[float] = []
+    started, before = time.perf_counter(), page_seconds()
+
+    def stop() -> None:
+        used.append((page_seconds() - before) / (time.perf_counter() - started))
+        run.stop()
+
+    took = durations(run.query, epochs, stop)
     if viewer is None:
-        return statistics.median(took), 0
+        return Block(statistics.median(took))
     said, _ = viewer.communicate()  # the stream ends with the run
-    return statistics.median(took), said.count(b"seen")
+    return Block(statistics.median(took), said.count(b"seen"), used[0])
 
 
 def with_and_without(spark: SparkSession, folder: Path, *, quick: bool) -> list[Row]:
     """Blocks of epochs with and without a page, in turns."""
-    epochs, rounds = (12, 3) if quick else (40, 12)
+    epochs, rounds = (12, 3) if quick else (30, 10)
     cases: dict[str, int | None] = {"without": None, "with": 0}
     took: dict[str, list[float]] = {name: [] for name in cases}
-    news = 0
+    blocks: list[Block] = []
     for turn in range(rounds):
         for name in list(cases) if turn % 2 == 0 else reversed(list(cases)):
-            median, seen = block(spark, folder / name, epochs, ui=cases[name])
-            took[name].append(median)
-            news += seen
+            blocks.append(block(spark, folder / name, epochs, ui=cases[name]))
+            took[name].append(blocks[-1].median)
     found = ratio(took["with"], took["without"])
     each = [a / b for a, b in zip(took["with"], took["without"], strict=True)]
-    print(f"{rounds} rounds of {epochs} epochs; a viewer has seen news {news} times")
+    seen = sum(each.news for each in blocks)
+    share = 100 * statistics.median(each.share for each in blocks if each.share)
+    print(f"{rounds} rounds of {epochs} epochs; a viewer has seen news {seen} times")
     print(f"  ratios: {' '.join(f'{value:.3f}' for value in sorted(each))}")
     plain = in_milliseconds([value / 1000 for value in took["without"]])
-    return [Row("an epoch with ui= and a viewer", f"without ({plain})", found, 1.01)]
+    return [
+        Row("an epoch with ui= and a viewer", f"without ({plain})", found, 1.01),
+        Row("processor time of the page's threads", "one core", share, 1.0, " %"),
+    ]
 
 
 def first_paint(folder: Path, *, quick: bool) -> Row:
