@@ -37,8 +37,8 @@ def get(path):
 with urllib.request.urlopen(base + "events?place=pipeline") as news:
     get("p/pipeline"), get("api/p/pipeline/history")
     print("listening", flush=True)
-    for line in news:
-        if line.startswith(b"data:"):
+    for line in news:  # the step of a running epoch comes by itself, and is only shown
+        if line == b"event: changed\\n":
             get("p/pipeline"), get("api/p/pipeline/history")
             print("seen", flush=True)
 """
