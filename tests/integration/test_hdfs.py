@@ -15,6 +15,7 @@ from seamark.native.restore import restore_directory
 from seamark.native.snapshot import take_snapshot
 from tests.integration.support.hdfs import Hdfs
 from tests.support.spark import local_spark
+from tests.ui.support.serving import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +57,26 @@ def test_a_query_on_hdfs_goes_on_from_a_snapshot_restored_beside_it(
         restore_directory(store, taken.checkpoint_id, open_directory(after))
     add_input(tmp_path, 2)
     assert count_by_key(spark, tmp_path, after, "second") == {0: 30, 1: 30, 2: 30}
+
+
+def test_a_directory_on_hdfs_is_a_row_of_the_page_with_its_rows_of_state(
+    spark: SparkSession, hdfs: Hdfs, tmp_path: Path
+) -> None:
+    url = f"{hdfs.url}/shown"
+    add_input(tmp_path, 0)
+    count_by_key(spark, tmp_path, url, "shown")
+    with serving(url, f"{hdfs.url}/nowhere") as page:
+        found = page.until(
+            "/api/places", lambda d: all(p["health"]["word"] != "looking" for p in d["places"])
+        )
+        rows = {row["slug"]: row for row in found["places"]}
+        assert rows["shown"]["committed"] == 0
+        assert rows["nowhere"]["health"]["word"] == "not there"
+        page.post("/api/p/shown/rows")
+        read = page.until("/api/p/shown/rows", lambda d: d["state"] != "running")
+        assert read["state"] == "done", read
+        counts = {row["key"]["k"]: row["value"]["count"] for row in read["document"]["rows"]}
+        assert counts == {0: 10, 1: 10, 2: 10}
 
 
 def test_a_directory_is_there_again_after_the_servers_were_killed(

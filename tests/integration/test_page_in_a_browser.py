@@ -5,18 +5,26 @@ Pictures of all pages are kept in ``.venv/screenshots``, or where SEAMARK_SCREEN
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+import seamark
+from seamark.pipeline.declaration.settings import Step
+from seamark.sinks import FileSink
 from seamark.store import open_store
+from seamark.ui.places import Place
 from tests.cli.support.stores import flip, stored_manifest
 from tests.integration.support.browsers import DESK, PATIENCE, PHONE, chromium, visit
 from tests.native.support.inspected import make_hdfs
+from tests.pipeline.support.workloads import clock, orders, put_file, write_input
 from tests.support.skipped import or_skip
+from tests.support.spark import local_spark
 from tests.ui.support.serving import CountedBlobs, server_for
 from tests.ui.support.stores import epoch_manifest, fill, hostile, save
 from tests.ui.test_load import big_store
@@ -36,6 +44,7 @@ PAGES = {
     "checkpoint": "/p/orders/checkpoint/44",
     "damaged": "/p/orders/checkpoint/45",
     "diff": "/p/orders/diff?a=2&b=44",
+    "rows": "/p/orders/rows?checkpoint=44",
     "restart": "/p/orders/restart",
     "native": "/p/native",
     "not answering": "/p/payments",
@@ -60,12 +69,26 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         store.pin("before-upgrade", 12)
         store.supersede(25, 29)
         for number in range(41, 46):
-            save(store, number, newest=45, now_ms=now)
+            upgrade = {"from": 40, "rows": [["sink", "bars", "kept", "its target is the same"]]}
+            extra = {"upgrade": upgrade} if number == 42 else {}
+            save(store, number, newest=45, now_ms=now, extra=extra)
     flip(stored_manifest(root / "orders", 45), at=100)
+    origin = {"url": str(root / "orders"), "checkpoint_id": 20, "timeline": "t", "epoch": 20}
+    with open_store(root / "trial") as store:
+        store.claim(writer="driver-3 pid 77", pipeline="trial")
+        for number in (1, 2, 3):
+            first: dict[str, Any] = {"structure": {"sources": {}}} if number == 1 else {}
+            save(store, number, newest=3, now_ms=now, extra={"fork": origin, **first})
     make_hdfs(root / "native")
     down = CountedBlobs("s3://bucket/payments")
     down.is_down = True
-    with server_for([root / "orders", root / "native", down.place("payments")]) as server:
+    places: list[Path | Place] = [
+        root / "orders",
+        root / "trial",
+        root / "native",
+        down.place("payments"),
+    ]
+    with server_for(places) as server:
         yield server.url
 
 
@@ -108,6 +131,61 @@ def test_new_epochs_appear_without_a_reload(browser: Browser, tmp_path: Path) ->
             expect(tab.page.locator("#drawn")).to_contain_text(f"to {number}")
             expect(other.page.locator("#places")).to_contain_text(f"epoch {number}")
         assert tab.page.evaluate("window.sameness") == 1
+
+
+def test_a_running_pipeline_is_seen_live_with_its_rows_and_its_state(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The page of the driver itself, over a real store; nothing is reloaded while epochs come."""
+    folder = write_input(tmp_path / "in", 2)
+    go = threading.Event()
+
+    def hold_up(step: Step, when: str, epoch: int) -> None:
+        if (step, when, epoch) == (Step.SAVE, "before", 4):
+            assert go.wait(300)
+
+    with local_spark(tmp_path / "warehouse") as spark:
+        p = seamark.Pipeline(
+            "shop", tmp_path / "store", ui=0, on_step=hold_up, output_mode="update"
+        )
+        rows = p.source("orders", orders(spark, folder))
+        p.sink("counts", rows.groupBy("k").count(), FileSink(tmp_path / "out"))
+        p.sink("all", rows, FileSink(tmp_path / "all"))
+        run = p.start({"processingTime": "0 seconds"})
+        assert run.page_url is not None
+        try:
+            with visit(browser, run.page_url) as tab:
+                tab.open("/p/pipeline")
+                expect(tab.page.locator("#drawn")).to_contain_text("checkpoints 1 to 3")
+                tab.page.evaluate("window.sameness = 1")
+                put_file(folder / "orders", 3, [{"id": 900, "k": 1, "v": 1, "t": clock(90)}])
+                expect(tab.page.locator("#tiles")).to_contain_text("epoch 4save,")
+                tab.shoot("running")
+                go.set()
+                expect(tab.page.locator("#drawn")).to_contain_text("checkpoints 1 to 4")
+                expect(tab.page.locator("#table tbody th").first).to_have_text("4")
+                expect(tab.page.locator("#sinks")).to_contain_text("counts")
+                assert tab.page.evaluate("window.sameness") == 1
+                tab.open("/p/pipeline/checkpoint/4")
+                tab.shoot("pipeline-checkpoint")
+                tab.page.click("text=Look at the rows of the state")
+                tab.page.click("text=Read the rows")
+                expect(tab.page.locator("#rows caption")).to_contain_text("the last ones")
+                expect(tab.page.locator("#rows thead")).to_contain_text("key.k")
+                tab.shoot("pipeline-rows")
+                assert tab.barriers() == []
+        finally:
+            go.set()
+            run.stop()
+
+
+def test_the_picture_appears_with_the_first_checkpoint(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    with server_for([tmp_path / "store"]) as server, visit(browser, server.url) as tab:
+        tab.open("/p/store")
+        expect(tab.page.locator("#none-yet")).to_be_visible()
+        fill(tmp_path / "store", 3)
+        expect(tab.page.locator("#drawn")).to_contain_text("checkpoints 1 to 3")
 
 
 def test_a_store_that_stops_answering_is_shown_as_such_and_comes_back(browser: Browser) -> None:
@@ -228,17 +306,20 @@ def test_a_command_is_copied_with_one_click(browser: Browser, troubled: str) -> 
         assert copied.endswith("/orders 12")
 
 
-def test_the_page_is_read_without_scripts_too(browser: Browser, troubled: str) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{troubled}p/orders")
-    expect(page.locator("#table tbody tr")).to_have_count(45)
-    page.goto(f"{troubled}p/orders/restart")
-    page.click("#b-verify")
-    for _ in range(600):
-        page.goto(f"{troubled}p/orders/restart")
-        if "Done" in page.content():
-            break
-        time.sleep(0.1)
-    assert "Done" in page.content()
-    context.close()
+def test_the_page_is_read_without_scripts_too(browser: Browser, tmp_path: Path) -> None:
+    fill(tmp_path / "orders", 45)
+    with server_for([tmp_path / "orders"]) as server:
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        page.goto(f"{server.url}p/orders")
+        expect(page.locator("#table tbody tr")).to_have_count(45)
+        page.goto(f"{server.url}p/orders/restart")
+        page.click("#b-verify")
+        page.wait_for_url("**/restart")
+        for _ in range(600):
+            page.goto(f"{server.url}p/orders/restart")
+            if "Done" in page.content():
+                break
+            time.sleep(0.1)
+        assert "Done" in page.content()
+        context.close()

@@ -135,9 +135,17 @@ def test_a_page_that_others_can_reach_wants_a_token(host: str) -> None:
         {"Origin": "http://127.0.0.1:1"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "null"},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "http://evil.example"},
     ],
 )
 def test_another_site_cannot_have_a_store_read(page: Client, headers: dict[str, str]) -> None:
     answer = page("/api/p/trades/checks/verify-data", "POST", headers)
     assert answer.status == 403
     assert page.json("/api/p/trades/checks/verify-data")["state"] == "none"
+
+
+def test_a_form_of_the_page_itself_is_obeyed_also_without_scripts(page: Client) -> None:
+    """Under our referrer policy a browser names no origin for it."""
+    headers = {"Sec-Fetch-Site": "same-origin", "Origin": "null"}
+    assert page("/p/trades/restart/doctor", "POST", headers).status == 303

@@ -6,8 +6,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from seamark.store.owner import Owner
 from seamark.ui.bounds import MOST_POINTS
-from seamark.ui.history import window_of
+from seamark.ui.history import history_document, window_of
+from seamark.ui.points import Point
+from seamark.ui.store_watch import StoreState
 
 ALL = tuple(range(1, 10_001))
 
@@ -33,6 +36,34 @@ def test_looking_again_when_more_have_come_needs_few_other_manifests() -> None:
     before = set(window_of(ALL, 1, 10_000).drawn)
     after = set(window_of((*ALL, 10_001, 10_002), 1, 10_002).drawn)
     assert len(after - before) <= 2
+
+
+def events(
+    owner: Owner, points: dict[int, Point], **forks: int
+) -> dict[str, list[tuple[int, str]]]:
+    """By kind: where it happened, and what is said about it."""
+    ids = tuple(sorted(points))
+    state = StoreState("/store", owner, ids, frozenset(ids))
+    named = {checkpoint: [name] for name, checkpoint in forks.items()}
+    found: dict[str, list[tuple[int, str]]] = {}
+    for event in history_document(state, window_of(ids, None, None), points, named)["events"]:
+        found.setdefault(event["kind"], []).append((event["id"], event["text"]))
+    return found
+
+
+def test_the_first_start_later_recoveries_and_writers_that_lost_the_store_are_events() -> None:
+    owner = Owner(generation=5, fences=((1, 1), (4, 2), (7, 5)))
+    found = events(owner, {number: Point(number, epoch=number) for number in range(1, 9)})
+    assert found["start"] == [(1, "generation 1 began this store")]
+    assert [at for at, _ in found["recovery"]] == [4, 7]
+    assert found["fence"] == [(7, "generation 3 to 4 claimed it, saved nothing, and is fenced")]
+
+
+def test_the_first_checkpoint_of_a_fork_and_those_that_were_forked_are_marked() -> None:
+    points = {number: Point(number, epoch=number) for number in range(1, 5)}
+    points[1] = Point(1, epoch=1, forked_from="/origin@9")
+    found = events(Owner(), points, trial=3)
+    assert found["fork"] == [(1, "forked from /origin@9"), (3, "forked: trial")]
 
 
 @pytest.mark.parametrize(("first", "last"), [(20_000, 30_000), (None, 0), (5, 4)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seamark.store import open_store
-from seamark.ui import bounds
+from seamark.ui import bounds, overview
 from seamark.ui.places import Place
 from seamark.ui.store_watch import StoreWatch
 from tests.ui.support.serving import CountedBlobs, serving, until
@@ -100,3 +100,23 @@ def test_only_so_many_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(CountedBlobs().place()) as page, page.events() as _:
         assert page("/events").status == 409
     # and whoever has gone makes room
+
+
+def test_a_writer_that_has_gone_quiet_is_news_although_its_store_has_not_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overview, "_QUIET_SECONDS", 3600.0)
+    blobs = CountedBlobs()
+    now = int(time.time() * 1000)
+    with blobs.store() as store:
+        store.claim(writer="driver-1")
+        for number in range(1, 6):
+            made = epoch_manifest(number, newest=5, now_ms=now)
+            store.save(made.replace(timestamp_ms=now - (5 - number) * 50))
+        with serving(blobs.place()) as page, page.events() as news:
+            page.until("/api/places", lambda d: words(d) == ["running"])
+            monkeypatch.setattr(overview, "_QUIET_SECONDS", 0.0)
+            for _ in news:
+                if words(page.json("/api/places")) == ["quiet"]:
+                    break
+            assert "quiet" in page.text("/")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
+
+from seamark.ui import answers
+from seamark.ui.rendering import Rendering
 from tests.ui.support.serving import Client, CountedBlobs, serving
 from tests.ui.support.stores import epoch_manifest
 
 VIEWERS = 50
-PATHS = ("/", "/p/trades", "/api/p/trades/history", "/p/trades/checkpoint/990", "/api/places")
+PATHS = ("/", "/p/trades", "/api/p/trades/history", "/p/trades/checkpoint/90", "/api/places")
 
 
 def big_store(count: int) -> CountedBlobs:
@@ -58,3 +64,19 @@ def test_a_picture_of_all_checkpoints_reads_a_bounded_number_of_manifests() -> N
         again = page.json("/api/p/trades/history?first=1&last=3000")
         assert again == data
         assert blobs.asked["manifests"] == read
+
+
+def test_a_page_is_made_once_for_all_who_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    page_of = Rendering.page
+
+    def counted(self: Rendering, template: str, context: Mapping[str, Any]) -> str:
+        made.append(template)
+        return page_of(self, template, context)
+
+    monkeypatch.setattr(Rendering, "page", counted)
+    blobs = big_store(100)
+    monkeypatch.setattr(answers, "KEEP_ANSWERS", 3600.0)
+    requests_of(VIEWERS, blobs)
+    assert made.count("history.html") == 1
+    assert made.count("overview.html") == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, StoreUnavailableError
 from seamark.store.owner import Owner
 from seamark.ui.overview import directory_row, looking, not_answering, store_row, trouble
 from seamark.ui.points import Point
@@ -106,7 +106,7 @@ def test_those_in_trouble_come_first() -> None:
     known = points()
     rows = [
         {"name": "a", **store_row(state(known), known, NOW)},
-        {"name": "b", "health": not_answering("503")._asdict()},
+        {"name": "b", "health": not_answering(StoreUnavailableError("503"))._asdict()},
         {"name": "c", "health": looking()._asdict()},
         {"name": "d", **store_row(StoreState("/d", damage=DamageError("x")), {}, NOW)},
         {"name": "e", **directory_row(None)},

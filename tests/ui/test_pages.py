@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,9 @@ def test_the_overview_says_of_each_place_how_it_is(page: Client) -> None:
     assert trades["took"]["p50"] < trades["took"]["p95"]
     assert trades["writer"]["generation"] == 1
     assert rows["native"]["committed"] == 7
+    assert trades["rows"] == {"bars": 120, "large": 31}
+    assert trades["rows_per_second"] == pytest.approx(151 / 5, abs=0.1)
+    assert "rows/s" in shown
 
 
 @pytest.mark.parametrize("number", [1, 57, COUNT])
@@ -60,6 +64,8 @@ def test_a_checkpoint_is_told_as_the_command_tells_it(
     assert f"Checkpoint {number} · epoch {number}" in shown
     assert f"trades-3</td><td>{number * 1000 + 3}" in shown
     assert "skewed" in shown
+    assert "120<small>" in shown  # rows of a sink
+    assert "A restore reads" in shown or "A restore writes" in shown
 
 
 def test_two_checkpoints_are_compared_as_the_command_does(
@@ -67,7 +73,9 @@ def test_two_checkpoints_are_compared_as_the_command_does(
 ) -> None:
     command = Commands(capsys).json("diff", root / "trades", 3, 100)
     assert page.json("/api/p/trades/diff/3/100") == command
-    assert "+97000" in page.text("/p/trades/diff?a=3&b=100")
+    shown = page.text("/p/trades/diff?a=3&b=100")
+    assert "+97000" in shown
+    assert f"{97 * 120:,}".replace(",", "\u00a0") in shown
 
 
 def test_a_directory_is_told_as_the_command_tells_it(
@@ -109,9 +117,10 @@ def test_the_picture_has_one_value_of_each_kind_for_each_checkpoint(page: Client
     columns = [
         data[name] for name in ("epoch", "at_ms", "status", "took", "new_bytes", "watermark")
     ]
-    columns += [*data["phases"].values(), *data["lag"].values()]
+    columns += [*data["phases"].values(), *data["lag"].values(), *data["rows"].values()]
     assert {len(column) for column in columns} == {20}
     assert [*data["phases"]][:2] == ["begin", "write"]
+    assert data["rows"] == {"bars": [120] * 20, "large": [31] * 20}
 
 
 @pytest.mark.parametrize(
@@ -167,10 +176,32 @@ def test_damage_pins_and_rollbacks_are_marked(tmp_path: Path) -> None:
         assert words[7] == "damaged"
         assert words[9] == "valid"
         events = {(event["id"], event["kind"]) for event in data["events"]}
-        assert {(2, "pin"), (6, "rollback"), (7, "damage"), (9, "start")} <= events
+        assert {(2, "pin"), (6, "rollback"), (7, "damage"), (9, "recovery")} <= events
         shown = page.text("/p/store")
         assert "pinned: before-upgrade" in shown
         assert page.json("/api/places")["places"][0]["damaged"] == 1
+
+
+def test_a_fork_is_marked_in_its_own_history_and_in_that_of_its_origin(tmp_path: Path) -> None:
+    fill(tmp_path / "origin", 5)
+    fork = {"url": str(tmp_path / "origin"), "checkpoint_id": 3, "timeline": "t", "epoch": 3}
+    now = int(time.time() * 1000)
+    with open_store(tmp_path / "trial") as store:
+        store.claim(writer="driver-2")
+        extra = {"fork": fork, "structure": {"sources": {}}}
+        save(store, 1, newest=2, now_ms=now, extra=extra)
+        save(store, 2, newest=2, now_ms=now, extra={"fork": fork})
+    with serving(tmp_path / "origin", tmp_path / "trial") as page:
+        page.until("/api/places", lambda d: all(p["looked_at_ms"] for p in d["places"]))
+        events = page.json("/api/p/origin/history")["events"]
+        assert {"id": 3, "kind": "fork", "text": "forked: trial"} in events
+        events = page.json("/api/p/trial/history")["events"]
+        text = f"forked from {tmp_path}/origin@3"
+        assert [e for e in events if e["kind"] == "fork"] == [
+            {"id": 1, "kind": "fork", "text": text}
+        ]
+        assert text in page.text("/p/trial")
+        assert "after epoch 3" in page.text("/p/trial/checkpoint/2")
 
 
 def test_an_empty_store_is_no_trouble_and_fills_by_itself(tmp_path: Path) -> None:
@@ -181,6 +212,25 @@ def test_an_empty_store_is_no_trouble_and_fills_by_itself(tmp_path: Path) -> Non
         assert "no checkpoint yet" in page.text("/p/new")
         fill(tmp_path / "new", 3)
         page.until("/api/places", lambda d: (d["places"][0]["newest"] or {}).get("id") == 3)
+
+
+def test_what_only_hadoop_knows_is_a_row_that_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.version", None)
+    fill(tmp_path / "store", 1)
+    with serving(tmp_path / "store", "hdfs://names:8020/orders/checkpoint") as page:
+        found = page.until(
+            "/api/places", lambda d: all(p["health"]["word"] != "looking" for p in d["places"])
+        )
+        row = next(row for row in found["places"] if row["slug"] == "checkpoint")
+        assert row["health"]["word"] == "cannot be shown"
+        assert "seamark[spark]" in row["health"]["why"]
+        shown = page.text("/")
+        assert "hdfs://names:8020/orders/checkpoint" in shown
+        assert "pip install" in shown
+        assert "cannot be shown" in page.text("/p/checkpoint")
 
 
 def test_two_places_of_one_name_have_two_addresses(tmp_path: Path) -> None:

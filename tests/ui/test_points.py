@@ -22,6 +22,7 @@ def test_a_point_has_the_figures_of_its_manifest() -> None:
     assert point.phases == made.timings
     assert point.took == pytest.approx(sum((made.timings or {}).values()))
     assert point.lag["trades"] > 0
+    assert point.rows == {"bars": 120, "large": 31}
     assert point.is_settled
     assert point.is_full
 

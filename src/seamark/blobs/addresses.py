@@ -185,3 +185,9 @@ def is_this_machine(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None) or address
     return bool(mapped.is_loopback or mapped.is_unspecified)
+
+
+def can_hold_a_store(url: str) -> bool:
+    """Whether a store can be opened by a URL of this scheme; a path is one of ``file:``."""
+    is_url = _SCHEME.match(url) is not None
+    return not is_url or url.partition(":")[0].lower() in ("file", "memory", *_REMOTE)

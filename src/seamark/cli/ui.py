@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 import webbrowser
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import click
@@ -12,6 +13,9 @@ import click
 from seamark.cli.commands import PLACE, Command, settings
 from seamark.cli.output import WIDTH, print_hint, print_json, print_long
 from seamark.errors import InvalidInputError, SeamarkError
+
+if TYPE_CHECKING:
+    from seamark.ui.server import PageServer
 
 
 @click.command("ui", cls=Command)
@@ -66,6 +70,15 @@ def command(
         names=names,
         storage_options=options,
     )
+
+    def tell() -> None:
+        _tell(server, token, open_it=open_it)
+
+    server.run(tell)
+
+
+def _tell(server: PageServer, token: str | None, *, open_it: bool) -> None:
+    """Say where the page is, and open it."""
     if settings().as_json:
         print_json({"url": server.url, "host": server.host, "port": server.port})
     else:
@@ -74,7 +87,6 @@ def command(
         print_hint("It only reads. Ctrl-C ends it.")
     if open_it:
         webbrowser.open(f"{server.url}?{urlencode({'token': token})}" if token else server.url)
-    server.run()
 
 
 def require_extra() -> None:

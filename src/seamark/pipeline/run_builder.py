@@ -176,7 +176,7 @@ def start_run(
             tracer_provider=options.tracer_provider,
         )
         resources.callback(telemetry.close)
-        page = open_run_page(options.ui, name, store)
+        page = open_run_page(options.ui, name, store, spark)
         resources.callback(page.close)
         declared = replace(declared, settings=page.followed(declared.settings))
         if kafka is not None:

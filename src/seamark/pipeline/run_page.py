@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
@@ -16,10 +18,14 @@ from seamark.errors import InvalidInputError, SeamarkError
 from seamark.pipeline.declaration.settings import PipelineSettings, Step
 from seamark.pipeline.telemetry.metrics_endpoint import split_address
 from seamark.reports.document import Document
+from seamark.spark.session import is_local
 from seamark.store import CheckpointStore
 from seamark.store.inspection import reading_handle
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from seamark.ui.row_source import RowReader
     from seamark.ui.server import PageServer
 
 log = logger_named("seamark.pipeline")
@@ -76,9 +82,15 @@ class RunningStep:
         return {"epoch": at[0], "step": at[1], "since_ms": int(at[2] * 1000)}
 
 
-def open_run_page(option: int | str | None, name: str, store: CheckpointStore) -> RunPage:
+def open_run_page(
+    option: int | str | None,
+    name: str,
+    store: CheckpointStore,
+    spark: SparkSession | None = None,
+) -> RunPage:
     """Serve the page of a run, unless nobody wants one or its port is taken.
 
+    Rows of state are read in ``spark``, where its executors are on this machine.
     A taken port is a warning: a page is no reason for a pipeline not to run.
     :class:`InvalidInputError` for an address that makes no sense or that wants a token.
     """
@@ -95,7 +107,10 @@ def open_run_page(option: int | str | None, name: str, store: CheckpointStore) -
     token = os.environ.get(_TOKEN) or None
     check_access(host, token)
     watch = StoreWatch(lambda: reading_handle(store), store.url, is_shared=True)
-    place = Place("pipeline", name, store.url, lambda: watch, running=running.document)
+    reader = _row_reader(store, spark)
+    place = Place(
+        "pipeline", name, store.url, lambda: watch, running=running.document, row_reader=reader
+    )
     try:
         server = PageServer([place], host=host, port=port, token=token)
     except InvalidInputError as error:
@@ -104,6 +119,17 @@ def open_run_page(option: int | str | None, name: str, store: CheckpointStore) -
     server.start()
     log.info("the page of %s is at %s", name, server.url)
     return RunPage(running, server)
+
+
+def _row_reader(
+    store: CheckpointStore, spark: SparkSession | None
+) -> Callable[[object], RowReader] | None:
+    """None where no Spark can see a checkpoint that is restored on this machine."""
+    if spark is None or not is_local(spark):
+        return None
+    from seamark.ui.row_source import RowSource
+
+    return lambda _: RowSource(lambda: spark, store=lambda: nullcontext(reading_handle(store)))
 
 
 def address_of(option: int | str) -> tuple[str, int]:

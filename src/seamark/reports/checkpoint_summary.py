@@ -60,9 +60,10 @@ class CheckpointSummary:
     rows: dict[str, int] = field(default_factory=dict)
     """How many rows each sink has got in the epoch, where they were counted."""
     gaps: list[str] = field(default_factory=list)
+    """What sources left out after this epoch, in words."""
     upgraded_from: int | None = None
     forked_from: str | None = None
-    """What sources left out after this epoch, in words."""
+    """Store and checkpoint, of the one that a fork begins with."""
 
     @property
     def was_read(self) -> bool:

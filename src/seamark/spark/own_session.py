@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,10 +23,18 @@ if TYPE_CHECKING:
 
 log = logger_named("seamark.spark")
 
+_STARTING = threading.Lock()
+"""Two threads that start Spark at once would take each other's standard error."""
+
 
 def a_session() -> SparkSession:
     """The Spark session of this process, or a small local one with the installation's settings."""
     installed_spark()
+    with _STARTING:
+        return _session()
+
+
+def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()

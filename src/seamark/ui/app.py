@@ -5,59 +5,46 @@ Tests: ``tests/ui/test_pages.py``.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from seamark._common.logs import logger_named
 from seamark.errors import (
-    CheckpointNotFoundError,
-    DamageError,
-    InvalidInputError,
     RefusedError,
     SeamarkError,
-    StoreUnavailableError,
 )
 from seamark.reports.document import Document
+from seamark.spark.source_gaps import gap_texts
 from seamark.ui import bounds, views
-from seamark.ui.checks import KINDS, Checks
+from seamark.ui.checks import KINDS, check_of
 from seamark.ui.directory_watch import DirectoryWatch
 from seamark.ui.guard import Access, Guard
 from seamark.ui.live import Live
 from seamark.ui.places import Place
-from seamark.ui.rendering import Rendering, assets
+from seamark.ui.rendering import assets
+from seamark.ui.responses import Answer, Responses
+from seamark.ui.row_pages import RowPages, asked_in, page_document, query_of
+from seamark.ui.row_source import RowsAsked
+from seamark.ui.runs import Run, Runs
 from seamark.ui.store_watch import StoreWatch
-from seamark.ui.threads import DaemonThreads
 
 log = logger_named(__name__)
 
 _METHODS: Final = ("GET", "HEAD", "POST")
-_RENDERING: Final = 2
-"""Threads that make pages out of documents."""
+_KEPT_CHECKS: Final = len(KINDS) * bounds.MOST_PLACES
 _FIRST_PAINT: Final = 0.15
 """Seconds that a page waits for a store before it is shown without it; news come later."""
 _PATIENCE: Final = 5.0
 """The same for an address that says nothing without the store."""
-_STATUSES: Final = (
-    (views.NotThere, HTTPStatus.NOT_FOUND),
-    (CheckpointNotFoundError, HTTPStatus.NOT_FOUND),
-    (InvalidInputError, HTTPStatus.BAD_REQUEST),
-    (StoreUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (RefusedError, HTTPStatus.CONFLICT),
-    (DamageError, HTTPStatus.UNPROCESSABLE_ENTITY),
-)
-
-T = TypeVar("T")
-Answer = Callable[[Request], Awaitable[Response]]
 
 
 class Page:
@@ -71,16 +58,19 @@ class Page:
         redact: Callable[[str], str],
         every: float = bounds.LOOK_EVERY,
     ) -> None:
-        self.live = Live(places, every)
-        self.checks = Checks()
+        self.live = Live(places, every, views.health_word)
+        self.checks = Runs("seamark-ui-check", "check", most=bounds.MOST_CHECKS, kept=_KEPT_CHECKS)
+        self.rows = RowPages()
         self._places = list(places)
-        self._rendering = Rendering(redact)
+        self._responses = Responses(redact)
         self._assets = assets()
-        self._threads = DaemonThreads(_RENDERING, "seamark-ui-page")
         inner = Starlette(
             routes=[*self._pages(), *self._documents()],
             lifespan=self._lifespan,
-            exception_handlers={HTTPException: self._http_error, Exception: self._fault},
+            exception_handlers={
+                HTTPException: self._responses.http_error,
+                Exception: self._responses.fault,
+            },
         )
         self.app: ASGIApp = Guard(inner, access, _METHODS)
 
@@ -95,13 +85,15 @@ class Page:
             get("/p/{place}/diff", self.diff),
             get("/p/{place}/restart", self.restart),
             Route("/p/{place}/restart/{check}", self._told(self.start), methods=["POST"]),
+            get("/p/{place}/rows", self.state_rows),
+            Route("/p/{place}/rows", self._told(self.read_rows), methods=["POST"]),
             get("/events", self.events),
             get("/static/{name}", self.asset),
         ]
 
     def _documents(self) -> list[Route]:
         def get(path: str, answer: Callable[[Request], Awaitable[Document]]) -> Route:
-            return Route(path, self._api(answer), methods=["GET"])
+            return Route(path, self._responses.api(answer), methods=["GET"])
 
         return [
             get("/api/places", self._overview),
@@ -110,7 +102,12 @@ class Page:
             get("/api/p/{place}/show/{number}", self._show),
             get("/api/p/{place}/diff/{a}/{b}", self._diff),
             get("/api/p/{place}/inspect", self._inspect),
-            Route("/api/p/{place}/checks/{check}", self._api(self._check), methods=[*_METHODS]),
+            Route(
+                "/api/p/{place}/checks/{check}",
+                self._responses.api(self._check),
+                methods=[*_METHODS],
+            ),
+            Route("/api/p/{place}/rows", self._responses.api(self._rows), methods=[*_METHODS]),
         ]
 
     @asynccontextmanager
@@ -121,26 +118,35 @@ class Page:
         finally:
             await self.live.close()
             self.checks.close()
+            self.rows.close()
             for place in self._places:
                 place.close()
-            self._threads.shutdown()
+            self._responses.close()
 
     # pages
 
     async def overview(self, request: Request) -> Response:
         """All places."""
         await self.live.want_all(_FIRST_PAINT)
-        return await self._html("overview.html", views.overview(self._places))
+        shared = tuple((place.revision, views.running_step(place)) for place in self._places)
+        return await self._responses.html(
+            "overview.html", views.overview(self._places), shared=shared
+        )
 
     async def place(self, request: Request) -> Response:
         """The history of a store, or what a directory holds."""
         place = await self._place(request, _FIRST_PAINT)
         if isinstance(place.watch, DirectoryWatch) and place.watch.document is not None:
-            return await self._html("directory.html", {"directory": views.directory(place)}, place)
+            return await self._responses.html(
+                "directory.html", {"directory": views.directory(place)}, place
+            )
         if not isinstance(place.watch, StoreWatch) or place.looked_at is None:
-            return await self._html("waiting.html", {}, place)
-        table = await views.table(place, _number(request, "before"))
-        return await self._html("history.html", {"table": table}, place)
+            return await self._responses.html("waiting.html", {}, place)
+        before = _number(request, "before")
+        table = await views.table(place, before)
+        # the same for all viewers until there is news
+        shared = (place.slug, place.revision, views.running_step(place), before)
+        return await self._responses.html("history.html", {"table": table}, place, shared=shared)
 
     async def checkpoint(self, request: Request) -> Response:
         """One checkpoint."""
@@ -151,28 +157,50 @@ class Page:
             return RedirectResponse(where, HTTPStatus.SEE_OTHER)
         number = views.checkpoint_number(text)
         document = await views.checkpoint(place, number)
-        more = {"show": document, "around": views.neighbours(place, number)}
-        return await self._html("checkpoint.html", more, place)
+        more = {
+            "show": document,
+            "around": views.neighbours(place, number),
+            "chain": await views.chain(place, document),
+            "gap_texts": gap_texts(document["gaps"]),
+        }
+        return await self._responses.html("checkpoint.html", more, place)
 
     async def diff(self, request: Request) -> Response:
         """Two checkpoints side by side."""
         place = await self._place(request)
         a, b = (_required(request, name) for name in ("a", "b"))
         document = await views.compared(place, a, b)
-        return await self._html("diff.html", {"diff": document}, place)
+        shown = document | {"gap_texts": gap_texts(document["gaps"])}
+        return await self._responses.html("diff.html", {"diff": shown}, place)
 
     async def restart(self, request: Request) -> Response:
         """What a start would do, and the commands for everything else."""
         place = await self._place(request)
         views.store_of(place)
         checks = {kind: self._check_document(place, kind) for kind in KINDS}
-        return await self._html("restart.html", {"checks": checks}, place)
+        return await self._responses.html("restart.html", {"checks": checks}, place)
 
     async def start(self, request: Request) -> Response:
         """Start a check from a form, and go back to where it is seen."""
         place = await self._place(request)
         self._start(place, request)
         return RedirectResponse(f"/p/{place.slug}/restart", HTTPStatus.SEE_OTHER)
+
+    async def state_rows(self, request: Request) -> Response:
+        """Rows of state that were read, or a button that has them read."""
+        place = await self._place(request)
+        asked = asked_in(place, request.query_params)
+        run = self.rows.last(place, asked)
+        shown = {"page": page_document(asked, run), "run": _run_document("rows", run)}
+        shown["run"].pop("document")
+        return await self._responses.html("rows.html", shown, place)
+
+    async def read_rows(self, request: Request) -> Response:
+        """Have rows read, and go to where they are seen; those that were read are shown at once."""
+        place = await self._place(request)
+        asked = asked_in(place, request.query_params)
+        self._start_rows(place, asked, request)
+        return RedirectResponse(f"/p/{place.slug}/rows?{query_of(asked)}", HTTPStatus.SEE_OTHER)
 
     async def events(self, request: Request) -> Response:
         """News of one place, or of all."""
@@ -206,7 +234,8 @@ class Page:
 
     async def _history(self, request: Request) -> Document:
         place = await self._place(request)
-        return await views.history(place, _number(request, "first"), _number(request, "last"))
+        first, last = _number(request, "first"), _number(request, "last")
+        return await views.history(place, first, last, self._places)
 
     async def _show(self, request: Request) -> Document:
         number = views.checkpoint_number(request.path_params["number"])
@@ -234,19 +263,25 @@ class Page:
             raise views.NotThere("there is no such check", hint=f"There are {', '.join(KINDS)}.")
         watch = views.store_of(place)
         if "stop" in request.query_params:
-            self.checks.stop(place.slug, kind)
+            self.checks.stop((place.slug, kind))
         else:
-            self.checks.start(place.slug, kind, lambda: watch.store)
+            self.checks.start((place.slug, kind), kind, check_of(kind, lambda: watch.store))
 
     def _check_document(self, place: Place, kind: str) -> Document:
-        check = self.checks.last(place.slug, kind)
-        if check is None:
-            return {"check": kind, "state": "none", "document": None, "error": None}
-        error = check.error
-        return check.status() | {
-            "document": check.document,
-            "error": None if error is None else views.error_document(error),
-        }
+        return _run_document(kind, self.checks.last((place.slug, kind)))
+
+    async def _rows(self, request: Request) -> Document:
+        place = await self._place(request)
+        asked = asked_in(place, request.query_params)
+        if request.method == "POST":
+            self._start_rows(place, asked, request)
+        return _run_document("rows", self.rows.last(place, asked))
+
+    def _start_rows(self, place: Place, asked: RowsAsked, request: Request) -> None:
+        if "stop" in request.query_params:
+            self.rows.stop(place, asked)
+        else:
+            self.rows.start(place, asked)
 
     # how answers are made
 
@@ -258,26 +293,6 @@ class Page:
             )
         return await self.live.want(slug, patience)
 
-    async def _html(
-        self,
-        template: str,
-        context: Document,
-        place: Place | None = None,
-        status: HTTPStatus = HTTPStatus.OK,
-    ) -> Response:
-        shown = {
-            **context,
-            "place": None if place is None else views.place_row(place),
-            "title": None if place is None else place.name,
-        }
-        text = await self._in_thread(self._rendering.page, template, shown)
-        return HTMLResponse(text, status)
-
-    async def _in_thread(self, make: Callable[..., T], *arguments: object) -> T:
-        """What a function makes; a large document holds up no other answer."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, make, *arguments)
-
     def _told(self, answer: Answer) -> Answer:
         """The same with errors as pages."""
 
@@ -285,45 +300,18 @@ class Page:
             try:
                 return await answer(request)
             except SeamarkError as error:
-                document = {"error": views.error_document(error)}
-                slug = request.path_params.get("place", "")
-                return await self._html(
-                    "error.html", document, self.live.places.get(slug), _status(error)
-                )
+                place = self.live.places.get(request.path_params.get("place", ""))
+                return await self._responses.error(error, place)
 
         return told
 
-    def _api(self, answer: Callable[[Request], Awaitable[Document]]) -> Answer:
-        """A document as JSON, and errors as the commands print them."""
 
-        async def told(request: Request) -> Response:
-            status = HTTPStatus.OK
-            try:
-                document = await answer(request)
-            except SeamarkError as error:
-                document, status = {"error": views.error_document(error)}, _status(error)
-            data = await self._in_thread(self._rendering.json, document)
-            return Response(data, status, media_type="application/json")
-
-        return told
-
-    async def _http_error(self, request: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", HTTPStatus.NOT_FOUND)
-        what = {"what": f"There is nothing at this address ({status}).", "where": None}
-        document = {"error": {**what, "hint": "The overview has all that there is."}}
-        return await self._html("error.html", document, None, HTTPStatus(status))
-
-    async def _fault(self, request: Request, error: Exception) -> Response:
-        log.error("a page could not be made", exc_info=error)
-        what = {"what": "This should not have happened.", "where": None}
-        hint = "It is a fault of Seamark itself. The log of 'seamark ui' says more."
-        document = {"error": {**what, "hint": hint}}
-        return await self._html("error.html", document, None, HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-def _status(error: SeamarkError) -> HTTPStatus:
-    matches = (status for kind, status in _STATUSES if isinstance(error, kind))
-    return next(matches, HTTPStatus.INTERNAL_SERVER_ERROR)
+def _run_document(kind: str, run: Run | None) -> Document:
+    """How far some work is, and what it has found."""
+    if run is None:
+        return {"check": kind, "state": "none", "document": None, "error": None}
+    error = None if run.error is None else views.error_document(run.error)
+    return run.status() | {"document": run.document, "error": error}
 
 
 def _number(request: Request, name: str) -> int | None:

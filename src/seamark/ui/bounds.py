@@ -58,3 +58,16 @@ MOST_MEMBERS: Final = 10_000
 """Values that one page is made of."""
 LONGEST_TEXT: Final = 4_000
 """Characters of one value on a page."""
+STATE_ROWS: Final = 50
+"""Rows of state on one page."""
+FURTHEST_ROW: Final = 100_000
+"""Spark reads all rows before a page anew, so beyond this one a partition must be chosen."""
+KEPT_ROW_PAGES: Final = 24
+MOST_RESTORED_BYTES: Final = 2 << 30
+"""Of a checkpoint, or of a directory on an object store, that is copied here to read its rows."""
+ROWS_PATIENCE: Final = 600.0
+"""Seconds that reading rows may take."""
+ROWS_IDLE: Final = 120.0
+"""Seconds after which a Spark that nobody asks for rows is ended."""
+LARGEST_ROWS: Final = 16 << 20
+"""Bytes of one page of rows."""

@@ -157,9 +157,11 @@ class Guard:
 
 def _is_own(headers: Headers, host: str) -> bool:
     """Whether a POST comes from our own page, or from no browser at all."""
-    if (site := headers.get("sec-fetch-site")) is not None and site != "same-origin":
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None and site != "same-origin":
         return False
-    origin = headers.get("origin")
+    if origin == "null":  # what a form sends under our referrer policy; others may send it too
+        return site is not None
     return origin is None or origin.partition("://")[2] == host
 
 

@@ -9,7 +9,7 @@ Tests: ``tests/ui/test_history.py``.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from seamark.reports.document import Document
@@ -71,12 +71,21 @@ def _first_of_each(ids: Sequence[int], step: int) -> list[int]:
     return drawn
 
 
-def history_document(state: StoreState, window: Window, points: Mapping[int, Point]) -> Document:
-    """What the picture is drawn from: columns with one value for each checkpoint."""
+def history_document(
+    state: StoreState,
+    window: Window,
+    points: Mapping[int, Point],
+    forks: Mapping[int, Sequence[str]] | None = None,
+) -> Document:
+    """What the picture is drawn from: columns with one value for each checkpoint.
+
+    ``forks`` are the names of the stores that were forked from this one, by checkpoint.
+    """
     shown = [points[i] for i in window.drawn if i in points]
     known = set(state.known)
     phases = dict.fromkeys(name for point in shown for name in point.phases)
     sources = dict.fromkeys(name for point in shown for name in point.lag)
+    sinks = dict.fromkeys(name for point in shown for name in point.rows)
     return {
         "store": state.url,
         "all": {
@@ -99,25 +108,27 @@ def history_document(state: StoreState, window: Window, points: Mapping[int, Poi
         "phases": {name: [p.phases.get(name, 0.0) for p in shown] for name in phases},
         "new_bytes": [p.new_bytes for p in shown],
         "restore_bytes": [p.restore_bytes for p in shown],
+        "rows": {name: [p.rows.get(name) for p in shown] for name in sinks},
         "lag": {name: [p.lag.get(name) for p in shown] for name in sources},
         "watermark": [p.watermark for p in shown],
-        "events": events_of(state, window, shown, points),
+        "events": events_of(state, window, shown, points, forks or {}),
     }
 
 
 def events_of(
-    state: StoreState, window: Window, shown: Sequence[Point], points: Mapping[int, Point]
+    state: StoreState,
+    window: Window,
+    shown: Sequence[Point],
+    points: Mapping[int, Point],
+    forks: Mapping[int, Sequence[str]],
 ) -> list[Document]:
     """What happened besides checkpoints, with the id at which it did, oldest first.
 
-    Starts, rollbacks and pins are in ``owner.json``, so none of them is missed by a thinned
+    Starts, fences, rollbacks and pins are in ``owner.json``, so none of them is missed by a thinned
     picture; upgrades, gaps and damage are known of the checkpoints that were read.
     """
     owner, known = state.owner, set(state.known)
-    events = [
-        _event(at, "start", f"claimed by generation {generation}")
-        for at, generation in owner.fences
-    ]
+    events = [*_claims(owner)]
     events += [
         _event(last, "rollback", f"{_ids_text(first, last)} given up by a rollback")
         for first, last in owner.superseded
@@ -125,7 +136,12 @@ def events_of(
     events += [
         _event(i, "pin", f"pinned: {', '.join(names)}") for i, names in known_pins(owner).items()
     ]
+    events += [
+        _event(i, "fork", f"forked: {', '.join(sorted(names))}") for i, names in forks.items()
+    ]
     for point in shown:
+        if point.forked_from is not None:
+            events.append(_event(point.id, "fork", f"forked from {point.forked_from}"))
         if point.upgraded_from is not None:
             events.append(_event(point.id, "upgrade", f"upgraded from {point.upgraded_from}"))
         if point.gaps:
@@ -138,6 +154,22 @@ def events_of(
             events.append(_event(point.id, "unreadable", point.error))
     inside = [e for e in events if window.first <= e["id"] <= window.last + 1]
     return sorted(inside, key=lambda event: event["id"])[-_MOST_EVENTS:]
+
+
+def _claims(owner: Owner) -> Iterator[Document]:
+    """Every start that ``owner.json`` still knows, and every writer that lost the store to it."""
+    before = 0
+    for at, generation in owner.fences:
+        lost = range(before + 1, generation) if before else range(0)
+        if lost:
+            who = f"generation {lost[0]}" + (f" to {lost[-1]}" if len(lost) > 1 else "")
+            yield _event(at, "fence", f"{who} claimed it, saved nothing, and is fenced")
+        if at > 1:
+            text = f"generation {generation} recovered; earlier writers are fenced from here on"
+            yield _event(at, "recovery", text)
+        else:
+            yield _event(at, "start", f"generation {generation} began this store")
+        before = generation
 
 
 def _event(checkpoint_id: int, kind: str, text: str) -> Document:
@@ -164,6 +196,7 @@ def _row(
     notes = [damage_of(point, points, known), point.error, point.failure]
     notes += [f"pinned: {', '.join(pins)}"] if pins else []
     notes += [f"upgraded from {point.upgraded_from}"] if point.upgraded_from is not None else []
+    notes += [f"forked from {point.forked_from}"] if point.forked_from is not None else []
     notes += ["rows of a source were gone"] if point.gaps else []
     return {
         "id": point.id,
@@ -176,5 +209,6 @@ def _row(
         "restore_bytes": point.restore_bytes,
         "lag": sum(point.lag.values()) if point.lag else None,
         "sinks": dict(point.sinks),
+        "rows": dict(point.rows),
         "note": "; ".join(note for note in notes if note) or None,
     }

@@ -10,6 +10,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from seamark._common.text import elapsed_text
+from seamark.errors import (
+    CheckpointNotFoundError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+)
 from seamark.reports.document import Document
 from seamark.store.owner import Owner
 from seamark.ui.bounds import NEWEST
@@ -32,6 +38,8 @@ class Health(NamedTuple):
 _TROUBLE: Final = (
     "damaged",
     "not answering",
+    "not there",
+    "cannot be shown",
     "unreadable",
     "failing",
     "warnings",
@@ -98,6 +106,16 @@ def usual_interval(points: Sequence[Point]) -> float | None:
     return round(percentile(gaps, 0.5) or 0.0, 2) if len(gaps) >= 3 else None
 
 
+def rows_per_second(points: Sequence[Point]) -> float | None:
+    """Rows that all sinks got a second, over the checkpoints given; None where nobody counted."""
+    counted = [p for p in points if p.rows and p.at_ms is not None]
+    if len(counted) < 2:
+        return None
+    seconds = ((counted[-1].at_ms or 0) - (counted[0].at_ms or 0)) / 1000
+    rows = sum(sum(p.rows.values()) for p in counted[1:])  # the first one ran before that time
+    return round(rows / seconds, 1) if seconds > 0 else None
+
+
 def store_row(state: StoreState, points: Mapping[int, Point], now: float) -> Document:
     """What the overview shows of a store."""
     known = set(state.known)
@@ -119,6 +137,8 @@ def store_row(state: StoreState, points: Mapping[int, Point], now: float) -> Doc
         "oldest_age": newest.oldest_age if newest is not None else None,
         "watermark": newest.watermark if newest is not None else None,
         "epochs_per_minute": round(60 / interval, 1) if interval else None,
+        "rows_per_second": rows_per_second(usable),
+        "rows": dict(newest.rows) if newest is not None else {},
         "took": {
             "p50": percentile(took, 0.5),
             "p95": percentile(took, 0.95),
@@ -140,9 +160,16 @@ def writer_document(owner: Owner, *, alive: bool | None) -> Document | None:
         "text": owner.writer,
         "generation": owner.generation,
         "claimed_at_ms": owner.claimed_at_ms,
+        "recovered_at_id": _recovered_at(owner),
         "released": owner.released,
         "alive": alive,
     }
+
+
+def _recovered_at(owner: Owner) -> int | None:
+    """The first id that the writer of now may decide; None for the first writer of a store."""
+    at = owner.fences[-1][0] if owner.fences else 0
+    return at if at > 1 else None
 
 
 def directory_row(document: Document | None) -> Document:
@@ -175,6 +202,11 @@ def looking() -> Health:
     return Health("looking", "idle", "It has not answered yet.")
 
 
-def not_answering(what: str) -> Health:
-    """Of a place that has stopped answering."""
-    return Health("not answering", "bad", what)
+def not_answering(error: SeamarkError) -> Health:
+    """Of a place that could not be looked at, by what was said instead."""
+    if isinstance(error, CheckpointNotFoundError):
+        return Health("not there", "bad", error.what)
+    if isinstance(error, InvalidInputError | RefusedError):
+        why = ". ".join(part for part in (error.what, error.hint) if part)
+        return Health("cannot be shown", "warn", why)
+    return Health("not answering", "bad", error.what)

@@ -14,6 +14,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from seamark._common.logs import logger_named
+from seamark.blobs.addresses import can_hold_a_store
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.reports.document import Document
@@ -23,6 +24,8 @@ from seamark.store.layout import OWNER_KEY
 from seamark.ui.answers import Answers
 from seamark.ui.bounds import MOST_PLACES, READ_PATIENCE
 from seamark.ui.directory_watch import DirectoryWatch
+from seamark.ui.row_process import ProcessReader, SparkProcess
+from seamark.ui.row_source import RowReader
 from seamark.ui.store_watch import StoreWatch
 from seamark.ui.threads import DaemonThreads
 
@@ -43,11 +46,14 @@ class Place:
         open_watch: Callable[[], Watch],
         *,
         running: Callable[[], Document] | None = None,
+        row_reader: Callable[[Watch], RowReader] | None = None,
     ) -> None:
         self.slug, self.name, self.url = slug, name, url
         self.running = running
         """Tells which epoch runs and its step, where the page is served by a pipeline."""
         self._open_watch = open_watch
+        self._make_row_reader = row_reader
+        self._row_reader: RowReader | None = None
         self._threads = DaemonThreads(_THREADS, f"seamark-ui-{slug}")
         self._looking: asyncio.Future[bool] | None = None
         self.answers = Answers(self._threads, url)
@@ -101,9 +107,22 @@ class Place:
         self.revision += is_new
         return is_new
 
+    @property
+    def is_unusable(self) -> bool:
+        """Whether it cannot be shown, and asking again will hardly help."""
+        return self.error is not None and not isinstance(self.error, StoreUnavailableError)
+
+    def row_reader(self) -> RowReader | None:
+        """What reads rows of its state; None where nothing does, or before it has answered."""
+        if self._row_reader is None and self._make_row_reader is not None:
+            self._row_reader = None if self.watch is None else self._make_row_reader(self.watch)
+        return self._row_reader
+
     def close(self) -> None:
         """Give back what is held."""
         self._threads.shutdown()
+        if self._row_reader is not None:
+            self._row_reader.close()
         if self.watch is not None:
             self.watch.close()
 
@@ -116,21 +135,36 @@ def places_at(urls: Sequence[str], storage_options: Mapping[str, str]) -> list[P
             hint=f"Give at most {MOST_PLACES}, and start another page for the rest.",
         )
     places: list[Place] = []
+    process = SparkProcess()
     for url in urls:
         require_path(url, "store or checkpoint directory")
         shown = _shown(url)
         slug = _slug(shown, {place.slug for place in places})
         name = shown.rstrip("/").rpartition("/")[2] or shown
-        places.append(Place(slug, name, shown, partial(_watch_at, url, storage_options)))
+        look = partial(_watch_at, url, storage_options)
+        rows = partial(_row_reader, process, url, storage_options)
+        places.append(Place(slug, name, shown, look, row_reader=rows))
     return places
 
 
+def _row_reader(
+    process: SparkProcess, url: str, storage_options: Mapping[str, str], watch: Watch
+) -> RowReader:
+    options = {} if local_path(url) is not None else storage_options
+    is_directory = isinstance(watch, DirectoryWatch)
+    return ProcessReader(process, url, options, is_directory=is_directory)
+
+
 def _watch_at(url: str, storage_options: Mapping[str, str]) -> Watch:
-    """Find out what is there. A directory of Spark's has ``metadata``, a store ``owner.json``."""
+    """Find out what is there. A directory of Spark's has ``metadata``, a store ``owner.json``.
+
+    What only Hadoop knows (``hdfs://``) is a directory, and is read through a Spark: that of this
+    process, or one that is started.
+    """
     path = local_path(url)
     options = dict(storage_options) if path is None else None
-    is_directory = path is not None and is_spark_directory(path)
-    if path is None:
+    is_directory = is_spark_directory(path) if path is not None else not can_hold_a_store(url)
+    if path is None and not is_directory:
         with open_store(url, storage_options=options or None) as store:
             stat = store.backend.stat
             is_directory = stat(OWNER_KEY) is None and stat("metadata") is not None

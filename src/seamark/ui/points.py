@@ -37,11 +37,17 @@ class Point:
     """By source: rows that were there and not read yet."""
     oldest_age: float | None = None
     sinks: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """By sink: rows that it got in the epoch, where they were counted."""
     failure: str | None = None
     """What a sink that failed has said."""
     generation: int = 0
     timeline: str | None = None
     upgraded_from: int | None = None
+    forked_from: str | None = None
+    """Store and checkpoint, of the one that a fork begins with."""
+    origin: tuple[str, int] | None = None
+    """The same as two values, of every checkpoint of a fork."""
     gaps: int = 0
     damage: str | None = None
     error: str | None = None
@@ -75,10 +81,13 @@ def point_of(scanned: ScannedCheckpoint) -> Point:
         lag=_first({name: sum(parts.values()) for name, parts in summary.lag.items()}),
         oldest_age=oldest(summary.ages),
         sinks=_first(summary.sinks),
+        rows=_first(summary.rows),
         failure=_note("; ".join(failures)),
         generation=manifest.generation,
         timeline=_note(manifest.timeline),
         upgraded_from=summary.upgraded_from,
+        forked_from=_note(summary.forked_from),
+        origin=None if manifest.fork is None else (manifest.fork.url, manifest.fork.checkpoint_id),
         gaps=len(summary.gaps),
         damage=_note(summary.damage),
     )

@@ -72,6 +72,7 @@ class Rendering:
         self._environment.filters.update(
             size=_or_dash(size_text),
             count=_or_dash(lambda number: grouped(number).replace(" ", "\u00a0")),
+            rate=_or_dash(_rate),
             seconds=_or_dash(seconds_text),
             step=_or_dash(phase_text),
             elapsed=_or_dash(elapsed_text),
@@ -87,6 +88,11 @@ class Rendering:
             tree=tree_rows,
         )
         self._environment.globals["version"] = __version__
+
+    def compile_all(self) -> None:
+        """Compile every template, so that nobody waits for it who opens the first page."""
+        for name in self._environment.list_templates():
+            self._environment.get_template(name)
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
         """A page. All values are made of JSON values; secrets are hidden in all of them.
@@ -131,6 +137,11 @@ def _visible(value: object) -> object:
     if isinstance(value, str) and not isinstance(value, Markup):
         return escape_controls(value)
     return value
+
+
+def _rate(value: float) -> str:
+    """A number of things a second: ``0.4``, ``1 200``."""
+    return f"{value:g}" if value < 10 else grouped(round(value)).replace(" ", "\u00a0")
 
 
 def _or_dash(text: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -213,4 +224,4 @@ def _rows(name: str, value: object, depth: int) -> Iterator[dict[str, Any]]:
     elif isinstance(value, list) and not is_deep:
         yield {"name": name, "depth": depth, "value": ", ".join(map(_json_text, value)) or "none"}
     else:
-        yield {"name": name, "depth": depth, "value": _json_text(value)}
+        yield {"name": name, "depth": depth, "value": "none" if value == {} else _json_text(value)}

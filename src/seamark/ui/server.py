@@ -128,35 +128,35 @@ class PageServer:
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{'127.0.0.1' if shown == '0.0.0.0' else shown}:{self.port}/"
 
-    def run(self) -> None:
-        """Serve until the process is asked to end (SIGINT, SIGTERM). In the main thread only."""
+    def run(self, when_ready: Callable[[], object] = lambda: None) -> None:
+        """Serve until the process is asked to end (SIGINT, SIGTERM). In the main thread only.
+
+        ``when_ready`` is called when the first page would be answered at once.
+        """
 
         async def serve() -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self._ask_to_end)
-            await self._serve()
+            await self._serve(when_ready)
 
         asyncio.run(serve())
 
-    async def _serve(self) -> None:
+    async def _serve(self, when_ready: Callable[[], object]) -> None:
         with self._socket:
-            await self._server.serve(sockets=[self._socket])
+            task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+            while not self._server.started and not task.done():
+                await asyncio.sleep(0.005)
+            when_ready()
+            await task
 
     def start(self) -> None:
         """Serve in a thread of its own, until :meth:`stop` or the end of the process."""
         ready = threading.Event()
 
-        async def serve() -> None:
-            task = asyncio.create_task(self._serve())
-            while not self._server.started and not task.done():
-                await asyncio.sleep(0.005)
-            ready.set()
-            await task
-
         def run() -> None:
             try:
-                asyncio.run(serve())
+                asyncio.run(self._serve(ready.set))
             finally:
                 ready.set()
 

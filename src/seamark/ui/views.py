@@ -58,7 +58,7 @@ def place_row(place: Place) -> Document:
     else:
         row = {"kind": "unknown", "health": looking()._asdict()}
     if place.error is not None:
-        row["health"] = not_answering(place.error.what)._asdict()
+        row["health"] = not_answering(place.error)._asdict()
     return row | {
         "slug": place.slug,
         "name": place.name,
@@ -71,6 +71,19 @@ def place_row(place: Place) -> Document:
         if place.failing_since is None
         else int(place.failing_since * 1000),
     }
+
+
+def health_word(place: Place) -> str:
+    """How a place is, in one word."""
+    return str(place_row(place)["health"]["word"])
+
+
+def running_step(place: Place) -> tuple[int | None, str] | None:
+    """Which epoch runs and its step, where the page is served by a pipeline."""
+    if place.running is None:
+        return None
+    now = place.running()
+    return now["epoch"], now["step"]
 
 
 def overview(places: Sequence[Place]) -> Document:
@@ -106,13 +119,29 @@ def store_of(place: Place) -> StoreWatch:
     raise NotThere("this is not a store of checkpoints", where=place.url)
 
 
-async def history(place: Place, first: int | None, last: int | None) -> Document:
-    """The data of the picture; by default its newest end."""
+async def history(
+    place: Place, first: int | None, last: int | None, others: Sequence[Place] = ()
+) -> Document:
+    """The data of the picture; by default its newest end. ``others`` may be forks of this store."""
     watch = store_of(place)
     state = watch.state
-    marked = {*known_pins(state.owner), *(i for i, _ in state.owner.fences)}
+    forks = _forks(state.url, others)
+    marked = {*known_pins(state.owner), *forks, *(i for i, _ in state.owner.fences)}
     window = window_of(state.ids, first, last, marked=marked, most=MOST_POINTS)
-    return history_document(state, window, await _points(place, watch, window.drawn))
+    return history_document(state, window, await _points(place, watch, window.drawn), forks)
+
+
+def _forks(url: str, others: Sequence[Place]) -> dict[int, list[str]]:
+    """Which of some places are forks of a store: their names, by the checkpoint that they took."""
+    forks: dict[int, list[str]] = {}
+    for other in others:
+        if not isinstance(other.watch, StoreWatch):
+            continue
+        points = other.watch.points
+        newest = points[max(points)] if points else None
+        if newest is not None and newest.origin is not None and newest.origin[0] == url:
+            forks.setdefault(newest.origin[1], []).append(other.name)
+    return forks
 
 
 async def _points(place: Place, watch: StoreWatch, ids: Sequence[int]) -> dict[int, Point]:
@@ -180,6 +209,13 @@ async def checkpoint(place: Place, number: int) -> Document:
         ("show", number),
         lambda: use_named(watch.store, str(number), partial(describe, watch.store)),
     )
+
+
+async def chain(place: Place, shown: Document) -> list[Document]:
+    """A checkpoint and what it builds on as rows of a table, newest first, as far as they fit."""
+    watch = store_of(place)
+    ids = [shown["id"], *shown["parents"]][:ROWS]
+    return table_rows(watch.state, ids, await _points(place, watch, ids))
 
 
 async def compared(place: Place, a: int, b: int) -> Document:

@@ -26,6 +26,12 @@ def lag_line(partitions: dict[str, int]) -> str:
     return f'{{"trades":{{{parts}}}}}'
 
 
+def digest(rows: int, epochs: int) -> dict[str, Any]:
+    """What an output is said to have got in each of so many epochs."""
+    totals = {"total_rows": rows * epochs, "total_digest": "b" * 32}
+    return {"rows": rows, "digest": "a" * 32, "since": 1, **totals}
+
+
 def epoch_manifest(number: int, *, newest: int, now_ms: int, **changes: Any) -> CheckpointManifest:
     """The manifest of one epoch of a pipeline that reads Kafka and has two sinks."""
     chance = random.Random(number)
@@ -40,6 +46,7 @@ def epoch_manifest(number: int, *, newest: int, now_ms: int, **changes: Any) -> 
         "timings": took,
         "restore_bytes": 3_000_000 + number * 300,
         "source_latest": {"trades": lag_line(behind)},
+        "output_digests": {"bars": digest(120, number), "large": digest(31, number)},
         "sink_guarantees": {"bars": "exactly once", "large": "exactly once"},
         "structure": {
             "name": "trades",
@@ -125,6 +132,14 @@ def hostile(root: Path, *, many: int = 3) -> None:
                 "extra": {
                     "timings": dict.fromkeys(names, 0.1),
                     "timeline": NASTY,
+                    "output_digests": {name: digest(7, number) for name in names},
+                    "fork": {
+                        "url": NASTY,
+                        "checkpoint_id": 1,
+                        "timeline": NASTY,
+                        "epoch": 1,
+                        "pipelines": [NASTY],
+                    },
                     "attempt": NASTY,
                     "fingerprint": NASTY,
                     "sink_guarantees": dict.fromkeys(names, NASTY),

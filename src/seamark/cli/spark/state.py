@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import click
 
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.cli.commands import PLACE, Command, number_range, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
 from seamark.cli.spark.arguments import opened_directory
 from seamark.cli.spark.state_output import FORMATS, RowOutput, require_new, write_rows
 from seamark.cli.store_argument import opened_store
-from seamark.native.restore import restore_directory
-from seamark.native.state_choice import Side, StateRequest, choose, keepers
+from seamark.native.state_choice import Side, StateRequest, choose
 from seamark.reports.named_checkpoints import resolve_id
+from seamark.reports.state_rows import restored_for_reading, state_listing
 
 _ON_SCREEN = 20
 
@@ -90,7 +86,7 @@ def command(
     with _directory(path, store, checkpoint) as directory:
         tree = Tree.of(directory)
         if listed:
-            print_answer(_listing(tree), _show_list)
+            print_answer(state_listing(tree), _show_list)
             return
         reading = choose(tree, asked)
         require_new(output_options.output)
@@ -121,32 +117,9 @@ def _directory(path: str | None, store: str | None, checkpoint: str) -> Iterator
             yield stack.enter_context(opened_directory(path))
             return
         assert store is not None
-        scratch = tempfile.mkdtemp(prefix="seamark-state-")
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         opened = stack.enter_context(opened_store(store))
-        restored = LocalDirectory(os.path.join(scratch, "directory"))
-        restore_directory(opened, resolve_id(opened, checkpoint), restored)
-        yield restored
-
-
-def _listing(tree: Tree) -> Document:
-    commits = tree.batches("commits")
-    return {
-        "path": tree.directory.url,
-        "batches": [commits[0], commits[-1]] if commits else None,
-        "operators": [
-            {
-                "operator": keeper.operator.number,
-                "name": keeper.operator.name,
-                "stores": keeper.operator.stores,
-                "join": keeper.is_join,
-                "variables": [
-                    {"name": variable.name, "type": variable.kind} for variable in keeper.variables
-                ],
-            }
-            for keeper in keepers(tree)
-        ],
-    }
+        number = resolve_id(opened, checkpoint)
+        yield stack.enter_context(restored_for_reading(opened, number))
 
 
 def _show_list(document: Document) -> None:

@@ -18,15 +18,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from seamark import limits
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.places.directory import Directory, Tree
-from seamark.checkpoint_dir.places.object_store import ObjectDirectory
 from seamark.cli.layout import plural, print_paragraph, print_rows
 from seamark.cli.output import Document, print_hint, print_json
 from seamark.errors import RefusedError
 from seamark.native.state_choice import StateSelection
-from seamark.native.state_rows import brought_here, plain_row, state_frame
+from seamark.native.state_rows import plain_row, state_frame
+from seamark.reports.state_rows import flat_row, rows_document, within_reach
 from seamark.spark.own_session import a_session
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def write_rows(
     directory: Directory, tree: Tree, reading: StateSelection, destination: RowOutput
 ) -> None:
     """Have Spark read, and put the rows where they are wanted."""
-    with _within_reach(directory, tree) as files:
+    with within_reach(directory, tree) as files:
         spark = a_session()
         spark.sparkContext.setLogLevel("OFF")  # its errors are reported once, by us
         try:
@@ -70,42 +69,9 @@ def write_rows(
                 elif destination.form == "csv":
                     _write_csv(frame, destination)
                 else:
-                    _write_document(_document(frame, reading, destination.limit), destination)
+                    _write_document(rows_document(frame, reading, destination.limit), destination)
         finally:
             spark.sparkContext.setLogLevel("ERROR")
-
-
-@contextmanager
-def _within_reach(directory: Directory, tree: Tree) -> Iterator[Tree]:
-    """The directory where a plain Spark can read it: an object store takes a connector."""
-    if not isinstance(directory, ObjectDirectory):
-        yield tree
-        return
-    scratch = tempfile.mkdtemp(prefix="seamark-state-")
-    try:
-        yield brought_here(tree, f"{scratch}/directory")
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _document(frame: DataFrame, reading: StateSelection, limit: int) -> Document:
-    shown = frame
-    if reading.changes is not None:
-        shown = shown.orderBy("batch_id", "partition_id")
-    rows = (shown.limit(limit + 1) if limit else shown).collect()
-    truncated = bool(limit) and len(rows) > limit
-    return {
-        "operator": reading.keeper.operator.number,
-        "name": reading.keeper.operator.name,
-        "batch": reading.batch,
-        "changes": list(reading.changes) if reading.changes else None,
-        "columns": [
-            {"name": field.name, "type": field.dataType.simpleString()}
-            for field in frame.schema.fields
-        ],
-        "rows": [plain_row(row, frame.schema) for row in rows[: limit or None]],
-        "truncated": truncated,
-    }
 
 
 def _write_document(document: Document, destination: RowOutput) -> None:
@@ -124,7 +90,7 @@ def _write_document(document: Document, destination: RowOutput) -> None:
 
 
 def _show(document: Document) -> None:
-    rows = [_flat(row) for row in document["rows"]]
+    rows = [flat_row(row) for row in document["rows"]]
     names = list(rows[0]) if rows else []
     if len(names) > _MOST_COLUMNS:
         rows, names = document["rows"], [column["name"] for column in document["columns"]]
@@ -145,17 +111,6 @@ def _show(document: Document) -> None:
     )
     if document["truncated"]:
         print_hint(f"More than these {len(rows)} rows: --limit, or --format parquet --output FILE.")
-
-
-def _flat(row: Document) -> Document:
-    """Structs one level deep as columns of their own, like ``key.k``."""
-    flat: Document = {}
-    for name, value in row.items():
-        if isinstance(value, dict) and value and len(name) <= limits.LONGEST_PREFIX:
-            flat |= {f"{name}.{inner}": deep for inner, deep in value.items()}
-        else:
-            flat[name] = value
-    return flat
 
 
 def _is_number(value: Any) -> bool:

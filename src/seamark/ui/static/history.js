@@ -1,6 +1,10 @@
-// The line of time: checkpoints from left to right, their steps, bytes, lag and watermark in lanes.
+// The line of time: checkpoints from left to right; their steps, bytes, rows by sink, lag and
+// watermark in lanes.
 // The server sends a bounded number of checkpoints, so the picture is as quick for 10 000 as for 10.
 import { age } from "./page.js";
+
+const STEP_COLOURS = [0, 1, 2, 3, 4, 5, 6, 7];
+const SINK_COLOURS = [2, 5, 1, 4, 0, 3, 6, 7];
 
 const root = document.getElementById("history");
 if (root !== null) start(root);
@@ -14,7 +18,8 @@ function start(root) {
   const legend = root.querySelector("#legend");
   const LEFT = 80;
   const RIGHT = 10;
-  const MARKS = { start: "▲", rollback: "↩", pin: "★", upgrade: "⬆", gap: "…", failed: "!", damage: "✕", unreadable: "?" };
+  const sinks = root.querySelector("#sinks");
+  const MARKS = { start: "▶", recovery: "▲", fence: "║", rollback: "↩", pin: "★", fork: "Y", upgrade: "⬆", gap: "…", failed: "!", damage: "✕", unreadable: "?" };
   let data = null;
   let view = { first: null, last: null }; // null: the newest end
   let at = -1;
@@ -46,19 +51,27 @@ function start(root) {
     drawn.textContent = count < total ? `${count} of ${total} checkpoints drawn, ${first} to ${last}` : `checkpoints ${first} to ${last}`;
     chart.setAttribute("aria-valuemax", String(Math.max(0, data.id.length - 1)));
     legend.replaceChildren(
-      ...Object.keys(data.phases).map((name, n) => {
-        const item = document.createElement("li");
-        const swatch = document.createElement("i");
-        swatch.className = `k${n % 8}`;
-        item.append(swatch, visible(name));
-        return item;
-      }),
-      ...Object.entries(MARKS).filter(([kind]) => data.events.some((event) => event.kind === kind)).map(([kind, mark]) => {
-        const item = document.createElement("li");
-        item.append(`${mark} ${kind}`);
-        return item;
-      }),
+      ...swatches(Object.keys(data.phases), STEP_COLOURS),
+      ...Object.entries(MARKS).filter(([kind]) => data.events.some((event) => event.kind === kind)).map(([kind, mark]) => named(`${mark} ${kind}`)),
     );
+    const written = Object.keys(data.rows);
+    sinks.replaceChildren(...(written.length ? [named("rows by sink:")] : []), ...swatches(written, SINK_COLOURS));
+  }
+
+  function named(text) {
+    const item = document.createElement("li");
+    item.append(text);
+    return item;
+  }
+
+  function swatches(names, order) {
+    return names.map((name, n) => {
+      const item = named(visible(name));
+      const swatch = document.createElement("i");
+      swatch.className = `k${order[n % 8]}`;
+      item.prepend(swatch);
+      return item;
+    });
   }
 
   function lanes() {
@@ -66,9 +79,11 @@ function start(root) {
     const lag = Object.values(data.lag);
     const delays = data.watermark.map((mark, i) => (mark === null || data.at_ms[i] === null ? null : Math.max(0, (data.at_ms[i] - mark) / 1000)));
     const list = [
-      { name: "steps", weight: 5, values: data.took.map((took) => took ?? 0), unit: seconds, stacked: true },
+      { name: "steps", weight: 5, values: data.took.map((took) => took ?? 0), unit: seconds, stacked: data.phases, order: STEP_COLOURS },
       { name: "new", weight: 2, values: data.new_bytes.map((size) => size ?? 0), unit: bytes },
     ];
+    const rows = Object.values(data.rows);
+    if (rows.length) list.push({ name: "rows", weight: 2, values: Array.from({ length: n }, (_, i) => rows.reduce((sum, each) => sum + (each[i] ?? 0), 0)), unit: count, stacked: data.rows, order: SINK_COLOURS });
     if (lag.length) list.push({ name: "behind", weight: 2, values: Array.from({ length: n }, (_, i) => (lag.every((rows) => rows[i] === null) ? null : lag.reduce((sum, rows) => sum + (rows[i] ?? 0), 0))), unit: count, line: true });
     if (delays.some((delay) => delay !== null && delay < 4e8)) list.push({ name: "watermark", weight: 2, values: delays.map((delay) => (delay !== null && delay < 4e8 ? delay : null)), unit: seconds, line: true });
     return list;
@@ -119,7 +134,7 @@ function start(root) {
       pen.textBaseline = "bottom";
       pen.fillText(lane.name, LEFT - 8, y + tall);
       const gap = step > 4 ? 1 : 0;
-      if (lane.stacked) stacked(pen, x, step - gap, y, tall, most);
+      if (lane.stacked) stacked(pen, lane.stacked, lane.order, x, step - gap, y, tall, most);
       else if (lane.line) line(pen, lane.values, x, step, y, tall, most);
       else {
         pen.fillStyle = colour("--c7");
@@ -139,14 +154,14 @@ function start(root) {
     }
   }
 
-  function stacked(pen, x, width, y, tall, most) {
-    const names = Object.keys(data.phases);
+  function stacked(pen, series, order, x, width, y, tall, most) {
+    const columns = Object.values(series);
     for (let i = 0; i < data.id.length; i++) {
       let floor = y + tall;
-      names.forEach((name, k) => {
-        const part = (tall * data.phases[name][i]) / most;
+      columns.forEach((values, k) => {
+        const part = (tall * (values[i] ?? 0)) / most;
         floor -= part;
-        pen.fillStyle = colours[k % 8];
+        pen.fillStyle = colours[order[k % 8]];
         pen.fillRect(x(i), floor, Math.max(width, 0.6), part);
       });
     }
@@ -239,6 +254,7 @@ function start(root) {
       ...Object.entries(data.phases).filter(([, took]) => took[at] > 0).map(([name, took]) => [name, seconds(took[at])]),
       ["new", data.new_bytes[at] === null ? "–" : bytes(data.new_bytes[at])],
       ["full", data.restore_bytes[at] === null ? "–" : bytes(data.restore_bytes[at])],
+      ...Object.entries(data.rows).filter(([, rows]) => rows[at] !== null).map(([name, rows]) => [`rows to ${name}`, count(rows[at])]),
       ...Object.entries(data.lag).filter(([, rows]) => rows[at] !== null).map(([name, rows]) => [`${name} behind`, count(rows[at])]),
       ...(data.watermark[at] === null || data.at_ms[at] === null ? [] : [["watermark", `${seconds(Math.max(0, (data.at_ms[at] - data.watermark[at]) / 1000))} behind`]]),
       ...data.events.filter((event) => indexOf(event.id) === at).map((event) => [event.kind, event.text]),

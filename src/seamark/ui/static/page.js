@@ -50,7 +50,7 @@ export async function refresh() {
     for (const part of document.querySelectorAll(PARTS)) {
       const other = fresh.getElementById(part.id);
       if (other === null) {
-        location.reload(); // it has become another kind of page
+        location.reload(); // it has become another kind of page, or the first checkpoint has come
         return;
       }
       if (other.innerHTML === part.innerHTML) continue;
@@ -77,6 +77,22 @@ function say(text, kind) {
   state.className = `state ${kind}`;
 }
 
+// The step of a running epoch is no news of its store: it comes by itself.
+function showRunning(now) {
+  for (const box of document.querySelectorAll("[data-running]")) {
+    if (box.dataset.running !== now.place) continue;
+    const isRunning = now.epoch !== null;
+    if (box.dataset.form === "epoch") box.textContent = isRunning ? `epoch ${now.epoch}` : "no epoch";
+    else if (box.dataset.form === "line" || !isRunning) box.textContent = isRunning ? `epoch ${now.epoch}: ${now.step}` : now.step;
+    else {
+      const since = document.createElement("time");
+      since.dataset.ms = String(now.since_ms);
+      since.textContent = age(now.since_ms);
+      box.replaceChildren(`${now.step}, since `, since);
+    }
+  }
+}
+
 let events = null;
 
 // A page that nobody sees listens to nothing.
@@ -97,6 +113,7 @@ function listen() {
     wasLost = true;
     say("connection lost, trying again", "off");
   };
+  events.addEventListener("running", (event) => showRunning(JSON.parse(event.data)));
   events.addEventListener("changed", () => {
     refresh();
     document.dispatchEvent(new Event("seamark:changed"));
@@ -149,9 +166,6 @@ async function follow() {
 }
 
 setInterval(keepAges, 1000);
-setInterval(() => { // the step of a running epoch is no news of its store
-  if (!document.hidden && document.querySelector("[data-running]") !== null) refresh();
-}, 1000);
 addEventListener("resize", openScrollers);
 openScrollers();
 document.addEventListener("visibilitychange", listen);

@@ -1,0 +1,137 @@
+"""Rows of state as a plain document, and what there is to look into.
+
+Tests: ``tests/cli/spark/test_state.py``, ``tests/ui/test_state_rows.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from seamark import limits
+from seamark.checkpoint_dir.places.directory import Directory, Tree
+from seamark.checkpoint_dir.places.local import LocalDirectory
+from seamark.checkpoint_dir.places.object_store import ObjectDirectory
+from seamark.native.restore import restore_directory
+from seamark.native.state_choice import StateRequest, StateSelection, keepers
+from seamark.native.state_rows import brought_here, plain_row
+from seamark.reports.document import Document
+from seamark.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PREFIX = "seamark-state-"
+
+
+@contextmanager
+def restored_for_reading(
+    store: CheckpointStore, checkpoint_id: int, advance: Callable[[int], None] | None = None
+) -> Iterator[Directory]:
+    """A checkpoint as a directory on this machine, for as long as it is looked into."""
+    scratch = tempfile.mkdtemp(prefix=_PREFIX)
+    try:
+        restored = LocalDirectory(os.path.join(scratch, "directory"))
+        restore_directory(store, checkpoint_id, restored, advance=advance)
+        yield restored
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def within_reach(directory: Directory, tree: Tree) -> Iterator[Tree]:
+    """The directory where a plain Spark can read it: an object store takes a connector."""
+    if not isinstance(directory, ObjectDirectory):
+        yield tree
+        return
+    scratch = tempfile.mkdtemp(prefix=_PREFIX)
+    try:
+        yield brought_here(tree, f"{scratch}/directory")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def state_listing(tree: Tree) -> Document:
+    """What ``seamark spark state --list --json`` prints: the operators and their stores."""
+    commits = tree.batches("commits")
+    return {
+        "path": tree.directory.url,
+        "batches": [commits[0], commits[-1]] if commits else None,
+        "operators": [
+            {
+                "operator": keeper.operator.number,
+                "name": keeper.operator.name,
+                "stores": keeper.operator.stores,
+                "join": keeper.is_join,
+                "variables": [
+                    {"name": variable.name, "type": variable.kind} for variable in keeper.variables
+                ],
+            }
+            for keeper in keepers(tree)
+        ],
+    }
+
+
+def parts_of(operator: Document) -> list[str]:
+    """What one operator of :func:`state_listing` can be asked for: variables, sides or stores."""
+    if operator["variables"]:
+        return [variable["name"] for variable in operator["variables"]]
+    return ["left", "right"] if operator["join"] else list(operator["stores"])
+
+
+def first_choice(listing: Document, asked: StateRequest, part: str | None) -> StateRequest:
+    """A request in which whatever was left open is the first that there is."""
+    operators = {each["operator"]: each for each in listing["operators"]}
+    number = next(iter(operators), None) if asked.operator is None else asked.operator
+    operator = operators.get(-1 if number is None else number)
+    if operator is None:
+        return replace(asked, operator=number)  # which is refused, with those that there are
+    chosen = next(iter(parts_of(operator)), None) if part is None else part
+    if operator["variables"]:
+        return replace(asked, operator=number, variable=chosen)
+    if operator["join"] and chosen in ("left", "right"):
+        return replace(asked, operator=number, side="left" if chosen == "left" else "right")
+    return replace(asked, operator=number, store=chosen)
+
+
+def rows_document(
+    frame: DataFrame, reading: StateSelection, limit: int, offset: int = 0
+) -> Document:
+    """What ``seamark spark state --json`` prints; ``limit`` 0 is all rows.
+
+    With ``offset`` so many of them are left out; Spark reads the partitions in their order.
+    """
+    shown = frame
+    if reading.changes is not None:
+        shown = shown.orderBy("batch_id", "partition_id")
+    if offset:
+        shown = shown.offset(offset)
+    rows = (shown.limit(limit + 1) if limit else shown).collect()
+    return {
+        "operator": reading.keeper.operator.number,
+        "name": reading.keeper.operator.name,
+        "batch": reading.batch,
+        "changes": list(reading.changes) if reading.changes else None,
+        "columns": [
+            {"name": field.name, "type": field.dataType.simpleString()}
+            for field in frame.schema.fields
+        ],
+        "rows": [plain_row(row, frame.schema) for row in rows[: limit or None]],
+        "truncated": bool(limit) and len(rows) > limit,
+    }
+
+
+def flat_row(row: Document) -> Document:
+    """Structs one level deep as columns of their own, like ``key.k``."""
+    flat: Document = {}
+    for name, value in row.items():
+        if isinstance(value, dict) and value and len(name) <= limits.LONGEST_PREFIX:
+            flat |= {f"{name}.{inner}": deep for inner, deep in value.items()}
+        else:
+            flat[name] = value
+    return flat
