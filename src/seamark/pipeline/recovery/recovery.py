@@ -48,6 +48,7 @@ from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,
     finish_sinks,
     most_ahead,
+    require_reset,
     reset_sinks,
     sinks_ahead,
     take_back_abandoned,
@@ -151,6 +152,7 @@ class Recovery:
         is_reset = check.fit is Compatibility.RESET
         if is_reset:
             self._refuse_reset_after_damage(self._store.recover_latest_validated())
+            require_reset(self._sinks)
             # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
