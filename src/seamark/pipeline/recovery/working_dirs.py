@@ -76,12 +76,24 @@ def working_root(
 
 
 class WorkingDirs:
-    """The working copies of a pipeline, as one generation of writers sees them."""
+    """The working copies of a pipeline, as one generation of writers sees them.
 
-    def __init__(self, place: WorkingCopy, generation: int, leaves: Sequence[str]) -> None:
+    ``is_new_history`` says that a rollback, a reset or an upgrade has begun a timeline of which
+    nothing is decided yet. Then a copy that does not name its history is taken for an older one.
+    """
+
+    def __init__(
+        self,
+        place: WorkingCopy,
+        generation: int,
+        leaves: Sequence[str],
+        *,
+        is_new_history: bool = False,
+    ) -> None:
         self._place = place
         self._generation = generation
         self._leaves = list(leaves)
+        self._is_new_history = is_new_history
         self.own = place.below(f"g{generation}")
         """The copy of this generation."""
 
@@ -161,7 +173,7 @@ class WorkingDirs:
         plans: dict[int, Plan] = {}
         # a copy of an abandoned history may have been left here, and with another order of
         # sources their folders get other numbers: then Spark plans the batches again itself
-        if note.timeline in ("", timeline) and note.leaves == self._leaves:
+        if self._is_of(note.timeline, timeline) and note.leaves == self._leaves:
             first_lines = [note.leaves.index(name) for name in dict.fromkeys(note.leaves)]
             plans = {
                 batch: plan
@@ -189,8 +201,12 @@ class WorkingDirs:
             saved = msgspec.json.decode(self._place.read(_PLANS), type=_SavedPlans)
         except (FileNotFoundError, *UNREADABLE):
             return {}
-        fits = saved.leaves == self._leaves and saved.timeline in ("", timeline)
+        fits = saved.leaves == self._leaves and self._is_of(saved.timeline, timeline)
         return saved.plans if fits else {}
+
+    def _is_of(self, noted: str, timeline: str) -> bool:
+        """Whether what was noted belongs to this history."""
+        return noted == timeline or (not noted and not self._is_new_history)
 
     def forget_plans(self) -> None:
         """Remove the saved plans: the copy is complete and has them itself."""
