@@ -161,7 +161,7 @@ class Recovery:
         dirs = WorkingDirs(
             self._place,
             claim.generation,
-            self._identity.leaves,
+            self._identity,
             is_new_history=after_reset if chosen is None else timeline != shown_timeline(chosen),
         )
         if chosen is None:

@@ -86,13 +86,14 @@ class WorkingDirs:
         self,
         place: WorkingCopy,
         generation: int,
-        leaves: Sequence[str],
+        identity: PipelineIdentity,
         *,
         is_new_history: bool = False,
     ) -> None:
         self._place = place
         self._generation = generation
-        self._leaves = list(leaves)
+        self._leaves = list(identity.leaves)
+        self._first_lines = identity.first_lines
         self._is_new_history = is_new_history
         self.own = place.below(f"g{generation}")
         """The copy of this generation."""
@@ -174,11 +175,10 @@ class WorkingDirs:
         # a copy of an abandoned history may have been left here, and with another order of
         # sources their folders get other numbers: then Spark plans the batches again itself
         if self._is_of(note.timeline, timeline) and note.leaves == self._leaves:
-            first_lines = [note.leaves.index(name) for name in dict.fromkeys(note.leaves)]
             plans = {
                 batch: plan
                 for batch in copy.batches("offsets")
-                if batch > after and (plan := read_plan(copy, batch, first_lines)) is not None
+                if batch > after and (plan := read_plan(copy, batch, self._first_lines)) is not None
             }
         saved = _SavedPlans(self._leaves, plans, timeline)
         self._place.write(_PLANS, msgspec.json.encode(saved))
