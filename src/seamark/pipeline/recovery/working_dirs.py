@@ -245,32 +245,41 @@ def reorder_sources(
     if set(new_order) - set(old_order):
         raise RefusedError("a source was added, and Spark cannot start it in the middle")
     _require_plain(copy, old_order)
-    for batch in copy.batches("offsets"):
-        path = f"offsets/{batch}"
-        text = copy.read_text(path)
-        if text is not None:
-            copy.write(path, reordered(text, old, new).encode())
+    paths = [f"offsets/{batch}" for batch in copy.batches("offsets")]
+    texts = {path: text for path in paths if (text := copy.read_text(path)) is not None}
+    for path, changed in {p: reordered(text, old, new) for p, text in texts.items()}.items():
+        copy.write(path, changed.encode())
     _rename_folders(copy, old_order, new_order)
 
 
 def reordered(text: str, old: Sequence[str], new: Sequence[str]) -> str:
-    """An entry of the offset log with a line for each leaf of ``new``; a new one has no offset."""
+    """An entry of the offset log with a line for each leaf of ``new``; a new one has no offset.
+
+    :class:`RefusedError` when leaves of one source have come to different places: which of them a
+    leaf of now goes on from is not known.
+    """
     entry = parse_offsets(text)
     if len(entry.lines) != len(old):
         raise DamageError(
             f"the offset log has {len(entry.lines)} lines, and the checkpoint names {len(old)}"
         )
-    lines = dict(zip(reversed(old), reversed(entry.lines), strict=True))
+    lines = dict(zip(old, entry.lines, strict=True))
+    if any(lines[name] != line for name, line in zip(old, entry.lines, strict=True)):
+        raise _joined_with_itself()
     head = text.split("\n")[:2]
     return "\n".join([*head, *(lines.get(name, NO_OFFSET) for name in new)])
 
 
 def _require_plain(copy: WorkingCopy, sources: Sequence[str]) -> None:
     if any(number >= len(sources) for number in copy.numbers("sources")):
-        raise RefusedError(
-            "sinks cannot be added to or removed from a pipeline that joins a source with itself",
-            hint="Undo the change, or start over with policy='auto_reset'.",
-        )
+        raise _joined_with_itself()
+
+
+def _joined_with_itself() -> RefusedError:
+    return RefusedError(
+        "sinks cannot be added to or removed from a pipeline that joins a source with itself",
+        hint="Undo the change, or start over with policy='auto_reset'.",
+    )
 
 
 def _rename_folders(copy: WorkingCopy, old: Sequence[str], new: Sequence[str]) -> None:
