@@ -344,6 +344,20 @@ class TestPlans:
         assert second is not None
         assert second.sources == {}
 
+    def test_a_source_that_was_added_belongs_to_the_batch_that_it_begins_with(
+        self, tmp_path: Path
+    ) -> None:
+        copy = make_copy(tmp_path / "a", 3)
+        copy.write("sources/1/0", b"v1\nit began here")
+        for batch, added in enumerate(("-", "7", "8")):
+            lines = offsets_text(f'{{"logOffset":{batch}}}', added)
+            copy.write(f"offsets/{batch}", lines.encode())
+        begins, follows = read_plan(copy, 1, [0, 1]), read_plan(copy, 2, [0, 1])
+        assert begins is not None
+        assert sorted(begins.sources) == ["sources/0/1", "sources/1/0"]
+        assert follows is not None
+        assert sorted(follows.sources) == ["sources/0/2"]
+
     def test_a_compaction_is_made_again_from_what_came_before(self, tmp_path: Path) -> None:
         copy = make_copy(tmp_path / "a", 10)
         whole = "\n".join(["v1", *(source_entry(n).split("\n")[1] for n in range(10))])

@@ -10,9 +10,12 @@ from seamark import open_store
 from seamark.capture.restore import difference
 from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import StoreUnavailableError
+from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.recovery.working_dirs import WorkingDirs, working_root
 from seamark.pipeline.telemetry.progress_record import progress_url
 from tests.checkpoint_dir.support.directories import make_copy
+
+IDENTITY = PipelineIdentity(name="p", structure={}, leaves=("a",))
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def test_a_link_in_the_place_of_a_working_copy_is_never_taken_for_one(
 ) -> None:
     before = contents(victim)
     for generation in (1, 2):
-        dirs = WorkingDirs(place, generation, ["a"])
+        dirs = WorkingDirs(place, generation, IDENTITY)
         assert dirs.newest_ready() is None
         assert dirs.first_plans("") == {}
     assert contents(victim) == before
@@ -72,7 +75,7 @@ def test_only_the_link_is_removed_where_a_working_copy_is_to_be_made(
     place: LocalCopy, victim: LocalCopy
 ) -> None:
     before = contents(victim)
-    dirs = WorkingDirs(place, 1, ["a"])
+    dirs = WorkingDirs(place, 1, IDENTITY)
     dirs.clear_own()
     dirs.own.write("metadata", b"new")
     assert place.below("g1").read("metadata") == b"new"
@@ -83,7 +86,7 @@ def test_a_link_of_an_earlier_generation_goes_without_what_it_leads_to(
     place: LocalCopy, victim: LocalCopy
 ) -> None:
     before = contents(victim)
-    dirs = WorkingDirs(place, 2, ["a"])
+    dirs = WorkingDirs(place, 2, IDENTITY)
     dirs.own.make()
     dirs.remove_others()
     assert sorted(place.names(".")) == ["g2"]
@@ -93,7 +96,7 @@ def test_a_link_of_an_earlier_generation_goes_without_what_it_leads_to(
 def test_a_copy_with_a_link_inside_is_not_used(place: LocalCopy, victim: LocalCopy) -> None:
     copy = make_copy(Path(place.root, "g2"), 3)
     place.write("g2.json", b'{"leaves":["a"],"timeline":""}')
-    dirs = WorkingDirs(place, 2, ["a"])
+    dirs = WorkingDirs(place, 2, IDENTITY)
     assert dirs.newest_ready() is not None
     for batch in copy.batches("offsets"):
         copy.remove(f"offsets/{batch}")

@@ -159,7 +159,7 @@ def test_the_plan_of_an_earlier_store_is_put_into_an_empty_directory(tmp_path: P
     root, folder = planned(tmp_path, ['{"logOffset":0}'])
     with open_store(root) as store:
         found = epoch_to_replay(store, 1)
-        plan = recorded_plan(store, found.decided, LocalCopy(folder / "plan"), ["orders"])
+        plan = recorded_plan(store, found.decided, LocalCopy(folder / "plan"), [0])
         copy = LocalCopy(folder / "copy")
         rebuild(store, found, plan, copy, identity())
     assert sorted(copy.files_below(".")) == ["metadata", "offsets/0", "sources/0/0"]
@@ -171,7 +171,7 @@ def test_a_plan_that_is_not_that_of_the_epoch_is_damage(tmp_path: Path) -> None:
     with open_store(root) as store:
         found = epoch_to_replay(store, 1)
         with pytest.raises(DamageError, match="is not the one that epoch 1 ran on"):
-            recorded_plan(store, found.decided, LocalCopy(folder), ["orders"])
+            recorded_plan(store, found.decided, LocalCopy(folder), [0])
 
 
 def test_each_replay_has_a_query_of_its_own(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_each_replay_has_a_query_of_its_own(tmp_path: Path) -> None:
     with open_store(root) as store:
         found: EpochToReplay = epoch_to_replay(store, 1)
         for number in range(2):
-            plan = recorded_plan(store, found.decided, LocalCopy(folder / f"p{number}"), ["orders"])
+            plan = recorded_plan(store, found.decided, LocalCopy(folder / f"p{number}"), [0])
             copy = LocalCopy(folder / f"c{number}")
             rebuild(store, found, plan, copy, identity())
             ids.add(copy.read_text("metadata"))

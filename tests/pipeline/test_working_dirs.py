@@ -30,6 +30,19 @@ def test_every_leaf_gets_the_line_of_its_source() -> None:
     assert parse_offsets(again).watermark_ms == 7
 
 
+def test_leaves_of_one_source_that_have_come_to_different_places_are_not_taken_for_one(
+    tmp_path: Path,
+) -> None:
+    copy = LocalCopy(tmp_path)
+    texts = {0: offsets_text("at 5", "at 5"), 1: offsets_text("at 7", "at 9")}
+    for batch, text in texts.items():
+        copy.write(f"offsets/{batch}", text.encode())
+    with pytest.raises(RefusedError, match="joins a source with itself"):
+        reorder_sources(copy, saved_with("a", "a"), identity("a", "a", "a"))
+    assert {n: copy.read_text(f"offsets/{n}") for n in texts} == texts
+    assert parse_offsets(reordered(texts[0], ["a", "a"], ["a"])).lines == ("at 5",)
+
+
 def test_the_folders_of_the_sources_follow_their_numbers(tmp_path: Path) -> None:
     copy = LocalCopy(tmp_path)
     copy.write("offsets/0", offsets_text("at a", "at b").encode())

@@ -205,3 +205,42 @@ def test_an_epoch_is_shown_in_the_mode_that_it_was_staged_in(tmp_path: Path) -> 
     sink.commit(committable)
     other.commit(committable)
     assert numbers_in(table) == [1]
+
+
+def test_an_epoch_is_merged_by_the_keys_that_it_was_staged_with(tmp_path: Path) -> None:
+    sink = upserting(tmp_path / "rows")
+    run(sink, 1, [])
+    rows = [change("a", 1, [1]), change("a", 2, [2])]
+    sink.stage(arrow_frame(CHANGES, rows), epoch(2), "a2")
+    committable = sink.prepare()
+    for keys, flag in (("k", "gone"), (["k", "Other-Key"], None)):
+        other = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys=keys, delete_where=flag)
+        other.open(PIPELINE, SINK, CHANGES if flag else t.StructType(CHANGES.fields[:4]))
+        with pytest.raises(RefusedError, match="epoch 2 was staged with keys k, Other-Key"):
+            other.commit(committable)
+    sink.commit(committable)
+    assert by_key(tmp_path / "rows") == [kept(row) for row in rows]
+
+
+FLOATS = t.StructType([t.StructField("k", t.DoubleType()), t.StructField("v", t.DoubleType())])
+
+
+def test_a_key_that_is_no_number_is_refused_because_two_of_them_may_count_as_one(
+    tmp_path: Path,
+) -> None:
+    sink = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys="k")
+    sink.open(PIPELINE, SINK, FLOATS)
+    nan = float("nan")
+    rows = [{"k": nan, "v": 1.0}, {"k": nan, "v": 2.0}]
+    sink.stage(arrow_frame(FLOATS, rows), epoch(1), "a1")
+    with pytest.raises(RefusedError, match="key 'k' is NaN"):
+        sink.prepare()
+
+
+def test_equal_rows_are_one_also_when_a_value_is_no_number(tmp_path: Path) -> None:
+    sink = HandWrittenDelta(tmp_path / "rows", mode="upsert", keys="k")
+    sink.open(PIPELINE, SINK, FLOATS)
+    row = {"k": 1.0, "v": float("nan")}
+    sink.stage(arrow_frame(FLOATS, [row, dict(row)]), epoch(1), "a1")
+    sink.commit(sink.prepare())
+    assert len(rows_in(tmp_path / "rows")) == 1

@@ -215,6 +215,7 @@ def test_functions_with_state_are_told_by_what_surrounds_them(
         {
             "operator": "applyInPandasWithState",
             "keys": ["k"],
+            "function": "count",
             "mode": "Append",
             "timeout": "NoTimeout",
             "state": {"keys": "int", "values": "struct<rows:bigint,total:bigint>"},

@@ -18,6 +18,7 @@ from seamark.spark.plans.lossy_options import loss_text, lossy_options, recorded
         ("cleanSource", "archive", "cleanSource"),
         ("cleansource", "delete", "cleanSource"),
         ("maxFileAge", "1h", "maxFileAge"),
+        ("filenameonly", "true", "fileNameOnly"),
         ("skipChangeCommits", "true", "skipChangeCommits"),
         ("streaming-skip-delete-snapshots", "true", "streaming-skip-delete-snapshots"),
     ],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
@@ -51,7 +51,12 @@ def read_plan(files: CheckpointFiles, batch: int, first_lines: Sequence[int]) ->
     ``first_lines`` says which line of the offset log each folder below ``sources/`` belongs to.
     """
     folders = sorted(files.names("sources"))
-    return _read(files, batch, lambda entry: read_by_lines(folders, entry.lines, first_lines))
+    return _read(
+        files,
+        batch,
+        lambda entry: read_by_lines(folders, entry.lines, first_lines),
+        lambda before: _not_begun(folders, before.lines, first_lines),
+    )
 
 
 def planned_after(files: CheckpointFiles, batch: int, newest: Newest) -> Plan | None:
@@ -60,7 +65,12 @@ def planned_after(files: CheckpointFiles, batch: int, newest: Newest) -> Plan | 
 
 
 def _read(
-    files: CheckpointFiles, batch: int, positions: _Positions, *, require_all: bool = False
+    files: CheckpointFiles,
+    batch: int,
+    positions: _Positions,
+    not_begun: Callable[[OffsetLogEntry], Collection[str]] = lambda _: (),
+    *,
+    require_all: bool = False,
 ) -> Plan | None:
     text = files.read_text(f"offsets/{batch}")
     previous = files.read_text(f"offsets/{batch - 1}") if batch > 0 else None
@@ -72,6 +82,7 @@ def _read(
     if before is not None and before.names != entry.names:
         return None
     first_read = positions(before) if before is not None else {}
+    begin_here = not_begun(before) if before is not None else ()
     sources: dict[str, str] = {}
     for folder, last in positions(entry).items():
         first = first_read.get(folder)
@@ -79,7 +90,8 @@ def _read(
         numbers: set[int] = set()
         for number, path in _numbered(files, folder):
             # a source without a log of its own notes once where it began
-            is_new = batch == 0 if last is None else first < number <= last
+            begins = batch == 0 or folder in begin_here
+            is_new = begins if last is None else first < number <= last
             if is_new and (noted := files.read_text(path)) is not None:
                 sources[path] = own_lines(path, noted)
                 numbers.add(number)
@@ -229,12 +241,23 @@ def read_by_lines(
     highest = max((at for line in lines if (at := log_offset(line)) is not None), default=None)
 
     def position(folder: str) -> int | None:
-        is_known = _NUMBER.fullmatch(folder) and int(folder) < len(first_lines)
-        if is_known and len(lines) > max(first_lines):
-            return log_offset(lines[first_lines[int(folder)]])
-        return highest
+        line = _line_of(folder, lines, first_lines)
+        return highest if line is None else log_offset(line)
 
     return {folder: position(folder) for folder in folders}
+
+
+def _not_begun(
+    folders: Iterable[str], lines: Sequence[str], first_lines: Sequence[int]
+) -> list[str]:
+    """Folders of sources that were added after a batch, by the lines of that batch."""
+    return [folder for folder in folders if _line_of(folder, lines, first_lines) == NO_OFFSET]
+
+
+def _line_of(folder: str, lines: Sequence[str], first_lines: Sequence[int]) -> str | None:
+    """The line that belongs to a folder; None when that is not known."""
+    is_known = _NUMBER.fullmatch(folder) and int(folder) < len(first_lines)
+    return lines[first_lines[int(folder)]] if is_known and len(lines) > max(first_lines) else None
 
 
 # files that a batch was planned to read

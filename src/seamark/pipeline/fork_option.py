@@ -221,7 +221,7 @@ def _timeline(store: CheckpointStore, origin: ForkOrigin) -> str | None:
 def _refuse_used(place: WorkingCopy | None, declared: DeclaredPipeline) -> None:
     if place is None:
         return
-    dirs = WorkingDirs(place, LARGEST_GENERATION, declared.identity.leaves)
+    dirs = WorkingDirs(place, LARGEST_GENERATION, declared.identity)
     if dirs.copies():
         raise InvalidInputError(
             "working_copy= names a folder that a pipeline uses or has used",

@@ -252,13 +252,12 @@ class Pipeline:
             share_state=self.settings.share_state,
         )
         conf = self._session().conf
-        partitions = int(conf.get(SHUFFLE_PARTITIONS) or 0)
         structure = structure_of(
             self.name,
             self._output_mode,
             self._sources.info,
             compiled,
-            partitions,
+            int(conf.get(SHUFFLE_PARTITIONS) or 0),
             lossy_options({key: conf.get(key) or "" for key in SESSION_SETTINGS}),
         )
         kafka = self._kafka(compiled.leaves)
@@ -266,6 +265,7 @@ class Pipeline:
             name=self.name,
             structure=structure,
             leaves=compiled.leaves,
+            lines_of_folders=compiled.first_lines,
             read_apart=compiled.read_apart,
             watermarks=compiled.watermarks,
             sinks=tuple(output.name for output in outputs),

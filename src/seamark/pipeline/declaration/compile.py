@@ -39,6 +39,7 @@ from seamark.spark.plans.plan import (
     PlanSources,
     WatermarkInfo,
     analyzed,
+    first_lines,
     stateful_operators,
 )
 from seamark.spark.plans.shared_plan import SharedPlan, of_one_lateness, shared_plans
@@ -85,6 +86,8 @@ class Compiled:
     branches: tuple[Branch, ...]
     leaves: tuple[str, ...]
     """The source of each line of the offset log."""
+    first_lines: tuple[int, ...] = ()
+    """For each folder of Spark's below ``sources/``: its first line of the offset log."""
     watermarks: tuple[WatermarkInfo, ...] = ()
     watermark_policy: str = "min"
     """What the session says about several watermarks."""
@@ -202,6 +205,7 @@ def compile_outputs(
         outputs=tuple(outputs),
         branches=branches,
         leaves=tuple(sources.of(plan)),
+        first_lines=first_lines(plan),
         watermarks=watermarks,
         watermark_policy=policy,
         operators=tuple(

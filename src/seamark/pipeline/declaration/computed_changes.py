@@ -13,13 +13,16 @@ Computes = Mapping[str, Sequence[Operator]]
 """By output: its operators and watermarks, as ``seamark.spark.plans.computation`` describes."""
 
 _EXACT: Final = frozenset(
-    {"delay", "gap", "length", "mode", "offset", "rows", "slide", "time", "timeout", "type"}
+    {"delay", "gap", "grouping sets", "length", "mode", "offset", "rows", "slide", "time"}
+    | {"time zone", "timeout", "type"}
 )
 """Parts that are read from the plan as values. All others are text, worded by Spark."""
 WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
 """Parts of a window: each window in the state has its own start and end."""
 FUNCTIONS: Final = "functions"
-_SINCE: Final = frozenset({"filter", "reads"})
+_SINCE: Final = frozenset(
+    {"filter", "function", "grouping sets", "lookups", "parameters", "reads", "time zone"}
+)
 """Parts that an earlier Seamark has not recorded."""
 
 
@@ -136,7 +139,8 @@ def operator_changes(old: Operator, new: Operator) -> Iterator[ComputedChange]:
 
 
 def _named(part: str) -> str:
-    return "column" if part == "of" else part
+    names = {"of": "column", "time zone": "time zone (spark.sql.session.timeZone)"}
+    return names.get(part, part)
 
 
 def _keys(kind: str, old: Sequence[Any], new: Sequence[Any]) -> Iterator[ComputedChange]:

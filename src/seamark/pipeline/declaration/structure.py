@@ -39,6 +39,8 @@ class PipelineIdentity:
     name: str
     structure: Structure
     leaves: tuple[str, ...]
+    lines_of_folders: tuple[int, ...] = ()
+    """See :attr:`first_lines`; empty when each source has one folder."""
     read_apart: tuple[str, ...] = ()
     """Sources that are joined with themselves."""
     watermarks: tuple[WatermarkInfo, ...] = ()
@@ -99,8 +101,12 @@ class PipelineIdentity:
 
     @property
     def first_lines(self) -> list[int]:
-        """The line of the offset log at which each source appears first, as Spark numbers them."""
-        return [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
+        """By the number of each folder below ``sources/``: its first line of the offset log.
+
+        A source that is joined with itself has several.
+        """
+        by_name = [self.leaves.index(name) for name in dict.fromkeys(self.leaves)]
+        return list(self.lines_of_folders) or by_name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,8 @@ _LOG_OFFSET: Final = '"logOffset"'
 
 def epoch_inputs(epoch: RunningEpoch, before: CheckpointManifest | None) -> dict[str, Any]:
     """What an epoch reads that follows a checkpoint: see :func:`inputs_of`."""
-    return inputs_of(epoch.identity.leaves, epoch.entry.lines, epoch.plan, before)
+    identity = epoch.identity
+    return inputs_of(identity.leaves, epoch.entry.lines, epoch.plan, before, identity.first_lines)
 
 
 def inputs_of(
@@ -32,14 +33,18 @@ def inputs_of(
     lines: Sequence[str],
     plan: Plan,
     before: CheckpointManifest | None,
+    first_lines: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """By source: ``read``, the rows of the epoch, and ``at``, the position after it.
 
     ``at`` is left out where positions of two checkpoints cannot be compared. ``before`` is the
-    checkpoint that the epoch follows.
+    checkpoint that the epoch follows. ``first_lines`` tells the line of each folder of logs, where
+    a source has several.
     """
     had = {} if before is None else before.source_offsets
-    logged = _logged(leaves, plan.sources)
+    if first_lines is None:
+        first_lines = [leaves.index(name) for name in dict.fromkeys(leaves)]
+    logged = _logged([leaves[line] for line in first_lines], plan.sources)
     inputs: dict[str, Any] = {}
     for name, own in lines_by_source(leaves, lines).items():
         start = sorted(had[name].metadata.values()) if name in had else []
@@ -53,9 +58,8 @@ def inputs_of(
     return inputs
 
 
-def _logged(leaves: Sequence[str], sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """By source: what its own log says about the epoch."""
-    names = list(dict.fromkeys(leaves))
+def _logged(names: Sequence[str], sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """By source: what its own log says about the epoch; ``names`` are those of the folders."""
     entries: dict[str, list[str]] = {}
     for path in sorted(sources):
         match = _LOGGED.fullmatch(path)

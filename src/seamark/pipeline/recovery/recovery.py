@@ -48,6 +48,7 @@ from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,
     finish_sinks,
     most_ahead,
+    require_reset,
     reset_sinks,
     sinks_ahead,
     take_back_abandoned,
@@ -153,13 +154,20 @@ class Recovery:
         is_reset = check.fit is Compatibility.RESET
         if is_reset:
             self._refuse_reset_after_damage(self._store.recover_latest_validated())
+            require_reset(self._sinks)
             # the decision first: what is left to do is repeated by the next start
             timeline = self._store.supersede(1, self._store.next_id() - 1).timeline
             chosen = None
         history = EpochHistory(timeline, claim.generation, self._store.next_id(), chosen)
-        dirs = WorkingDirs(self._place, claim.generation, self._identity.leaves)
+        after_reset = is_reset or bool(walk.skipped)
+        dirs = WorkingDirs(
+            self._place,
+            claim.generation,
+            self._identity,
+            is_new_history=after_reset if chosen is None else timeline != shown_timeline(chosen),
+        )
         if chosen is None:
-            start = self._fresh(dirs, history, after_reset=is_reset or bool(walk.skipped))
+            start = self._fresh(dirs, history, after_reset=after_reset)
         else:
             lost = self._is_lost(chosen, walk)
             start = self._resumed(dirs, history, chosen, check.gaps, lost=lost)
@@ -221,8 +229,7 @@ class Recovery:
         if after_reset:
             self._notes += reset_sinks(self._sinks, history.timeline)
         self._refuse_shown(history.timeline)
-        keeps_plans = not after_reset and not self._adopt
-        planned = dirs.first_plans(history.timeline) if keeps_plans else {}
+        planned = {} if self._adopt else dirs.first_plans(history.timeline)
         self._store.check_claim()
         dirs.clear_own()
         mine = dirs.own
@@ -351,8 +358,6 @@ class Recovery:
     ) -> None:
         """Have epochs that were planned before run on the same rows, above all those that show."""
         shown = most_ahead(history.ahead, batch)
-        if history.newest is not None and history.timeline != shown_timeline(history.newest):
-            planned = {}  # plans of an abandoned history
         for output in self._sinks.outputs:
             for epoch in range(batch + 2, history.ahead.get(output.name, 0) + 1):
                 receipt = output.sink.committed(history.timeline, epoch)

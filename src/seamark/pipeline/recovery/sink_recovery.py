@@ -200,6 +200,25 @@ def most_ahead(ahead: Mapping[str, int], batch: int) -> int:
     return shown
 
 
+def require_reset(sinks: PipelineSinks) -> None:
+    """:class:`RefusedError` when a sink cannot take back what it shows; changes nothing.
+
+    Asked before a reset is decided: afterwards there is no checkpoint to go on from.
+    """
+    for output in sinks.outputs:
+        if not output.sink.remembers or output.sink.newest() is None:
+            continue
+        try:
+            output.sink.require_unpublish_after(0)
+        except RefusedError as error:
+            raise RefusedError(
+                f"the pipeline cannot start over, because of sink {output.name!r}: {error.what}",
+                where=error.where,
+                hint="Its checkpoints are as they were, and it can go on as it was. To start over, "
+                "give this sink a target that it has not written to.",
+            ) from error
+
+
 def reset_sinks(sinks: PipelineSinks, timeline: str) -> list[str]:
     """Have every sink take back what it shows of other timelines; returns notes for the report."""
     notes = []
@@ -210,7 +229,7 @@ def reset_sinks(sinks: PipelineSinks, timeline: str) -> list[str]:
         try:
             taken = output.sink.unpublish_after(0)
         except RefusedError:
-            if output.sink.remembers:
+            if output.sink.remembers and newest is not None:
                 raise
             notes.append(f"sink {output.name}: goes on next to what is there")
             continue

@@ -122,6 +122,7 @@ class Upgrade:
         targets = self._targets(declared.identity)
         for path in self._index.files:
             targets(path)
+        self._log_entries(self._chosen.batch, declared.identity.leaves, None)
         for number in self._plan.rewritten:
             self._new_columns(number, empty)
 

@@ -76,12 +76,25 @@ def working_root(
 
 
 class WorkingDirs:
-    """The working copies of a pipeline, as one generation of writers sees them."""
+    """The working copies of a pipeline, as one generation of writers sees them.
 
-    def __init__(self, place: WorkingCopy, generation: int, leaves: Sequence[str]) -> None:
+    ``is_new_history`` says that a rollback, a reset or an upgrade has begun a timeline of which
+    nothing is decided yet. Then a copy that does not name its history is taken for an older one.
+    """
+
+    def __init__(
+        self,
+        place: WorkingCopy,
+        generation: int,
+        identity: PipelineIdentity,
+        *,
+        is_new_history: bool = False,
+    ) -> None:
         self._place = place
         self._generation = generation
-        self._leaves = list(leaves)
+        self._leaves = list(identity.leaves)
+        self._first_lines = identity.first_lines
+        self._is_new_history = is_new_history
         self.own = place.below(f"g{generation}")
         """The copy of this generation."""
 
@@ -161,12 +174,11 @@ class WorkingDirs:
         plans: dict[int, Plan] = {}
         # a copy of an abandoned history may have been left here, and with another order of
         # sources their folders get other numbers: then Spark plans the batches again itself
-        if note.timeline in ("", timeline) and note.leaves == self._leaves:
-            first_lines = [note.leaves.index(name) for name in dict.fromkeys(note.leaves)]
+        if self._is_of(note.timeline, timeline) and note.leaves == self._leaves:
             plans = {
                 batch: plan
                 for batch in copy.batches("offsets")
-                if batch > after and (plan := read_plan(copy, batch, first_lines)) is not None
+                if batch > after and (plan := read_plan(copy, batch, self._first_lines)) is not None
             }
         saved = _SavedPlans(self._leaves, plans, timeline)
         self._place.write(_PLANS, msgspec.json.encode(saved))
@@ -189,8 +201,12 @@ class WorkingDirs:
             saved = msgspec.json.decode(self._place.read(_PLANS), type=_SavedPlans)
         except (FileNotFoundError, *UNREADABLE):
             return {}
-        fits = saved.leaves == self._leaves and saved.timeline in ("", timeline)
+        fits = saved.leaves == self._leaves and self._is_of(saved.timeline, timeline)
         return saved.plans if fits else {}
+
+    def _is_of(self, noted: str, timeline: str) -> bool:
+        """Whether what was noted belongs to this history."""
+        return noted == timeline or (not noted and not self._is_new_history)
 
     def forget_plans(self) -> None:
         """Remove the saved plans: the copy is complete and has them itself."""
@@ -229,32 +245,41 @@ def reorder_sources(
     if set(new_order) - set(old_order):
         raise RefusedError("a source was added, and Spark cannot start it in the middle")
     _require_plain(copy, old_order)
-    for batch in copy.batches("offsets"):
-        path = f"offsets/{batch}"
-        text = copy.read_text(path)
-        if text is not None:
-            copy.write(path, reordered(text, old, new).encode())
+    paths = [f"offsets/{batch}" for batch in copy.batches("offsets")]
+    texts = {path: text for path in paths if (text := copy.read_text(path)) is not None}
+    for path, changed in {p: reordered(text, old, new) for p, text in texts.items()}.items():
+        copy.write(path, changed.encode())
     _rename_folders(copy, old_order, new_order)
 
 
 def reordered(text: str, old: Sequence[str], new: Sequence[str]) -> str:
-    """An entry of the offset log with a line for each leaf of ``new``; a new one has no offset."""
+    """An entry of the offset log with a line for each leaf of ``new``; a new one has no offset.
+
+    :class:`RefusedError` when leaves of one source have come to different places: which of them a
+    leaf of now goes on from is not known.
+    """
     entry = parse_offsets(text)
     if len(entry.lines) != len(old):
         raise DamageError(
             f"the offset log has {len(entry.lines)} lines, and the checkpoint names {len(old)}"
         )
-    lines = dict(zip(reversed(old), reversed(entry.lines), strict=True))
+    lines = dict(zip(old, entry.lines, strict=True))
+    if any(lines[name] != line for name, line in zip(old, entry.lines, strict=True)):
+        raise _joined_with_itself()
     head = text.split("\n")[:2]
     return "\n".join([*head, *(lines.get(name, NO_OFFSET) for name in new)])
 
 
 def _require_plain(copy: WorkingCopy, sources: Sequence[str]) -> None:
     if any(number >= len(sources) for number in copy.numbers("sources")):
-        raise RefusedError(
-            "sinks cannot be added to or removed from a pipeline that joins a source with itself",
-            hint="Undo the change, or start over with policy='auto_reset'.",
-        )
+        raise _joined_with_itself()
+
+
+def _joined_with_itself() -> RefusedError:
+    return RefusedError(
+        "sinks cannot be added to or removed from a pipeline that joins a source with itself",
+        hint="Undo the change, or start over with policy='auto_reset'.",
+    )
 
 
 def _rename_folders(copy: WorkingCopy, old: Sequence[str], new: Sequence[str]) -> None:

@@ -36,6 +36,7 @@ from seamark.pipeline.replay.recorded_epochs import (
 from seamark.pipeline.replay.result import OutputComparison, Replay
 from seamark.pipeline.replay.scratch import (
     RecordedPlan,
+    lines_of_folders,
     rebuild,
     recorded_plan,
     scratch_folder,
@@ -102,8 +103,8 @@ class Replayer:
         use_own_python(self._spark)
         name, working_copy = self._identity.name, self._working_copy
         with scratch_folder(self._spark, self._store, name, working_copy) as scratch:
-            leaves = found.decided.leaves or self._identity.leaves
-            plan = recorded_plan(self._store, found.decided, scratch.below("plan"), leaves)
+            lines = lines_of_folders(found.decided, self._identity)
+            plan = recorded_plan(self._store, found.decided, scratch.below("plan"), lines)
             copy = scratch.below("checkpoint")
             rebuild(self._store, found, plan, copy, self._identity, self._fetch())
             batch = OneBatch(copy, found.decided.batch, plan.entry.watermark_ms)

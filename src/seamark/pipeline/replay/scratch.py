@@ -89,8 +89,22 @@ def scratch_folder(
             place.close()
 
 
+def lines_of_folders(decided: CheckpointManifest, identity: PipelineIdentity) -> list[int]:
+    """By the number of each folder of a source's log: its first line of the offset log."""
+    leaves = tuple(decided.leaves or identity.leaves)
+    then = (
+        identity
+        if leaves == identity.leaves
+        else replace(identity, leaves=leaves, lines_of_folders=())
+    )
+    return then.first_lines
+
+
 def recorded_plan(
-    store: CheckpointStore, decided: CheckpointManifest, folder: WorkingCopy, leaves: Sequence[str]
+    store: CheckpointStore,
+    decided: CheckpointManifest,
+    folder: WorkingCopy,
+    first_lines: Sequence[int],
 ) -> RecordedPlan:
     """The plan of an epoch; ``folder`` is empty and gets Spark's logs, to be read from there.
 
@@ -106,10 +120,7 @@ def recorded_plan(
         for path, data in chain.logs.items():
             if path.startswith(_LOGS):
                 folder.write(check_path(path), data)
-    first_lines: dict[str, int] = {}
-    for number, name in enumerate(leaves):
-        first_lines.setdefault(name, number)
-    plan = read_plan(folder, decided.batch, [*first_lines.values()])
+    plan = read_plan(folder, decided.batch, first_lines)
     if plan is None:
         raise DamageError(
             f"checkpoint {decided.checkpoint_id} has no plan of its batch {decided.batch}",

@@ -43,3 +43,6 @@ class Prepared(Identity, frozen=True):
     rows: int
     added: FileList | None = None
     list_digest: str = ""
+    keys: list[str] | None = None
+    """What rows are merged by; None in what an earlier Seamark has prepared."""
+    delete_where: str | None = None

@@ -39,6 +39,7 @@ def read_changes(blobs: Blobs, files: Sequence[StagedFile]) -> pa.Table | None:
 
 def check_keys(changes: pa.Table, keys: Sequence[str], epoch: int, where: str) -> None:
     """:class:`RefusedError` when an epoch has two rows for one key, or one without a key."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     for key in keys:
@@ -48,13 +49,19 @@ def check_keys(changes: pa.Table, keys: Sequence[str], epoch: int, where: str) -
                 where=where,
                 hint="Two such rows are never equal. Filter them out.",
             )
+        if pa.types.is_floating(changes[key].type) and pc.any(pc.is_nan(changes[key])).as_py():
+            raise RefusedError(
+                f"epoch {epoch} has a row whose key {key!r} is NaN",
+                where=where,
+                hint="Whether two such rows are equal, no two programs agree. Filter them out.",
+            )
     grouped = _numbered(changes, keys).group_by([*keys]).aggregate([(_AT, "list")])
     lists = grouped[f"{_AT}_list"].combine_chunks()
     twice = pc.list_flatten(lists.filter(pc.greater(pc.list_value_length(lists), 1)))
-    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    seen: dict[tuple[Any, ...], str] = {}
     for row in changes.take(twice).to_pylist():
         values = tuple(row[key] for key in keys)
-        if seen.setdefault(values, row) != row:
+        if seen.setdefault(values, repr(row)) != repr(row):  # NaN is not equal to itself
             shown = ", ".join(f"{key}={row[key]!r}"[:80] for key in keys)
             raise RefusedError(
                 f"epoch {epoch} has different rows for the key {shown}",

@@ -188,6 +188,8 @@ class DeltaSink(Sink):
             table_id=str(table.metadata().id),
             mode=self._mode,
             rows=sum(file.rows for file in files),
+            keys=list(self._keys),
+            delete_where=self._delete_where,
         )
         self._staged = prepared, added
 

@@ -121,6 +121,16 @@ class Target:
                 where=where,
                 hint="Start once with the mode of before, so that the epoch can be finished.",
             )
+        columns = self.columns
+        merged_by = list(columns.keys), columns.delete_where
+        if prepared.keys is not None and (prepared.keys, prepared.delete_where) != merged_by:
+            raise RefusedError(
+                f"epoch {prepared.epoch} was staged with keys {_listed(prepared.keys)} and "
+                f"delete_where {prepared.delete_where}, and not with {_listed(columns.keys)} and "
+                f"{columns.delete_where}",
+                where=where,
+                hint="Start once with those of before, so that the epoch can be finished.",
+            )
 
     def check_columns(self, table: DeltaTable, added: FileList) -> Fit:
         """:class:`RefusedError` when the table no longer takes what was staged."""

@@ -38,10 +38,12 @@ def operators_of(plan: Any, name_of: Callable[[Any], str]) -> list[Operator]:
     places: list[tuple[Operator, Any]] = []
     decided_by = (filters for _, filters in nodes_with_filters(plan, definitions))
     for (node, read), filters in zip(nodes_with_read_columns(plan), decided_by, strict=True):
+        definitions.begin()
         if class_name(node) == "EventTimeWatermark":
-            operators.append(_watermark(node, definitions))
+            operators.append({**_watermark(node, definitions), **definitions.hidden()})
         elif (kind := stateful_kind(node)) is not None:
-            operators.append({"operator": kind, **_parts(node, read, definitions)})
+            parts = _parts(node, read, definitions)
+            operators.append({"operator": kind, **parts, **definitions.hidden()})
             if class_name(node) == "Join":
                 operators[-1]["filter"] = shortened(filters or "none")
             places.append((operators[-1], node))
@@ -184,6 +186,8 @@ def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
         # transformWithState has its keys as the first columns of what it reads
         keys = below.output().take(int(node.groupingAttributesLen()))
     parts = _keyed(keys, below, definitions)
+    if class_name(node) == "FlatMapGroupsInPandasWithState":
+        parts["function"] = str(node.functionExpr().name())  # elsewhere it is a name of Spark's
     for name, member in (("timeout", "timeout"), ("time", "timeMode"), ("mode", "outputMode")):
         if (value := _asked(node, member)) is not None:
             parts[name] = str(value.toString())

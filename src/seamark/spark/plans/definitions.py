@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from seamark._redaction import redacted
+from seamark.spark.plans.hidden_parameters import groupings_of, parameters_of, zone_of
 
 LONGEST: Final = 200
 """Longer texts are cut, and end in a digest of the whole."""
@@ -56,6 +57,21 @@ class Definitions:
         self._name_of = name_of
         self._known: dict[int, str] = {}
         self._windows: dict[int, dict[str, str]] = {}
+        self._hidden: dict[int, set[tuple[str, str]]] = {}
+        self._found: set[tuple[str, str]] = set()
+        self._made_by: dict[int, str] = {}
+
+    def begin(self) -> None:
+        """Forget what :meth:`hidden` tells."""
+        self._found = set()
+
+    def hidden(self) -> dict[str, str]:
+        """What decides the results of all that was told since, and is not in its words."""
+        parts = sorted({part for part, _ in self._found})
+        return {
+            part: shortened(", ".join(sorted(text for of, text in self._found if of == part)))
+            for part in parts
+        }
 
     def leaf_name(self, leaf: Any) -> str:
         """The name of the source or table that a leaf is."""
@@ -85,6 +101,7 @@ class Definitions:
             elif kind == "Literal" and (written := str(leaf.sql())).startswith("TIMESTAMP '"):
                 # the SQL shows it in the time zone of the session
                 sql = sql.replace(written, f"TIMESTAMP {leaf.value()}")
+        self._note(expression)
         if class_name(expression) == "AttributeReference":
             return shortened(defined[int(expression.exprId().id())][1])
         names = Counter(name for name, _ in defined.values())
@@ -96,8 +113,39 @@ class Definitions:
         number = int(attribute.exprId().id())
         if number not in self._known:
             self._known[number] = str(attribute.name())  # a plan that refers to itself ends here
+            around, self._found = self._found, set()
             self._known[number] = shortened(self._defined(attribute, below))
+            self._hidden[number], self._found = self._found, around
+        self._found |= self._hidden.get(number, set())
         return self._known[number]
+
+    def _note(self, expression: Any) -> None:
+        """Note what the SQL of an expression leaves out."""
+        kind = class_name(expression)
+        if kind in ("AttributeReference", "Literal"):
+            return
+        self._found |= {("parameters", text) for text in parameters_of(expression, kind)}
+        if (zone := zone_of(expression, kind)) is not None:
+            self._found.add(("time zone", zone))
+        children = list(each(expression.children()))
+        if kind == "GetStructField" and self._class_behind(children[0]) == "CsvToStructs":
+            # the other formats know their fields by name
+            text = f"{expression.sql()} is column {int(expression.ordinal()) + 1}"
+            self._found.add(("parameters", text))
+        for child in children:
+            self._note(child)
+
+    def _note_lookup(self, join: Any) -> None:
+        """Note how a stream finds its row of a table."""
+        condition = join.condition()
+        text = self.text(condition.get(), join) if condition.isDefined() else "none"
+        self._found.add(("lookups", f"{str(join.joinType().sql()).lower()} join on {text}"))
+
+    def _class_behind(self, expression: Any) -> str:
+        kind = class_name(expression)
+        if kind != "AttributeReference":
+            return kind
+        return self._made_by.get(int(expression.exprId().id()), "")
 
     def _defined(self, attribute: Any, node: Any) -> str:
         """Where a column comes from: the node that has it and whose children do not."""
@@ -106,10 +154,16 @@ class Definitions:
             return self._united(attribute, node, children)
         for child in children:
             if child.outputSet().contains(attribute):
+                if kind == "Join" and node.isStreaming() and not child.isStreaming():
+                    self._note_lookup(node)
                 return self._defined(attribute, child)
-        name = str(attribute.name())
         if not children:
-            return self._column(attribute, name)
+            return self._column(attribute, str(attribute.name()))
+        return self._made_in(attribute, node, children)
+
+    def _made_in(self, attribute: Any, node: Any, children: list[Any]) -> str:
+        """What a node makes a column of, which its children do not have."""
+        kind, name = class_name(node), str(attribute.name())
         if kind in ("Project", "Aggregate"):
             listed = node.projectList() if kind == "Project" else node.aggregateExpressions()
             for expression in each(listed):
@@ -118,6 +172,8 @@ class Definitions:
         if kind == "Expand":
             place = _place(attribute, node.output())
             expression = node.projections().head().apply(place)
+            if groupings := groupings_of(node, place):
+                self._found.add(("grouping sets", groupings))
             return self._alias(attribute, expression, children[0])
         if kind == "Generate":
             return f"{self.text(node.generator(), children[0])}.{name}"
@@ -144,16 +200,19 @@ class Definitions:
 
     def _alias(self, attribute: Any, expression: Any, below: Any) -> str:
         inner = expression.child() if class_name(expression) == "Alias" else expression
+        number = int(attribute.exprId().id())
         sql = str(inner.sql())
         window, gap = time_window(sql), session_gap(sql)
         if window is None and gap is None:
-            return self.text(inner, below)
+            text = self.text(inner, below)
+            self._made_by[number] = self._class_behind(inner)
+            return text
         column = {"of": self.text(_time_column(inner), below)}
         if window is not None:
             parts = {"window": "time", **column, **window}
         else:
             parts = {"window": "session", **column, "gap": gap or ""}
-        self._windows[int(attribute.exprId().id())] = parts
+        self._windows[number] = parts
         return window_text(parts)
 
 

@@ -20,6 +20,7 @@ _OPTIONS: Final = {
         frozenset({"delete", "archive"}),
         "files are taken away once they were read, and cannot be read again after a rollback",
     ),
+    "fileNameOnly": (_TRUE, "a file counts as read when another one of its name was"),
     "maxFileAge": (frozenset[str](), "files older than this are never read"),
     "ignoreDeletes": (_TRUE, "deletions are not seen"),
     "ignoreChanges": (_TRUE, "updates and deletions are not seen as such"),

@@ -181,11 +181,7 @@ class PlanSources:
 
         A source that is joined with itself is; one that several outputs read is not.
         """
-        readings: list[Any] = []
-        for leaf in each(plan.collectLeaves()):
-            if leaf.isStreaming() and not any(leaf.equals(known) for known in readings):
-                readings.append(leaf)
-        names = Counter(self.name_of(leaf) for leaf in readings)
+        names = Counter(self.name_of(leaf) for _, leaf in _readings(plan))
         return tuple(name for name, times in names.items() if times > 1)
 
     def watermarks(self, plan: Any) -> list[WatermarkInfo]:
@@ -198,6 +194,24 @@ class PlanSources:
                 sources = tuple(dict.fromkeys(self.of(node)))
                 by_source[node_id] = WatermarkInfo(node_id, column, delay_ms(node), sources)
         return list(by_source.values())
+
+
+def first_lines(plan: Any) -> tuple[int, ...]:
+    """For each folder that Spark keeps below ``sources/``: its first line of the offset log.
+
+    There is a line for each leaf that is a stream, and a folder for each that differs.
+    """
+    return tuple(line for line, _ in _readings(plan))
+
+
+def _readings(plan: Any) -> list[tuple[int, Any]]:
+    """Streams that Spark reads apart, each with the first line of the offset log that it has."""
+    readings: list[tuple[int, Any]] = []
+    streams = (leaf for leaf in each(plan.collectLeaves()) if leaf.isStreaming())
+    for line, leaf in enumerate(streams):
+        if not any(leaf.equals(known) for _, known in readings):
+            readings.append((line, leaf))
+    return readings
 
 
 def analyzed(df: DataFrame) -> Any:

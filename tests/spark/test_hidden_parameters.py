@@ -1,0 +1,181 @@
+"""A computation that changes in what its SQL leaves out is another computation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seamark.pipeline.declaration.computed_changes import computed_changes
+from seamark.spark.plans.computation import operators_of
+from seamark.spark.plans.plan import analyzed
+from seamark.spark.session import session_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.warm
+
+ZONE = "spark.sql.session.timeZone"
+
+
+@pytest.fixture
+def rows(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    schema = "k int, v int, t timestamp, text string"
+    return spark.readStream.schema(schema).json(str(tmp_path))
+
+
+def told(df: DataFrame) -> list[dict[str, Any]]:
+    return operators_of(analyzed(df), lambda _: "rows")
+
+
+def changes(before: DataFrame, after: DataFrame) -> list[str]:
+    found = computed_changes({"out": told(before)}, {"out": told(after)})
+    return [change.text for change in found]
+
+
+def test_grouping_sets_are_told_apart(rows: DataFrame) -> None:
+    rolled, cubed = rows.rollup("k", "v").count(), rows.cube("k", "v").count()
+    assert changes(rolled, rows.rollup("k", "v").count()) == []
+    (change,) = changes(rolled, cubed)
+    assert "grouping sets 0" in change
+
+
+@pytest.mark.parametrize("name", ["first", "last", "any_value"])
+def test_a_function_that_ignores_nulls_is_another_one(rows: DataFrame, name: str) -> None:
+    from pyspark.sql import functions as f
+
+    def of(ignores: bool) -> DataFrame:
+        function = getattr(f, name)
+        given = f.lit(True) if name == "any_value" else True
+        chosen = function("v", given) if ignores else function("v")
+        return rows.groupBy("k").agg(chosen.alias("x"))
+
+    assert changes(of(True), of(True)) == []
+    assert changes(of(False), of(False)) == []
+    assert "ignoreNulls=true" in " ".join(changes(of(False), of(True)))
+
+
+def test_the_options_of_a_format_count_and_its_other_fields_do_not(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    def keyed(schema: str, **options: str) -> DataFrame:
+        parsed = rows.select(f.from_json("text", schema, options).alias("j"))
+        return parsed.groupBy("j.at").count()
+
+    plain = keyed("at date")
+    assert changes(plain, keyed("at date")) == []
+    assert changes(plain, keyed("more int, at date")) == []
+    assert "dd.MM.yyyy" in " ".join(changes(plain, keyed("at date", dateFormat="dd.MM.yyyy")))
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_field_of_csv_is_known_by_its_place(rows: DataFrame, by_name: bool) -> None:
+    from pyspark.sql import functions as f
+
+    def keyed(schema: str) -> DataFrame:
+        parsed = f.from_csv("text", f.lit(schema))
+        if by_name:
+            return rows.select(parsed.alias("c")).groupBy("c.a").count()
+        return rows.groupBy(parsed["a"].alias("a")).count()
+
+    plain = keyed("a int, b int")
+    assert changes(plain, keyed("a int, b int")) == []
+    assert changes(plain, keyed("a int, b int, c int")) == []
+    assert "column 2" in " ".join(changes(plain, keyed("b int, a int")))
+
+
+def in_zone(spark: SparkSession, zone: str, make: Callable[[], DataFrame]) -> list[dict[str, Any]]:
+    with session_settings(spark, {ZONE: zone}):
+        return told(make())
+
+
+def test_a_key_that_depends_on_the_time_zone_is_another_one_in_another_zone(
+    spark: SparkSession, rows: DataFrame
+) -> None:
+    from pyspark.sql import functions as f
+
+    def daily() -> DataFrame:
+        return rows.withColumn("day", f.to_date("t")).groupBy("day").count()
+
+    berlin, utc = in_zone(spark, "Europe/Berlin", daily), in_zone(spark, "UTC", daily)
+    assert utc[0]["time zone"] == "UTC"
+    assert utc == in_zone(spark, "Etc/UTC", daily), "one zone has several names"
+    (change,) = computed_changes({"out": utc}, {"out": berlin})
+    assert change.is_certain
+    assert "time zone (spark.sql.session.timeZone) UTC → Europe/Berlin" in change.text
+
+
+def test_what_needs_no_time_zone_is_the_same_in_every_zone(
+    spark: SparkSession, rows: DataFrame
+) -> None:
+    from pyspark.sql import functions as f
+
+    def windowed() -> DataFrame:
+        late = rows.withWatermark("t", "10 seconds")
+        return late.groupBy(f.window("t", "1 day"), f.col("k").cast("long")).agg(f.sum("v"))
+
+    def joined() -> DataFrame:
+        left = rows.withWatermark("t", "10 seconds")
+        right = rows.select(f.col("k").alias("rk"), f.col("t").alias("rt"))
+        near = f.expr("k = rk AND rt <= t + INTERVAL 2 MINUTES")
+        return left.join(right.withWatermark("rt", "10 seconds"), near)
+
+    for make in (windowed, joined):
+        assert in_zone(spark, "UTC", make) == in_zone(spark, "Asia/Tokyo", make)
+
+
+def test_a_checkpoint_of_before_says_nothing_about_them(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    df = rows.withColumn("day", f.to_date("t")).groupBy("day").agg(f.first("v"))
+    now = told(df)
+    parts = ("time zone", "parameters", "grouping sets")
+    before = [{k: v for k, v in operator.items() if k not in parts} for operator in now]
+    assert computed_changes({"out": before}, {"out": now}) == []
+
+
+def test_a_lambda_is_told_in_the_same_words_each_time(rows: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    def keyed() -> DataFrame:
+        values = f.transform(f.split("text", ","), lambda part: f.concat(part, f.lit("!")))
+        return rows.groupBy(values.alias("parts")).count()
+
+    assert told(keyed()) == told(keyed())
+
+
+def test_a_key_that_is_looked_up_in_another_way_is_another_key(
+    spark: SparkSession, rows: DataFrame
+) -> None:
+    names = spark.createDataFrame([(1, 2, "a")], "one int, other int, name string")
+
+    def keyed(column: str, how: str = "inner") -> DataFrame:
+        return rows.join(names, rows["k"] == names[column], how).groupBy("name").count()
+
+    assert changes(keyed("one"), keyed("one")) == []
+    assert "lookups inner join on (k = one)" in " ".join(changes(keyed("one"), keyed("other")))
+    assert len(changes(keyed("one"), keyed("one", "left"))) == 1
+    by_stream = rows.join(names, rows["k"] == names["one"]).groupBy("k").count()
+    assert "lookups" not in told(by_stream)[0]
+
+
+def test_another_function_with_state_is_another_computation(rows: DataFrame) -> None:
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    def one(key: Any, pdfs: Any, state: Any) -> Any:
+        yield from pdfs
+
+    def another(key: Any, pdfs: Any, state: Any) -> Any:
+        yield from pdfs
+
+    def applied(function: Any) -> DataFrame:
+        return rows.groupBy("k").applyInPandasWithState(
+            function, "k int", "n long", "update", GroupStateTimeout.NoTimeout
+        )
+
+    assert changes(applied(one), applied(one)) == []
+    assert "function one → another" in " ".join(changes(applied(one), applied(another)))
