@@ -63,7 +63,11 @@ class _Document(Protocol):
 
 
 class Fact(Generic[T]):
-    """A field of Seamark's own, as an attribute of type ``T``."""
+    """A field of Seamark's own, as an attribute of type ``T``.
+
+    It is read once and kept with the document, so that asking again costs nothing: a document may
+    name very many sinks or sources, and whoever goes through them asks for each.
+    """
 
     name: str
 
@@ -96,7 +100,9 @@ class Fact(Generic[T]):
         if document is None:
             return self
         value = self._read(document.extra.get(self.name))
-        return self._absent if value is None else value  # type: ignore[no-any-return]
+        # no field of the document: from here on the attribute is found there
+        document.__dict__[self.name] = found = self._absent if value is None else value
+        return found  # type: ignore[no-any-return]
 
     def is_wrong_in(self, document: _Document) -> bool:
         """Whether the field is there and holds something of another type."""
