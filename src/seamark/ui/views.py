@@ -184,7 +184,8 @@ async def checkpoint(place: Place, number: int) -> Document:
 
 async def compared(place: Place, a: int, b: int) -> Document:
     """What ``seamark diff --json`` prints."""
-    return difference(await checkpoint(place, a), await checkpoint(place, b))
+    before, after = await checkpoint(place, a), await checkpoint(place, b)
+    return await place.answers.get(("diff", a, b), partial(difference, before, after))
 
 
 def neighbours(place: Place, number: int) -> Document:
