@@ -513,6 +513,47 @@ def test_an_owner_that_names_very_many_ids_is_damage(changes: dict[str, Any]) ->
         decode_owner(encode_owner(msgspec.structs.replace(Owner(), **changes)))
 
 
+@pytest.mark.parametrize("number", [-1, -(10**400), 10**400], ids=["-1", "-1e400", "1e400"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda n: {"generation": n},
+        lambda n: {"claimed_at_ms": n},
+        lambda n: {"next_id": n},
+        lambda n: {"prune_boundary": n},
+        lambda n: {"kept_below": (1, n)},
+        lambda n: {"superseded": ((1, n),)},
+        lambda n: {"fences": ((n, 1),)},
+        lambda n: {"fences": ((1, n),)},
+        lambda n: {"tombstones": (n,)},
+        lambda n: {"voided": (n,)},
+        lambda n: {"pins": {"a": Pin(n, 1)}},
+        lambda n: {"pins": {"a": Pin(1, n)}},
+        lambda n: {"pins": {"a": Pin(1, 1, n)}},
+    ],
+)
+def test_a_number_that_no_owner_can_have_is_damage(changes: Any, number: int) -> None:
+    # msgspec cannot write such a number
+    fields = {**msgspec.to_builtins(Owner()), **changes(number)}
+    fields = json.loads(json.dumps(fields, default=msgspec.to_builtins))
+    with pytest.raises(DamageError, match="a number that cannot be"):
+        decode_owner(seal(json.dumps(fields).encode()))
+
+
+def test_a_store_that_claims_to_be_claimed_very_often_is_not_claimed_once_more(
+    tmp_path: Path,
+) -> None:
+    most = msgspec.structs.replace(Owner(), generation=limits.LARGEST_GENERATION)
+    (tmp_path / "owner.json").write_bytes(encode_owner(most))
+    with open_store(tmp_path) as store, pytest.raises(RefusedError, match="cannot be a generation"):
+        store.claim()
+    (tmp_path / "owner.json").write_bytes(
+        encode_owner(msgspec.structs.replace(most, generation=limits.LARGEST_GENERATION + 1))
+    )
+    with open_store(tmp_path) as store, pytest.raises(DamageError, match="cannot be a generation"):
+        store.claim()
+
+
 def test_a_checkpoint_that_many_build_on_is_read_once_by_a_recovery() -> None:
     blobs = _CountedReads()
     store = CheckpointStore(blobs, ObjectLayout())
