@@ -16,8 +16,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 HIDDEN: Final = "***"
-_DEEPEST: Final = 100
-_TOO_DEEP: Final = "(nested too deeply to be shown)"
+DEEPEST: Final = 100
+"""Levels of a document that are shown."""
+TOO_DEEP: Final = "(nested too deeply to be shown)"
 
 _LONGEST_NAME: Final = 200  # of a name, only its end is looked at
 _SHORTEST: Final = 4  # hiding shorter values would garble ordinary words
@@ -195,8 +196,8 @@ def redacted_document(
     """
     if isinstance(document, str):
         return redact(document)
-    if isinstance(document, Mapping | list | tuple) and depth >= _DEEPEST:
-        return _TOO_DEEP
+    if isinstance(document, Mapping | list | tuple) and depth >= DEEPEST:
+        return TOO_DEEP
     if isinstance(document, Mapping):
         return {
             redact(str(name)): HIDDEN
