@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from seamark.errors import InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.store import open_store
+from seamark.ui.places import places_at
 from tests.ui.support.serving import Client, serving
 from tests.ui.support.stores import hostile, make_secret
 
@@ -68,6 +70,20 @@ def test_no_answer_holds_a_secret(tmp_path: Path, path: str) -> None:
         assert answer.status == 200
         for secret in (SECRET, "a-value-of-an-option", "A" * 20, "tok-tok-"):
             assert secret not in answer.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://AKIA:abc/{SECRET}@bucket",
+        f"s3://AKIA:{SECRET}@bucket/trades",
+        f"s3://bucket/trades?secret_access_key={SECRET}",
+    ],
+)
+def test_a_url_with_a_password_is_refused_before_anything_of_it_is_shown(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="may not carry credentials") as refused:
+        places_at([url], {})
+    assert SECRET not in str(refused.value)
 
 
 def test_a_manifest_with_far_too_many_names_makes_a_page_of_bounded_size(tmp_path: Path) -> None:
