@@ -18,6 +18,7 @@ from seamark.manifest.origins import ForkOrigin, SourceInput
 T = TypeVar("T")
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
+_Time = Annotated[int, msgspec.Meta(ge=I64_MIN, le=I64_MAX)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _RowDigest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
@@ -235,7 +236,7 @@ class SeamarkFacts:
     )
     """By source: the newest offsets that Kafka had when the epoch was planned, as Spark notes."""
     source_times = Fact[dict[str, dict[str, int]] | None](
-        _of_type(dict[str, dict[str, int]]), "an object of objects of numbers", is_only_shown=True
+        _of_type(dict[str, dict[str, _Time]]), "an object of objects of numbers", is_only_shown=True
     )
     """By source and partition: when the row at the position was written, in ms; where known."""
 
