@@ -26,7 +26,7 @@ import xxhash
 from seamark import limits, open_store
 from seamark._common.json_documents import seal, unseal
 from seamark._redaction import Redactor
-from seamark.blobs.contract import Blob
+from seamark.blobs.contract import Blob, Stream
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.batches import batch_at
@@ -63,6 +63,7 @@ from seamark.spark.batch_log import readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack, unpack_all
 from seamark.store import CheckpointStore, validation
+from seamark.store.copy.run import copy_checkpoints
 from seamark.store.index_parts import INDEX, LOG
 from seamark.store.layout import ObjectLayout
 from seamark.store.owner import (
@@ -74,6 +75,7 @@ from seamark.store.owner import (
     standing,
     with_fence,
 )
+from seamark.store.references import STATE_PREFIX
 from seamark.store.retention import Candidate, Retention, plan_retention
 from tests.checkpoint_dir.support.directories import make_copy, source_entry
 from tests.native.support.inspected import looked_at, make_rocksdb
@@ -628,6 +630,33 @@ class _CountedReads(MemoryBlobs):
     def read(self, key: str, limit: int) -> Blob | None:
         self.reads += 1
         return super().read(key, limit)
+
+
+class _CountedStreams(MemoryBlobs):
+    streams = 0
+
+    def stream(self, key: str, piece: int) -> Stream | None:
+        self.streams += 1
+        return super().stream(key, piece)
+
+
+def test_a_copy_reads_each_object_of_a_long_chain_of_state_a_few_times() -> None:
+    links = 40
+    source, there = CheckpointStore(MemoryBlobs(), ObjectLayout()), _CountedStreams()
+    target = CheckpointStore(there, ObjectLayout())
+    states = StateStore(source.backend, prefix=STATE_PREFIX, longest_chain=1000, pack_below=0)
+    parent = None
+    for number in range(1, links + 1):
+        with states.begin(number, parent=parent) as writer:
+            writer.put("agg", number, b"state")
+            parent = writer.commit().checkpoint_id
+        named = CheckpointManifest.new(number, epoch=number, state_checkpoint=f"state/{parent}")
+        source.save(named)
+    copied = copy_checkpoints(source, target)
+    assert [each.outcome for each in copied] == ["copied"] * links
+    verified = links * (links + 1) // 2  # reading back, each checkpoint by itself
+    assert there.streams <= verified + 3 * links
+    assert target.recover_latest_validated().chosen_id == links
 
 
 def test_a_long_chain_of_parents_is_followed_once_by_retention() -> None:
