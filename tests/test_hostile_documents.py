@@ -6,20 +6,25 @@ import base64
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seamark._common.json_documents import seal
 from seamark.capture.checkpoint_contents import file_list_in
 from seamark.capture.epoch_files import FILE_LIST
+from seamark.capture.file_index import FileIndex
 from seamark.checkpoint_dir.file_logs.sink_log import rewound
 from seamark.checkpoint_dir.file_logs.source_log import entries_up_to, is_file_log, moved
 from seamark.checkpoint_dir.formats.checksums import spark_crc_matches
 from seamark.checkpoint_dir.formats.hdfs_state import lineage_of
+from seamark.checkpoint_dir.operators import LIMIT, StatefulOperator
 from seamark.errors import DamageError, InvalidInputError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import InFlightRecord
 from seamark.native.new_checkpoint import PLAN, planned
+from seamark.pipeline.recovery.operator_numbers import renumbered
+from seamark.pipeline.recovery.rescale import StoredState, rescaled
 from seamark.sinks.epoch_folder import read_record
 from seamark.sinks.target_checks import claim_folder
 from seamark.state.task import TaskReceipt
@@ -113,3 +118,22 @@ def test_a_plan_that_cannot_be_read_is_damage(bad: bytes) -> None:
     held = [InFlightRecord(1, base64.b64encode(bad).decode())]
     with pytest.raises(DamageError):
         planned(CheckpointManifest.new(1, epoch=1, inflight_data={PLAN: held}))
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"v1\n[]", b"v1\n{", b"v1\n" + b"[" * 10_000, b""])
+def test_a_description_of_state_that_describes_nothing_is_damage_to_an_upgrade(data: bytes) -> None:
+    path, moved = (f"state/{number}/_metadata/metadata" for number in (0, 1))
+    with pytest.raises(DamageError, match=path):
+        renumbered(moved, path, data)
+    limit = StatefulOperator(0, LIMIT, ["default"], 1)
+    state = StoredState(3, FileIndex(), {path: data})
+    workshop: Any = None  # nothing is rewritten
+    with pytest.raises(DamageError, match=path):
+        rescaled(state, [limit], 4, workshop)
+
+
+def test_an_entry_of_a_log_that_is_no_text_is_damage_to_an_upgrade() -> None:
+    workshop: Any = None
+    state = StoredState(3, FileIndex(), {"offsets/2": b"v1\n{}\n\xff"})
+    with pytest.raises(DamageError, match="offsets/2 is not a text"):
+        rescaled(state, [], 4, workshop)

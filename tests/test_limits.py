@@ -26,7 +26,7 @@ import xxhash
 from seamark import limits, open_store
 from seamark._common.json_documents import seal, unseal
 from seamark._redaction import Redactor
-from seamark.blobs.contract import Blob
+from seamark.blobs.contract import Blob, Stream
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.batches import batch_at
@@ -63,6 +63,7 @@ from seamark.spark.batch_log import readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack, unpack_all
 from seamark.store import CheckpointStore, validation
+from seamark.store.copy.run import copy_checkpoints
 from seamark.store.index_parts import INDEX, LOG
 from seamark.store.layout import ObjectLayout
 from seamark.store.owner import (
@@ -74,6 +75,7 @@ from seamark.store.owner import (
     standing,
     with_fence,
 )
+from seamark.store.references import STATE_PREFIX
 from seamark.store.retention import Candidate, Retention, plan_retention
 from tests.checkpoint_dir.support.directories import make_copy, source_entry
 from tests.native.support.inspected import looked_at, make_rocksdb
@@ -513,6 +515,47 @@ def test_an_owner_that_names_very_many_ids_is_damage(changes: dict[str, Any]) ->
         decode_owner(encode_owner(msgspec.structs.replace(Owner(), **changes)))
 
 
+@pytest.mark.parametrize("number", [-1, -(10**400), 10**400], ids=["-1", "-1e400", "1e400"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda n: {"generation": n},
+        lambda n: {"claimed_at_ms": n},
+        lambda n: {"next_id": n},
+        lambda n: {"prune_boundary": n},
+        lambda n: {"kept_below": (1, n)},
+        lambda n: {"superseded": ((1, n),)},
+        lambda n: {"fences": ((n, 1),)},
+        lambda n: {"fences": ((1, n),)},
+        lambda n: {"tombstones": (n,)},
+        lambda n: {"voided": (n,)},
+        lambda n: {"pins": {"a": Pin(n, 1)}},
+        lambda n: {"pins": {"a": Pin(1, n)}},
+        lambda n: {"pins": {"a": Pin(1, 1, n)}},
+    ],
+)
+def test_a_number_that_no_owner_can_have_is_damage(changes: Any, number: int) -> None:
+    # msgspec cannot write such a number
+    fields = {**msgspec.to_builtins(Owner()), **changes(number)}
+    fields = json.loads(json.dumps(fields, default=msgspec.to_builtins))
+    with pytest.raises(DamageError, match="a number that cannot be"):
+        decode_owner(seal(json.dumps(fields).encode()))
+
+
+def test_a_store_that_claims_to_be_claimed_very_often_is_not_claimed_once_more(
+    tmp_path: Path,
+) -> None:
+    most = msgspec.structs.replace(Owner(), generation=limits.LARGEST_GENERATION)
+    (tmp_path / "owner.json").write_bytes(encode_owner(most))
+    with open_store(tmp_path) as store, pytest.raises(RefusedError, match="cannot be a generation"):
+        store.claim()
+    (tmp_path / "owner.json").write_bytes(
+        encode_owner(msgspec.structs.replace(most, generation=limits.LARGEST_GENERATION + 1))
+    )
+    with open_store(tmp_path) as store, pytest.raises(DamageError, match="cannot be a generation"):
+        store.claim()
+
+
 def test_a_checkpoint_that_many_build_on_is_read_once_by_a_recovery() -> None:
     blobs = _CountedReads()
     store = CheckpointStore(blobs, ObjectLayout())
@@ -587,6 +630,33 @@ class _CountedReads(MemoryBlobs):
     def read(self, key: str, limit: int) -> Blob | None:
         self.reads += 1
         return super().read(key, limit)
+
+
+class _CountedStreams(MemoryBlobs):
+    streams = 0
+
+    def stream(self, key: str, piece: int) -> Stream | None:
+        self.streams += 1
+        return super().stream(key, piece)
+
+
+def test_a_copy_reads_each_object_of_a_long_chain_of_state_a_few_times() -> None:
+    links = 40
+    source, there = CheckpointStore(MemoryBlobs(), ObjectLayout()), _CountedStreams()
+    target = CheckpointStore(there, ObjectLayout())
+    states = StateStore(source.backend, prefix=STATE_PREFIX, longest_chain=1000, pack_below=0)
+    parent = None
+    for number in range(1, links + 1):
+        with states.begin(number, parent=parent) as writer:
+            writer.put("agg", number, b"state")
+            parent = writer.commit().checkpoint_id
+        named = CheckpointManifest.new(number, epoch=number, state_checkpoint=f"state/{parent}")
+        source.save(named)
+    copied = copy_checkpoints(source, target)
+    assert [each.outcome for each in copied] == ["copied"] * links
+    verified = links * (links + 1) // 2  # reading back, each checkpoint by itself
+    assert there.streams <= verified + 3 * links
+    assert target.recover_latest_validated().chosen_id == links
 
 
 def test_a_long_chain_of_parents_is_followed_once_by_retention() -> None:

@@ -16,8 +16,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 HIDDEN: Final = "***"
-_DEEPEST: Final = 100
-_TOO_DEEP: Final = "(nested too deeply to be shown)"
+DEEPEST: Final = 100
+"""Levels of a document that are shown."""
+TOO_DEEP: Final = "(nested too deeply to be shown)"
 
 _LONGEST_NAME: Final = 200  # of a name, only its end is looked at
 _SHORTEST: Final = 4  # hiding shorter values would garble ordinary words
@@ -34,12 +35,16 @@ _HARMLESS_OPTION: Final = re.compile(
 _SECRET_NAME: Final = re.compile(
     r"secret|passw(?:or)?d|passphrase|passcode|credential|authorization|service_account"
     r"|(?:account|access|private|api|client|customer|encryption|master|shared|signing|auth"
-    r"|storage)[._-]?key|key_base64"
+    r"|storage|keystore)[._-]?key|key_base64|key[._-]?pem|(?:key|store)pass"
     r"|tokens?$"
-    r"|(?:^|[._-])(?:pwd|sas|sig|signature)(?:$|[._-])",
+    r"|(?:^|[._-])(?:pwd|pass|sas|sig|signature|user[._-]?info)(?:$|[._-])",
     re.IGNORECASE,
 )
 _PASSWORD: Final = re.compile(r"secret|passw(?:or)?d|passphrase", re.IGNORECASE)
+_PRIVATE_KEY: Final = re.compile(
+    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----).*?(?:-----END [A-Z0-9 ]{0,40}KEY-----|\Z)",
+    re.DOTALL,
+)
 _STATUSES: Final = frozenset({"Committed", "Pending", "Failed"})
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -47,7 +52,10 @@ _NAMED: Final = re.compile(r"(?<![\w.-])([\w.-]++)(\\*+[\"']?\s*+[=:]\s*+)")
 """A name and what stands between it and its value: ``password=``, ``"secret.key": ``."""
 _VALUE: Final = re.compile(
     r"(?:(?:bearer|basic|digest|negotiate|aws4-hmac-sha256)\s++)?+"
-    r"(?:(?P<escaped>\\++[\"'])|\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|'(?:[^'\\]|\\.)*+(?:'|\Z)"
+    r"(?:(?P<escaped>\\++[\"'])"
+    # a quote that is doubled stands for itself
+    r"|(?:\"(?:[^\"\\]|\\.)*+(?:\"|\Z))++|(?:'(?:[^'\\]|\\.)*+(?:'|\Z))++"
+    r"|\[[^\]]*+(?:\]|\Z)|\{[^}]*+(?:\}|\Z)"
     r"|[^\s&;,\"'\)\]}]++)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -79,6 +87,8 @@ def redacted(text: str) -> str:
     """The text with ``***`` for the password of a URL and for values with the name of a secret."""
     if "@" in text:
         text = _WORD.sub(lambda word: _without_user(word[0]), text)
+    if "PRIVATE KEY-----" in text:
+        text = _PRIVATE_KEY.sub(rf"\1{HIDDEN}", text)
     return _without_named(text) if "=" in text or ":" in text else text
 
 
@@ -195,18 +205,25 @@ def redacted_document(
     """
     if isinstance(document, str):
         return redact(document)
-    if isinstance(document, Mapping | list | tuple) and depth >= _DEEPEST:
-        return _TOO_DEEP
+    if isinstance(document, Mapping | list | tuple) and depth >= DEEPEST:
+        return TOO_DEEP
     if isinstance(document, Mapping):
         return {
             redact(str(name)): HIDDEN
             if _is_secret(str(name), value)
-            else redacted_document(value, redact, depth + 1)
+            else redacted_document(_without_texts(str(name), value), redact, depth + 1)
             for name, value in document.items()
         }
     if isinstance(document, list | tuple):
         return [redacted_document(item, redact, depth + 1) for item in document]
     return document
+
+
+def _without_texts(name: str, value: Any) -> Any:
+    """A list of passwords with none of them; it stays a list, and anything else as it is."""
+    if isinstance(value, list | tuple) and _PASSWORD.search(name[-_LONGEST_NAME:]):
+        return [HIDDEN if isinstance(item, str) else item for item in value]
+    return value
 
 
 def _is_secret(name: str, value: object) -> bool:

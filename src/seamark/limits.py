@@ -72,6 +72,9 @@ LONGEST_PREFIX: Final = 200
 """A name that is put before the names of all members below it. What is below a longer one is shown
 and compared as one value."""
 
+MOST_WARNINGS: Final = 1_000
+"""Warnings that a command prints one by one; the rest as a number. JSON has all of them."""
+
 # packs of a StateStore
 
 PACK_FLOOR: Final = 32 * MIB

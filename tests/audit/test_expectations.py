@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from seamark.audit.expectations import SinkHistory, histories_of
+from seamark.audit import kafka
+from seamark.audit.expectations import EpochRows, SinkHistory, histories_of, whole_number
+from seamark.audit.kafka import _ends_in
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
+from seamark.sinks.read_point import ReadPoint
 from seamark.spark.row_digests import RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
 
@@ -125,3 +128,53 @@ def test_columns_of_anybody_are_not_believed(columns: Any) -> None:
         1, one.manifest.replace(structure=structure), None, superseded=False
     )
     assert history(changed).columns == ()
+
+
+@pytest.mark.parametrize("epoch", ["9" * 5000, "-1", "²", "1.0", str(2**63), " 1"])
+def test_what_no_epoch_can_be_called_is_left_out(epoch: str) -> None:
+    odd = checkpoint(2, late_read_points={epoch: {"bars": {"kind": "files", "target": "/x"}}})
+    assert [each.epoch for each in history(odd, checkpoint(1)).epochs] == [1, 2]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, -1, True, 1.5, 2**70, None, {}, "²"])
+def test_a_number_that_no_table_has_is_none(number: object) -> None:
+    assert whole_number(number) is None
+    assert _ends_in(at(end_offsets={"trades": {"0": number}})) is None
+    if isinstance(number, str):
+        assert _ends_in(at(end_offsets={"trades": {number: 7}})) is None
+
+
+@pytest.mark.parametrize("ends", [None, 5, [], {}, {"trades": None}, {"trades": [1]}])
+def test_ends_that_are_no_offsets_are_none(ends: object) -> None:
+    assert _ends_in(at(end_offsets=ends)) is None
+
+
+def test_ends_are_read_with_and_without_a_topic() -> None:
+    assert _ends_in(at(end_offsets={"trades": {"0": 7}})) == {"trades": {0: 7}}
+    assert _ends_in(at(topic="trades", end_offsets={"0": 7})) == {"trades": {0: 7}}
+
+
+def at(**members: object) -> EpochRows:
+    point = ReadPoint("kafka", "trades", members)
+    return EpochRows(epoch=1, checkpoint_id=1, own=own(1), since=1, total=total(1, 1), point=point)
+
+
+@pytest.mark.parametrize("named", [None, "mine:9092"])
+def test_a_login_is_never_sent_to_servers_that_only_a_checkpoint_names(
+    monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    asked: list[tuple[str, object]] = []
+
+    def ask(servers: str, ends: object, options: object, **_: object) -> dict[str, Any]:
+        asked.append((servers, options))
+        return {}
+
+    monkeypatch.setattr(kafka, "first_offsets", ask)
+    monkeypatch.setattr(kafka, "kafka_records", lambda *given, **more: iter(ask(*given, **more)))
+    ends = {"bootstrap": "theirs:9092", "end_offsets": {"trades": {"0": 7}}}
+    points = {"bars": {"kind": "kafka", "target": "trades", "at": ends}}
+    found = history(checkpoint(2, read_points=points), checkpoint(1, read_points=points))
+    login = {"sasl.password": "hunter2"}
+    spark: Any = None
+    list(kafka.read_kafka(spark, found, named, login))
+    assert asked == [(named or "theirs:9092", login if named else {})] * 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seamark import ConnectorCheckpoint, open_store
+from seamark import ConnectorCheckpoint, limits, open_store
+from seamark.reports.difference import difference
 from tests.cli.support.stores import MARK, Commands, save
 
 
@@ -102,3 +104,36 @@ def test_configuration_nested_however_deep_is_compared_and_shown(
     for words in (["diff", store, 5, 6], ["show", store, 5], ["list", store], ["verify", store]):
         seamark(*words)
         seamark.json(*words)
+
+
+class Compared(dict[str, Any]):
+    """A gap that counts how often gaps are held against each other."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return super().__eq__(other)
+
+    __hash__ = None
+
+
+def test_very_many_gaps_are_not_held_against_each_other_one_by_one(
+    seamark: Commands, store: Path
+) -> None:
+    before, after = (seamark.json("show", store, number) for number in (3, 4))
+    before["gaps"] = [Compared(source="trades", epoch=number) for number in range(300)]
+    after["gaps"] = [Compared(source="trades", epoch=number) for number in range(1, 301)]
+    assert difference(before, after)["gaps"] == [{"source": "trades", "epoch": 300}]
+    assert Compared.times < 600
+
+
+def test_of_very_many_warnings_the_rest_is_a_number(seamark: Commands, store: Path) -> None:
+    gaps = [{"source": number} for number in range(limits.MOST_WARNINGS + 7)]
+    with open_store(store) as opened:
+        opened.claim()
+        save(opened, 5, extra={"gaps": gaps})
+    shown = seamark("show", store, 5)
+    assert shown.count("warning: a gap") == limits.MOST_WARNINGS
+    assert "and 7 more warnings: --json has all of them" in shown
+    assert len(seamark.json("show", store, 5)["gaps"]) == len(gaps)

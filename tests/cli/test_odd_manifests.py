@@ -130,6 +130,36 @@ def test_an_odd_value_in_a_snapshot_restores_or_says_why_it_does_not(
         assert code in (0, 1, 3, 4, 6), (words, value, code, err)
 
 
+@pytest.mark.parametrize(
+    ("offset", "written"),
+    [
+        ("5", "-1" + "0" * 400),
+        ("5", "1" + "0" * 400),
+        ("9" * 4300, "5"),
+        ("1" + "0" * 400, "-5"),
+    ],
+    ids=["long ago", "far ahead", "very far", "far"],
+)
+@pytest.mark.parametrize("words", COMMANDS, ids=str)
+def test_odd_offsets_and_times_of_kafka_are_no_fault_of_a_command(
+    tmp_path: Path, words: list[str], offset: str, written: str
+) -> None:
+    """The values of several fields make sense together, and only one of them does not."""
+    fill(tmp_path / "store")
+    newest = stored_manifest(tmp_path / "store", 4)
+    line = '{"trades":{"0":1,"1":1,"2":1}}'
+    latest = "".join(f'\\"{part}\\":{offset},' for part in range(3)).rstrip(",")
+    times = ",".join(f'"trades-{part}":{written}' for part in range(3))
+    for field, value in {
+        "source_offsets": json.dumps({"trades": {"metadata": {"line": line}}}),
+        "source_latest": f'{{"trades":"{{\\"trades\\":{{{latest}}}}}"}}',
+        "source_times": f'{{"trades":{{{times}}}}}',
+    }.items():
+        newest.write_bytes(replaced(newest.read_bytes(), field, value))
+    code, _, err = run_in(tmp_path, words, is_json=False)
+    assert code in (0, 3, 4, 6) or "does not say where source" in err, err
+
+
 @pytest.mark.parametrize("value", [1, "x", [1], {"bars": 1}, {"bars": [1]}, None])
 @pytest.mark.parametrize("part", ["sinks", "sources"])
 @pytest.mark.parametrize("words", READING_STRUCTURE, ids=str)

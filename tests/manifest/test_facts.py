@@ -138,6 +138,18 @@ class TestFacts:
             CheckpointManifest.new(1, 1, atempt="a")
 
 
+class TestReadOnce:
+    def test_a_field_is_read_once_and_a_copy_reads_its_own(self) -> None:
+        manifest = CheckpointManifest.new(1, 1, timestamp_ms=1, timings={"save": 1.0})
+        stored = manifest.to_json()
+        assert manifest.timings is manifest.timings
+        assert manifest.gaps == ()
+        assert manifest.to_json() == stored
+        assert manifest == CheckpointManifest.from_json(stored)
+        assert manifest.replace(timings={"save": 2.0}).timings == {"save": 2.0}
+        assert manifest.with_extra(timings=None).timings is None
+
+
 class TestOurNames:
     @pytest.mark.parametrize("name", JSON_NAMES)
     def test_our_name_and_the_name_in_json_are_one_field(self, name: str) -> None:

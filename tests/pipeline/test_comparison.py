@@ -14,6 +14,7 @@ from seamark.pipeline.comparison import (
     Inputs,
     Verdict,
     compare,
+    rows_after,
 )
 from seamark.spark.row_digests import RowDigest
 
@@ -164,3 +165,25 @@ def test_the_past_of_the_origin_may_be_pruned() -> None:
     assert found.cumulated is not None
     assert found.cumulated.outputs[0].verdict is Verdict.UNKNOWN
     assert not found.is_different
+
+
+class Counted(dict[int, CheckpointManifest]):
+    """Epochs that are looked up a few times, and not once for each number that there could be."""
+
+    def __contains__(self, epoch: object) -> bool:
+        self.asked = getattr(self, "asked", 0) + 1
+        assert self.asked < 100
+        return super().__contains__(epoch)
+
+
+def test_an_epoch_of_a_very_high_number_costs_no_more_than_any_other() -> None:
+    far = History("a")
+    far.next, far.since = 10**18, 0
+    epochs = Counted({m.epoch: m for m in far.ran("1", rows(1)).manifests})
+    assert rows_after(epochs, 0, 10**18) == {}
+
+
+def test_outputs_are_gone_through_once_however_many_there_are() -> None:
+    store = ComparedStore("/a", tuple(History("a").ran("1", rows(1)).manifests))
+    assert store.sinks is store.sinks
+    assert store.manifests[0].output_digests is store.manifests[0].output_digests

@@ -25,12 +25,14 @@ from seamark.errors import (
     RefusedError,
     SeamarkError,
 )
+from seamark.pipeline.declaration.compatibility import newest_checkpoint
 from seamark.pipeline.recovery import fork as fork_module
-from seamark.pipeline.recovery.fork import Forked, choose, first_of, fork_store
+from seamark.pipeline.recovery.fork import Forked, choose, choose_again, first_of, fork_store
 from seamark.pipeline.recovery.rollback import roll_back
 from seamark.store import CheckpointStore
 from seamark.store.layout import FilesystemLayout, ObjectLayout
 from seamark.store.owner import live_pins
+from tests.cli.support.stores import flip, stored_manifest
 from tests.pipeline.support.forks import Origin, contents, everything, filled, structure
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
@@ -76,6 +78,70 @@ def require_whole(forked: CheckpointStore, origin: CheckpointStore, number: int)
     assert chosen is not None
     assert forked.validate_checkpoint(newest.checkpoint_id).valid
     assert contents(forked, newest) == contents(origin, chosen)
+
+
+# beside a pipeline that goes on and prunes
+
+
+def overtaken(reader: CheckpointStore, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all that the next walk finds pruned before it is used."""
+    walk = reader.recover_latest_validated
+    met: list[object] = []
+
+    def then_pruned(**options: Any) -> object:
+        found = walk(**options)
+        if not met:
+            met.append(found)
+            origin.add(full=True)
+            origin.add(full=True)
+            origin.store.prune(1)
+        return found
+
+    monkeypatch.setattr(reader, "recover_latest_validated", then_pruned)
+
+
+def test_the_newest_checkpoint_is_a_newer_one_when_a_prune_is_faster(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "origin") as reader:
+        overtaken(reader, origin, monkeypatch)
+        assert choose(reader).manifest.checkpoint_id == 5
+
+
+def test_a_fork_does_not_take_its_own_store_for_given_up_when_a_prune_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = {"url": "/o", "checkpoint_id": 1, "timeline": "t", "epoch": 1}
+    own = filled(open_store(tmp_path / "own"), fork=begun)
+    with open_store(tmp_path / "own") as reader:
+        overtaken(reader, own, monkeypatch)
+        newest = first_of(reader)
+        assert newest is not None
+        assert newest.checkpoint_id == 5
+
+
+def test_a_start_beside_a_prune_does_not_take_the_store_for_empty(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(stored_manifest(tmp_path / "origin", 3))  # the walk is for what is damaged
+    with open_store(tmp_path / "origin") as reader:
+        overtaken(reader, origin, monkeypatch)
+        newest = newest_checkpoint(reader)
+        assert newest is not None
+        assert newest.checkpoint_id == 5
+
+
+def test_a_checkpoint_that_is_pruned_before_it_is_pinned_gives_way_to_a_newer_one(
+    origin: Origin, target: CheckpointStore
+) -> None:
+    chosen = choose(origin.store)
+    origin.add(full=True)
+    origin.store.prune(1)
+    with pytest.raises(CheckpointNotFoundError) as gone:
+        fork_store(origin.store, target, chosen)
+    assert choose_again(origin.store, chosen, gone.value).manifest.checkpoint_id == 4
+    with pytest.raises(DamageError, match="it"):
+        choose_again(origin.store, choose(origin.store), DamageError("it"))
 
 
 # what a fork is

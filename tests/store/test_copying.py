@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from seamark._common.json_documents import seal, unseal
 from seamark.blobs import object_store
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
@@ -23,6 +25,7 @@ from seamark.errors import (
     InvalidInputError,
     RefusedError,
 )
+from seamark.limits import LARGEST_GENERATION, MOST_SUPERSEDED_RANGES
 from seamark.store import CheckpointStore, open_store
 from seamark.store.copy.plan import CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints
@@ -578,3 +581,32 @@ def test_one_bucket_is_recognised_however_it_is_spelled() -> None:
         assert place("s3://b/x", endpoint).backend.address == here
     assert here != place("s3://b/xx").backend.address
     assert here != place("s3://b/x", "http://127.0.0.1:10").backend.address
+
+
+def changed(file: Path, **members: object) -> None:
+    """Change a document of a store, with the checksum that goes with it."""
+    document = json.loads(unseal(file.read_bytes())) | members
+    file.write_bytes(seal(json.dumps(document).encode()))
+
+
+@pytest.mark.parametrize("what", ["generation", "rollbacks"])
+def test_a_source_that_would_make_the_target_unreadable_is_refused(
+    tmp_path: Path, what: str
+) -> None:
+    with open_store(tmp_path / "source") as source, open_store(tmp_path / "target") as target:
+        save(source, 1)
+        copy_checkpoints(source, target)
+        save(source, 2)
+        if what == "generation":
+            source.claim()
+            source.release()
+            changed(tmp_path / "source/owner.json", generation=LARGEST_GENERATION)
+        else:
+            many = [[3 * number, 3 * number] for number in range(9, MOST_SUPERSEDED_RANGES + 10)]
+            manifest = tmp_path / "source" / FilesystemLayout().manifest(2)
+            changed(manifest, supersedes=many, decision=None)
+        before = target.owner()
+        with pytest.raises(RefusedError, match="nobody could read"):
+            copy_checkpoints(source, target)
+        assert target.owner() == before
+        assert target.recover_latest_validated().chosen_id == 1

@@ -42,6 +42,16 @@ from seamark.state import StateStore
         '{\\"sasToken\\": \\"HIDE ME\\"}',
         'password="HIDE ME and no end',
         "https://HIDEME@host/x",
+        "kafka.ssl.keystore.key=HIDEME",
+        "ssl.key.pem=HIDEME",
+        "basic.auth.user.info=a:HIDEME",
+        "db_pass=HIDEME",
+        "keypass: HIDEME",
+        '{"password": ["HIDE", "ME"]}',
+        "{'secret': {'a': 'HIDE', 'b': 'ME'}}",
+        "password='HIDE''ME'",
+        "x -----BEGIN RSA PRIVATE KEY-----\nHIDE\nME\n-----END RSA PRIVATE KEY----- y",
+        "-----BEGIN PRIVATE KEY-----\nHIDEME and no end",
     ],
 )
 def test_a_secret_is_hidden_and_the_rest_stays(text: str) -> None:
@@ -62,10 +72,18 @@ def test_a_secret_is_hidden_and_the_rest_stays(text: str) -> None:
         "kansas=3 sassafras: 4 partition-key: 7",
         "abfss://container@account.dfs.core.windows.net/x",
         "org.apache.spark.Foo:x@1a2b3c",
+        "passes: 3 compass=north bypass.key=1 userinformation: 5",
+        "a PRIVATE KEY----- of nobody",
     ],
 )
 def test_ordinary_texts_are_left_alone(text: str) -> None:
     assert Redactor({})(text) == text
+
+
+def test_a_list_of_passwords_is_a_list_without_them() -> None:
+    document = {"a.password": ["HIDE", 1], "clientSecrets": ("ME",), "tokens": ["trades"]}
+    told = redacted_document(document)
+    assert told == {"a.password": ["***", 1], "clientSecrets": ["***"], "tokens": ["trades"]}
 
 
 SECRETS = st.text("abcXYZ019/+%!$*-_.~", min_size=8, max_size=30).filter(

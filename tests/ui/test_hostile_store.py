@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from seamark.errors import InvalidInputError
+from seamark.manifest import CheckpointManifest
+from seamark.store import open_store
+from seamark.ui.places import places_at
 from tests.ui.support.serving import Client, serving
 from tests.ui.support.stores import hostile, make_secret
 
@@ -68,11 +72,39 @@ def test_no_answer_holds_a_secret(tmp_path: Path, path: str) -> None:
             assert secret not in answer.text
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://AKIA:abc/{SECRET}@bucket",
+        f"s3://AKIA:{SECRET}@bucket/trades",
+        f"s3://bucket/trades?secret_access_key={SECRET}",
+    ],
+)
+def test_a_url_with_a_password_is_refused_before_anything_of_it_is_shown(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="may not carry credentials") as refused:
+        places_at([url], {})
+    assert SECRET not in str(refused.value)
+
+
 def test_a_manifest_with_far_too_many_names_makes_a_page_of_bounded_size(tmp_path: Path) -> None:
     hostile(tmp_path / "store", many=2_000)
     with serving(tmp_path / "store") as page:
         for path in ("/", "/p/store", "/p/store/checkpoint/1", "/api/p/store/history"):
             assert len(page.text(path.format(p="store"))) < 1_500_000
+
+
+def test_a_configuration_that_is_nested_very_deeply_is_shown_as_far_as_it_is_sensible(
+    tmp_path: Path,
+) -> None:
+    nested: object = 1
+    for _ in range(900):
+        nested = {"x": nested}
+    with open_store(tmp_path / "store") as store:
+        store.save(CheckpointManifest.new(1, epoch=1, structure={"sources": nested}))
+        store.save(CheckpointManifest.new(2, epoch=2, upgrade={"from": nested}, gaps=[nested]))
+    with serving(tmp_path / "store") as page:
+        for path in (*PAGES, *DOCUMENTS):
+            assert page(path.format(p="store")).status == 200, path
 
 
 def test_no_template_has_a_script_a_style_or_an_address_of_its_own() -> None:

@@ -6,11 +6,13 @@ import time
 
 import pytest
 
+from seamark.blobs.contract import Entry
 from seamark.errors import SeamarkError
 from seamark.manifest import SinkCommitStatus
 from seamark.store import CheckpointStore
 from seamark.ui import store_watch
 from seamark.ui.bounds import NEWEST
+from seamark.ui.overview import store_health
 from seamark.ui.store_watch import StoreWatch
 from tests.ui.support.serving import CountedBlobs
 from tests.ui.support.stores import epoch_manifest
@@ -108,3 +110,38 @@ def test_an_owner_that_is_damaged_is_told_and_comes_back() -> None:
     assert watch.look()
     assert damage_of(watch) is None
     assert watch.state.ids == (1, 2, 3)
+
+
+def test_a_parent_that_a_listing_has_missed_is_looked_for_before_it_is_called_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blobs, store = filled(1)
+    for number in range(2, 7):
+        add(store, number, is_incremental=True, parent_id=number - 1)
+    listed, missing = blobs.entries, {4, 5}
+
+    def without_some(prefix: str) -> list[Entry]:
+        keys = {store._parts.layout.manifest(number) for number in missing}
+        return [entry for entry in listed(prefix) if entry.key not in keys]
+
+    monkeypatch.setattr(blobs, "entries", without_some)
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    assert watch.state.ids == (1, 2, 3, 4, 5, 6)
+    assert store_health(watch.state, watch.points, time.time()).word == "running"
+    blobs.asked.clear()
+    assert not watch.look()
+    assert dict(blobs.asked) == {"read": 2}
+
+
+def test_a_parent_that_is_gone_is_looked_for_once() -> None:
+    blobs, store = filled(1)
+    for number in (2, 3):
+        add(store, number, is_incremental=True, parent_id=number - 1)
+    blobs.delete([store._parts.layout.manifest(2)])
+    watch = StoreWatch(blobs.store, blobs.url)
+    watch.look()
+    assert store_health(watch.state, watch.points, time.time()).word == "damaged"
+    blobs.asked.clear()
+    watch.look()
+    assert dict(blobs.asked) == {"read": 2}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
-from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
@@ -47,8 +47,7 @@ class _DeltaVersions(TableVersions):
 
     def version_of(self, known: EpochRows) -> int | None:
         at = known.point.at if known.point is not None else {}
-        version = at.get("version")
-        return version if isinstance(version, int) and version >= 0 else None
+        return whole_number(at.get("version"))
 
     def newest(self) -> int:
         return self._open(None).version()

@@ -5,15 +5,19 @@ Tests: ``tests/audit/test_expectations.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
+from seamark._common.checks import I64_MAX
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
 from seamark.sinks.read_point import ReadPoint, read_point_in
 from seamark.spark.row_digests import RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
+
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +98,8 @@ def histories_of(newest_first: Iterable[ScannedCheckpoint]) -> list[SinkHistory]
             continue
         newest = newest or manifest
         for epoch, points in (manifest.late_read_points or {}).items():
-            if epoch.isascii() and epoch.isdigit():
-                late.setdefault(int(epoch), points)
+            if (number := whole_number(epoch)) is not None:
+                late.setdefault(number, points)
         if manifest.epoch in by_epoch:
             # an earlier checkpoint of the same epoch may know more about what is shown
             known = by_epoch[manifest.epoch]
@@ -146,6 +150,13 @@ def _history(
     if not epochs:
         return replace(history, note="no checkpoint has a digest of its rows")
     return replace(history, epochs=tuple(reversed(epochs)))
+
+
+def whole_number(value: object) -> int | None:
+    """A number that a checkpoint says, as one or as text; None for what none of Seamark's says."""
+    if isinstance(value, str):
+        value = int(value) if _NUMBER.fullmatch(value) else None
+    return value if type(value) is int and 0 <= value <= I64_MAX else None
 
 
 def _is_shown(manifest: CheckpointManifest, sink: str) -> bool:

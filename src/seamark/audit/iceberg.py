@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from seamark._redaction import redacted
 from seamark.audit.declared_rows import declared_schema, digest_of_batches, sized_tables
-from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
@@ -97,8 +97,7 @@ class _Snapshots(TableVersions):
 
     def version_of(self, known: EpochRows) -> int | None:
         at = known.point.at if known.point is not None else {}
-        snapshot = str(at.get("snapshot_id") or "")
-        return int(snapshot) if snapshot.isascii() and snapshot.isdigit() else None
+        return whole_number(at.get("snapshot_id"))
 
     def newest(self) -> int | None:
         snapshot = self._table.current_snapshot() if self._is_now else None

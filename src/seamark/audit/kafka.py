@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.audit.declared_rows import declared_schema
-from seamark.audit.expectations import EpochRows, SinkHistory
+from seamark.audit.expectations import EpochRows, SinkHistory, whole_number
 from seamark.audit.verdicts import Shown
 from seamark.sinks.json_options import JSON_OPTIONS
 from seamark.sinks.kafka.reading import first_offsets, kafka_records
@@ -24,6 +24,7 @@ Ends = dict[str, dict[int, int]]
 """By topic and partition: the offset after the last record."""
 _ROWS: Final = 50_000
 _EPOCH: Final = "_seamark_epoch"
+_MOST_PARTITIONS: Final = 1 << 31
 
 
 def read_kafka(
@@ -32,7 +33,11 @@ def read_kafka(
     bootstrap: str | None,
     options: Mapping[str, str],
 ) -> Iterator[Shown]:
-    """What the topics show of each epoch but the first that is known, which has no beginning."""
+    """What the topics show of each epoch but the first that is known, which has no beginning.
+
+    ``options``, which may be a login, are for servers that the caller names (``bootstrap``), and
+    are never sent to those that only a checkpoint does.
+    """
     ends = _known_ends(history)
     first, *rest = history.epochs
     if ends is None:
@@ -43,6 +48,7 @@ def read_kafka(
     if not rest:
         return
     servers = bootstrap or str(first.point.at.get("bootstrap") if first.point else "")
+    options = options if bootstrap else {}
     lows = first_offsets(servers, ends[history.newest.epoch], options)
     records = kafka_records(
         servers, ends[history.newest.epoch], options, start_offsets=ends[first.epoch]
@@ -94,14 +100,22 @@ def _known_ends(history: SinkHistory) -> dict[int, Ends] | None:
 def _ends_in(known: EpochRows) -> Ends | None:
     at: Mapping[str, Any] = known.point.at if known.point is not None else {}
     given = at.get("end_offsets")
-    by_topic = {at["topic"]: given} if "topic" in at else given
-    try:
-        return {
-            str(topic): {int(partition): int(end) for partition, end in parts.items()}
-            for topic, parts in dict(by_topic or {}).items()
-        } or None
-    except (AttributeError, TypeError, ValueError):
+    by_topic = {str(at["topic"]): given} if "topic" in at else given
+    if not isinstance(by_topic, dict):
         return None
+    ends: Ends = {}
+    for topic, parts in by_topic.items():
+        if not isinstance(parts, dict):
+            return None
+        numbers = {whole_number(partition): whole_number(end) for partition, end in parts.items()}
+        ends[topic] = {
+            partition: end
+            for partition, end in numbers.items()
+            if partition is not None and partition < _MOST_PARTITIONS and end is not None
+        }
+        if len(ends[topic]) < len(parts):
+            return None
+    return ends or None
 
 
 def _epoch_of(record: Mapping[str, Any], known: list[EpochRows], ends: Mapping[int, Ends]) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from seamark._common.checks import check_text
 from seamark._redaction import has_password, is_broken_url, without_user
@@ -64,19 +64,8 @@ def backend_at(
     refuse_broken_url(url)
     if not _SCHEME.match(url):
         return _no_options(FilesystemBlobs(url), options)
-    try:
-        parts = urlsplit(url)
-        # a container before the @ belongs to an Azure URL; a password never belongs to any
-        azure = parts.scheme.lower() in ("abfs", "abfss")
-        secret = has_password(url) or (parts.username is not None and not azure)
-    except ValueError:
-        raise InvalidInputError("the store's URL cannot be read") from None
+    parts = without_credentials(url)
     scheme = parts.scheme.lower()
-    if secret or parts.query or parts.fragment:
-        raise InvalidInputError(
-            f"a {scheme}:// URL may not carry credentials or a query",
-            hint="Give credentials by storage_options or by the environment.",
-        )
     if scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise InvalidInputError(f"a file URL looks like file:///path, not {url!r}")
@@ -96,6 +85,27 @@ def backend_at(
     from seamark.blobs.object_store import ObjectBlobs  # loaded only when it is needed
 
     return ObjectBlobs.open(url.rstrip("/"), options, conditional=conditional)
+
+
+def without_credentials(url: str) -> SplitResult:
+    """The parts of a URL; :class:`InvalidInputError` when it carries credentials or a query.
+
+    To be asked before anything of a URL is shown: a password may hold any character, and what
+    looks like the last folder may be the rest of one.
+    """
+    try:
+        parts = urlsplit(url)
+        # a container before the @ belongs to an Azure URL; a password never belongs to any
+        azure = parts.scheme.lower() in ("abfs", "abfss")
+        secret = has_password(url) or (parts.username is not None and not azure)
+    except ValueError:
+        raise InvalidInputError("the store's URL cannot be read") from None
+    if secret or parts.query or parts.fragment:
+        raise InvalidInputError(
+            f"a {parts.scheme.lower()}:// URL may not carry credentials or a query",
+            hint="Give credentials by storage_options or by the environment.",
+        )
+    return parts
 
 
 def refuse_broken_url(url: str) -> None:

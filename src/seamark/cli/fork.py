@@ -10,8 +10,15 @@ from seamark.cli.copy import open_target
 from seamark.cli.layout import print_facts, print_paragraph, print_warnings
 from seamark.cli.output import Document, print_answer, print_hint, progress_bar
 from seamark.cli.store_argument import opened_store
-from seamark.errors import DamageError, RefusedError
-from seamark.pipeline.recovery.fork import Chosen, Forked, choose, first_of, fork_store
+from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
+from seamark.pipeline.recovery.fork import (
+    Chosen,
+    Forked,
+    choose,
+    choose_again,
+    first_of,
+    fork_store,
+)
 from seamark.store import CheckpointStore
 from seamark.store.checkpoint_address import CheckpointAddress
 from seamark.store.copy.plan import refuse_same_place
@@ -60,14 +67,11 @@ def _fork(here: CheckpointStore, there: CheckpointStore, checkpoint_id: int | No
     chosen = choose(here, checkpoint_id)
     try:
         return _document(here, there, _forked(here, there, chosen))
-    except DamageError:
+    except (CheckpointNotFoundError, DamageError) as error:
         if checkpoint_id is not None:
             raise
-        # what was only seen to be there is read now: an older one may be whole
-        read = choose(here, read_data=True)
-        if read.manifest.checkpoint_id == chosen.manifest.checkpoint_id:
-            raise
-        return _document(here, there, _forked(here, there, read))
+        again = choose_again(here, chosen, error)
+        return _document(here, there, _forked(here, there, again))
 
 
 def _forked(here: CheckpointStore, there: CheckpointStore, chosen: Chosen) -> Forked:

@@ -11,6 +11,7 @@ import click
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
+from seamark import limits
 from seamark._common import text
 from seamark.cli.output import printable, screen_width, stdout
 
@@ -85,9 +86,15 @@ def print_section(title: str, facts: Iterable[tuple[str, Cell]]) -> None:
 
 
 def print_warnings(warnings: Iterable[str], *, gap: bool = False) -> None:
-    """Print a paragraph for each warning."""
-    for warning in warnings:
-        print_paragraph(f"warning: {warning}", gap=gap)
+    """Print a paragraph for each warning; of very many the rest as a number."""
+    found = list(warnings)
+    width = screen_width()
+    lines: list[str] = []
+    for warning in found[: limits.MOST_WARNINGS]:
+        lines += [*([""] if gap else []), *_paragraph(f"warning: {warning}", width)]
+    if (more := len(found) - limits.MOST_WARNINGS) > 0:
+        lines += _paragraph(f"and {plural(more, 'more warning')}: --json has all of them", width)
+    print_text(lines)
 
 
 def print_paragraph(text: str, *, gap: bool = False) -> None:

@@ -67,7 +67,7 @@ _U64_FIELDS: Final = ("checkpoint_id", "epoch", "timestamp_ms", "wal_position", 
 NAMED_FIELDS: Final = frozenset(_Named.__struct_fields__)
 
 
-class CheckpointManifest(_Named, SeamarkFacts, frozen=True):
+class CheckpointManifest(_Named, SeamarkFacts, frozen=True, dict=True):
     """A point-in-time snapshot of a whole pipeline. See the module for what is kept and why."""
 
     extra: dict[str, Any] = {}

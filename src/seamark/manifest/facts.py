@@ -18,6 +18,7 @@ from seamark.manifest.origins import ForkOrigin, SourceInput
 T = TypeVar("T")
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
+_Time = Annotated[int, msgspec.Meta(ge=I64_MIN, le=I64_MAX)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _RowDigest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
@@ -63,7 +64,11 @@ class _Document(Protocol):
 
 
 class Fact(Generic[T]):
-    """A field of Seamark's own, as an attribute of type ``T``."""
+    """A field of Seamark's own, as an attribute of type ``T``.
+
+    It is read once and kept with the document, so that asking again costs nothing: a document may
+    name very many sinks or sources, and whoever goes through them asks for each.
+    """
 
     name: str
 
@@ -96,7 +101,9 @@ class Fact(Generic[T]):
         if document is None:
             return self
         value = self._read(document.extra.get(self.name))
-        return self._absent if value is None else value  # type: ignore[no-any-return]
+        # no field of the document: from here on the attribute is found there
+        document.__dict__[self.name] = found = self._absent if value is None else value
+        return found  # type: ignore[no-any-return]
 
     def is_wrong_in(self, document: _Document) -> bool:
         """Whether the field is there and holds something of another type."""
@@ -229,7 +236,7 @@ class SeamarkFacts:
     )
     """By source: the newest offsets that Kafka had when the epoch was planned, as Spark notes."""
     source_times = Fact[dict[str, dict[str, int]] | None](
-        _of_type(dict[str, dict[str, int]]), "an object of objects of numbers", is_only_shown=True
+        _of_type(dict[str, dict[str, _Time]]), "an object of objects of numbers", is_only_shown=True
     )
     """By source and partition: when the row at the position was written, in ms; where known."""
 

@@ -142,12 +142,12 @@ class ComparedStore:
         fork = self.manifests[0].fork if self.manifests else None
         return 0 if fork is None else fork.epoch
 
-    @property
-    def sinks(self) -> list[str]:
-        """The names of its outputs."""
+    @cached_property
+    def sinks(self) -> dict[str, None]:
+        """The names of its outputs, in their order."""
         names = self.manifests[0].sink_names if self.manifests else []
         digested = (name for each in self.epochs.values() for name in each.output_digests or {})
-        return list(dict.fromkeys([*names, *digested]))
+        return dict.fromkeys([*names, *digested])
 
 
 def compare(
@@ -202,11 +202,15 @@ def _epoch(a: CheckpointManifest, b: CheckpointManifest, sinks: Sequence[str]) -
     return EpochComparison(
         epoch=a.epoch,
         inputs=inputs,
-        outputs=tuple(OutputComparison(s, digest(a, s), digest(b, s)) for s in sinks)
-        if inputs is Inputs.SAME
-        else (),
+        outputs=_compared(digests(a), digests(b), sinks) if inputs is Inputs.SAME else (),
         watermarks=(a.watermark, b.watermark),
     )
+
+
+def _compared(
+    a: Mapping[str, RowDigest], b: Mapping[str, RowDigest], sinks: Sequence[str]
+) -> tuple[OutputComparison, ...]:
+    return tuple(OutputComparison(sink, a.get(sink), b.get(sink)) for sink in sinks)
 
 
 def _inputs(a: CheckpointManifest, b: CheckpointManifest) -> Inputs:
@@ -218,10 +222,10 @@ def _inputs(a: CheckpointManifest, b: CheckpointManifest) -> Inputs:
     return Inputs.SAME if same else Inputs.OTHER
 
 
-def digest(manifest: CheckpointManifest, sink: str) -> RowDigest | None:
-    """The rows of an output in one epoch."""
-    found = (manifest.output_digests or {}).get(sink)
-    return None if found is None else RowDigest(found.rows, found.digest)
+def digests(manifest: CheckpointManifest) -> dict[str, RowDigest]:
+    """The rows of each output in one epoch, where they are known."""
+    found = (manifest.output_digests or {}).items()
+    return {sink: RowDigest(each.rows, each.digest) for sink, each in found}
 
 
 # where epochs do not line up
@@ -234,11 +238,8 @@ def _cumulated(
     reached = {at: e for e, at in _positions(a, start, last)}
     for e_b, at in reversed(list(_positions(b, start, last))):
         if (e_a := reached.get(at)) is not None:
-            outputs = [
-                OutputComparison(s, rows_after(a, s, start, e_a), rows_after(b, s, start, e_b))
-                for s in sinks
-            ]
-            return Cumulated(a_epoch=e_a, b_epoch=e_b, outputs=tuple(outputs))
+            rows = rows_after(a, start, e_a), rows_after(b, start, e_b)
+            return Cumulated(a_epoch=e_a, b_epoch=e_b, outputs=_compared(*rows, sinks))
     return None
 
 
@@ -255,22 +256,27 @@ def _positions(
             yield epoch, at
 
 
-def rows_after(epochs: Epochs, sink: str, start: int, end: int) -> RowDigest | None:
-    """All rows of an output after one epoch and up to another; None when not all are known."""
-    newest = (epochs[end].output_digests or {}).get(sink)
-    if newest is None:
-        return None
-    total = RowDigest(newest.total_rows, newest.total_digest)
-    if newest.since == start + 1:
-        return total
-    before = (epochs[start].output_digests or {}).get(sink) if start in epochs else None
-    if before is not None and before.since == newest.since:
-        return total - RowDigest(before.total_rows, before.total_digest)
-    if newest.since > start + 1:
-        return None
-    each = [digest(epochs[e], sink) if e in epochs else None for e in range(start + 1, end + 1)]
-    known = [rows for rows in each if rows is not None]
-    return sum(known, RowDigest.empty()) if len(known) == len(each) else None
+def rows_after(epochs: Epochs, start: int, end: int) -> dict[str, RowDigest]:
+    """All rows of each output after one epoch and up to another; without those not all known.
+
+    Every manifest is asked once, and nothing is counted up to the numbers in them but what there
+    is: they may be anybody's.
+    """
+    newest = epochs[end].output_digests or {}
+    before = (epochs[start].output_digests or {}) if start in epochs else {}
+    between = [epoch for epoch in epochs if start < epoch <= end]
+    each = [digests(epochs[epoch]) for epoch in between] if len(between) == end - start else []
+    found: dict[str, RowDigest] = {}
+    for sink, known in newest.items():
+        total = RowDigest(known.total_rows, known.total_digest)
+        earlier = before.get(sink)
+        if known.since == start + 1:
+            found[sink] = total
+        elif earlier is not None and earlier.since == known.since:
+            found[sink] = total - RowDigest(earlier.total_rows, earlier.total_digest)
+        elif known.since <= start and each and all(sink in rows for rows in each):
+            found[sink] = sum((rows[sink] for rows in each), RowDigest.empty())
+    return found
 
 
 def _notes(

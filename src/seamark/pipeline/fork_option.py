@@ -13,7 +13,13 @@ from typing import Any
 from seamark._common.logs import logger_named
 from seamark._common.text import size_text
 from seamark.checkpoint_dir.working_copy import WorkingCopy
-from seamark.errors import DamageError, InvalidInputError, RefusedError, SeamarkError
+from seamark.errors import (
+    CheckpointNotFoundError,
+    DamageError,
+    InvalidInputError,
+    RefusedError,
+    SeamarkError,
+)
 from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.origins import ForkOrigin
@@ -28,7 +34,14 @@ from seamark.pipeline.declaration.compatibility import (
 from seamark.pipeline.declaration.fork_origin import require_apart
 from seamark.pipeline.declaration.source_positions import require_topics
 from seamark.pipeline.declaration.structure import DeclaredPipeline
-from seamark.pipeline.recovery.fork import Chosen, Forked, choose, first_of, fork_store
+from seamark.pipeline.recovery.fork import (
+    Chosen,
+    Forked,
+    choose,
+    choose_again,
+    first_of,
+    fork_store,
+)
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.store import CheckpointStore, open_store
 from seamark.store.checkpoint_address import CheckpointAddress
@@ -113,16 +126,14 @@ class ForkOption:
         """
         try:
             return self._begun(store, declared, given_place, long_work)
-        except DamageError as error:
+        except (CheckpointNotFoundError, DamageError) as error:
             if self._chosen is None or self.address.checkpoint_id is not None:
                 raise
-            # what was only seen to be there is read now: an older checkpoint may be whole
             with self._open() as origin:
-                read = choose(origin, read_data=True)
-            if read.manifest.checkpoint_id == self._chosen.manifest.checkpoint_id:
-                raise
-            log.warning("checkpoint %s is damaged: %s", self._chosen.origin.checkpoint_id, error)
-            self._chosen = read
+                again = choose_again(origin, self._chosen, error)
+            number = self._chosen.origin.checkpoint_id
+            log.warning("checkpoint %s could not be forked: %s", number, error)
+            self._chosen = again
             return self._begun(store, declared, given_place, long_work)
 
     def _begun(

@@ -5,7 +5,8 @@ Tests: ``tests/cli/test_diff.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from seamark import limits
@@ -38,7 +39,7 @@ def difference(before: Document, after: Document) -> Document:
             for name in dict.fromkeys([*before["age_seconds"], *after["age_seconds"]])
             for a, b in [[_oldest(d["age_seconds"].get(name)) for d in (before, after)]]
         },
-        "gaps": [gap for gap in after["gaps"] if gap not in before["gaps"]],
+        "gaps": _new(before["gaps"], after["gaps"]),
         "watermark": {"a": old, "b": new, "advance_ms": None if None in (old, new) else new - old},
         "operators": {
             name: {"a": a, "b": b, "growth": b - a}
@@ -69,6 +70,17 @@ def _offsets(
             for part in dict.fromkeys([*old, *new])
         }
     return changes
+
+
+def _new(before: Iterable[Document], after: Iterable[Document]) -> list[Document]:
+    """What is only in the second; each is looked at once, however many there are."""
+    known = set(map(_as_text, before))
+    return [each for each in after if _as_text(each) not in known]
+
+
+def _as_text(value: Document) -> str:
+    """Equal for equal values; what is nested too deeply to be shown is not compared."""
+    return json.dumps(redacted_document(value), sort_keys=True)
 
 
 def _without_digests(sinks: Document) -> Document:

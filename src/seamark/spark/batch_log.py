@@ -79,6 +79,14 @@ def log_lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
+def log_text(path: str, data: bytes) -> str:
+    """What an entry of a log says, or a description of state; :class:`DamageError` if not text."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise DamageError(f"{path} is not a text in UTF-8") from None
+
+
 def parse_offsets(text: str) -> OffsetLogEntry:
     """An entry of the offset log; :class:`DamageError` for anything else."""
     head, *rest = log_lines(text) or [""]

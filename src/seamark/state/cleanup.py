@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -291,30 +292,36 @@ def copy(
     source: StatePlace,
     target: StatePlace,
     checkpoint_id: CheckpointId,
+    done: set[CheckpointId],
     *,
     parallelism: int,
 ) -> int:
     """Copy a checkpoint and all that it builds on, verified on the way; objects written.
 
     What the target already has is verified instead of being written again, so a copy that was
-    interrupted can be repeated. Manifests come last, parents first.
+    interrupted can be repeated. Manifests come last, parents first. What is ``done`` was copied or
+    verified right before, with all that it builds on: of a long chain each link is, once.
     """
     blobs, paths, catalog = source
     line = catalog.lineage(checkpoint_id)
+    new = list(takewhile(lambda manifest: manifest.checkpoint_id not in done, line))
+    keys = {key_of(link, paths) for manifest in new for _, link in links_of(manifest)}
     by_key: dict[str, list[Link]] = {}
     for link in distinct_links(line):
-        by_key.setdefault(key_of(link, paths), []).append(link)
+        if (key := key_of(link, paths)) in keys:
+            by_key.setdefault(key, []).append(link)
 
     def one(item: tuple[str, list[Link]]) -> int:
         key, links = item
         return _copy_object(source, target, key, links)
 
     written = sum(map_in_threads(one, by_key.items(), parallelism, "seamark-copy"))
-    for manifest in reversed(line):
+    for manifest in reversed(new):
         data = catalog.raw(manifest.checkpoint_id)
         if data is None:
             raise DamageError(f"state checkpoint {manifest.checkpoint_id} is gone", where=blobs.url)
         target.catalog.publish_bytes(manifest.checkpoint_id, data)
+        done.add(manifest.checkpoint_id)
     return written
 
 

@@ -317,16 +317,23 @@ class StateStore:
         """What :meth:`cleanup_orphans` would remove. Changes nothing."""
         return upkeep.plan_cleanup(self._place, check_duration("the age of an orphan", min_age))
 
-    def copy(self, checkpoint_id: CheckpointId, target: StateStore) -> int:
+    def copy(
+        self,
+        checkpoint_id: CheckpointId,
+        target: StateStore,
+        done: set[CheckpointId] | None = None,
+    ) -> int:
         """Copy a checkpoint and all that it builds on; how many objects were written.
 
         Every byte is verified on the way. Repeat it after an interruption: what is there already
-        is only verified.
+        is only verified. Who copies several gives each call the same set ``done``: what was copied
+        is noted there, and not verified again for those that build on it.
         """
         self.load(checkpoint_id)
+        known = set() if done is None else done
         with self._being_read(checkpoint_id):
             return upkeep.copy(
-                self._place, target._place, checkpoint_id, parallelism=self._parallelism
+                self._place, target._place, checkpoint_id, known, parallelism=self._parallelism
             )
 
     def close(self) -> None:

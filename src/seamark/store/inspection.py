@@ -10,13 +10,14 @@ from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
 from seamark.state.chains import Chain, PartitionKey
 from seamark.store.checkpoint_store import CheckpointStore
-from seamark.store.consistent_read import is_pruned
+from seamark.store.consistent_read import Overtaken, is_pruned, until_settled
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests, scan_some
 from seamark.store.owner import Owner
 from seamark.store.owner_rebuild import OwnerRebuild, plan_rebuild
 from seamark.store.ownership import claim_mark
 from seamark.store.partitioned_state import own_state
 from seamark.store.reader import StoreReader
+from seamark.store.recovery import RecoveryReport
 from seamark.store.shared_objects import ReadObjects
 from seamark.store.sidecars import has_sidecar
 from seamark.store.validation import ExaminedCheckpoint, ReadState
@@ -68,6 +69,26 @@ def scan_chosen(
 def reading_handle(store: CheckpointStore) -> CheckpointStore:
     """Another handle on the same backend, to read beside a writer. It must not be closed."""
     return CheckpointStore(store.backend, store._parts.layout)
+
+
+def newest_whole(
+    store: StoreReader, *, read_data: bool = True
+) -> tuple[RecoveryReport, CheckpointManifest | None]:
+    """The walk to the newest valid checkpoint, and its manifest; None only if none was chosen.
+
+    One that is pruned before its manifest was read is no longer the newest: the walk is repeated.
+    """
+
+    def look() -> tuple[RecoveryReport, CheckpointManifest | None]:
+        walk = store.recover_latest_validated(read_data=read_data)
+        if walk.chosen_id is None:
+            return walk, None
+        manifest = store.load_by_id(walk.chosen_id)
+        if manifest is None:
+            raise Overtaken
+        return walk, manifest
+
+    return until_settled(look, store.url)
 
 
 def is_writer_alive(store: StoreReader, owner: Owner) -> bool | None:

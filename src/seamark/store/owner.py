@@ -18,9 +18,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from seamark._common.checks import I64_MAX, U64_MAX
 from seamark._common.json_documents import decode_sealed, seal
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.limits import (
+    LARGEST_GENERATION,
     MOST_OWNER_IDS,
     MOST_PINS,
     MOST_SUPERSEDED_RANGES,
@@ -136,6 +138,13 @@ def decode_owner(data: bytes) -> Owner:
         )
     except DamageError as error:
         raise DamageError(error.what, hint=REBUILD) from None
+    if problem := problem_in(owner):
+        raise DamageError(f"owner.json is damaged: {problem}", hint=REBUILD)
+    return owner
+
+
+def problem_in(owner: Owner) -> str | None:
+    """What no ``owner.json`` of Seamark's says: too many ids, or numbers that nothing can have."""
     for what, count, most in (
         ("tombstones", len(owner.tombstones), MOST_TOMBSTONES),
         ("superseded ranges", len(owner.superseded), MOST_SUPERSEDED_RANGES),
@@ -145,10 +154,20 @@ def decode_owner(data: bytes) -> Owner:
         ("ids that were kept", len(owner.kept_below), MOST_OWNER_IDS),
     ):
         if count > most:
-            raise DamageError(
-                f"owner.json is damaged: it names {count} {what}, more than {most}", hint=REBUILD
-            )
-    return owner
+            return f"it names {count} {what}, more than {most}"
+    pins = owner.pins.values()
+    for what, numbers, most in (
+        ("generation", [owner.generation, *(by for _, by in owner.fences)], LARGEST_GENERATION),
+        ("time", [owner.claimed_at_ms, *(pin.created_at_ms for pin in pins)], I64_MAX),
+        ("time", [pin.expires_at_ms or 0 for pin in pins], I64_MAX),
+        ("id", [owner.next_id, owner.prune_boundary, *owner.kept_below], U64_MAX),
+        ("id", [*owner.tombstones, *owner.voided, *(at for at, _ in owner.fences)], U64_MAX),
+        ("id", [i for limits in owner.superseded for i in limits], U64_MAX),
+        ("id", [pin.checkpoint_id for pin in pins], U64_MAX),
+    ):
+        if min(numbers, default=0) < 0 or max(numbers, default=0) > most:
+            return f"it has a number that cannot be {'an' if what == 'id' else 'a'} {what}"
+    return None
 
 
 def standing(owner: Owner, checkpoint_id: int) -> Standing:

@@ -16,7 +16,7 @@ from seamark.limits import LARGEST_GENERATION
 from seamark.manifest import CheckpointManifest
 from seamark.store.layout import OWNER_KEY
 from seamark.store.manifests import StoredManifest, Tombstone
-from seamark.store.owner import Owner, decode_owner
+from seamark.store.owner import Owner, decode_owner, problem_in
 from seamark.store.ownership import OWNER_LIMIT, claim_mark, write_owner
 from seamark.store.parts import StoreParts
 
@@ -162,9 +162,13 @@ class _Remains(msgspec.Struct):
 def _readable_part(data: bytes) -> _Remains:
     """A flipped bit often leaves most of a document readable; numbers only ever help upwards."""
     try:
-        return msgspec.json.decode(data, type=_Remains)
+        found = msgspec.json.decode(data, type=_Remains)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _Remains()
+    as_owner = Owner(
+        generation=found.generation, next_id=found.next_id, superseded=found.superseded
+    )
+    return found if problem_in(as_owner) is None else _Remains()
 
 
 def _timeline_to_go_on(

@@ -44,6 +44,7 @@ from seamark.store.owner import (
     decode_owner,
     encode_owner,
     fenced_at,
+    problem_in,
     uncovered,
     with_superseded,
 )
@@ -371,6 +372,10 @@ class Ownership:
 
 def write_owner(blobs: Blobs, owner: Owner, before: Tag | None) -> None:
     """Write ``owner.json`` in place of the version ``before``, or of none."""
+    if problem := problem_in(owner):
+        hint = "Nothing was written. What was copied or claimed was not made by Seamark."
+        what = f"nobody could read owner.json then: {problem}"
+        raise RefusedError(what, where=blobs.url, hint=hint)
     data = encode_owner(owner)
     decode_owner(data)  # what cannot be read back would brick the store
     put_once(blobs, OWNER_KEY, data, before, OWNER_LIMIT)

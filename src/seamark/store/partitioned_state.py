@@ -86,12 +86,17 @@ class PartitionedStates:
             sizes[checkpoint_id] = whole.get(state, 0), lost
         return sizes
 
-    def copy(self, manifest: CheckpointManifest, target: PartitionedStates) -> int:
-        """Copy the partitioned state of a checkpoint; its size in bytes."""
+    def copy(
+        self, manifest: CheckpointManifest, target: PartitionedStates, done: set[CheckpointId]
+    ) -> int:
+        """Copy the partitioned state of a checkpoint; its size in bytes.
+
+        ``done`` is what this copy of a store has copied so far.
+        """
         state = own_state(manifest)
         if state is None:
             return 0
-        self.states.copy(state, target.states)
+        self.states.copy(state, target.states, done)
         chains = self.states.partitions(state).values()
         return sum(link.entry.size_bytes for chain in chains for link in chain)
 

@@ -11,10 +11,9 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from urllib.parse import urlsplit
 
 from seamark._common.logs import logger_named
-from seamark.blobs.addresses import can_hold_a_store
+from seamark.blobs.addresses import can_hold_a_store, without_credentials
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.reports.document import Document
@@ -138,6 +137,8 @@ def places_at(urls: Sequence[str], storage_options: Mapping[str, str]) -> list[P
     process = SparkProcess()
     for url in urls:
         require_path(url, "store or checkpoint directory")
+        if local_path(url) is None:
+            without_credentials(url)
         shown = _shown(url)
         slug = _slug(shown, {place.slug for place in places})
         name = shown.rstrip("/").rpartition("/")[2] or shown
@@ -174,12 +175,9 @@ def _watch_at(url: str, storage_options: Mapping[str, str]) -> Watch:
 
 
 def _shown(url: str) -> str:
-    """A path in full, so that commands with it work everywhere; a URL without its secrets."""
+    """A path in full, so that commands with it work everywhere; a URL as it is."""
     path = local_path(url)
-    if path is not None:
-        return os.path.abspath(path)
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return url if path is None else os.path.abspath(path)
 
 
 def _slug(url: str, taken: set[str]) -> str:

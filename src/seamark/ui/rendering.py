@@ -29,7 +29,7 @@ from seamark._common.text import (
     size_text,
     time_text,
 )
-from seamark._redaction import redacted_document
+from seamark._redaction import DEEPEST, TOO_DEEP, redacted_document
 from seamark._version import __version__
 from seamark.ui.bounds import LONGEST_TEXT, MOST_CELLS, MOST_MEMBERS, MOST_ROWS
 
@@ -122,6 +122,8 @@ def bounded(document: Any) -> Any:
             return value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]}…"
         if not isinstance(value, Mapping | list | tuple):
             return value
+        if depth >= DEEPEST:
+            return TOO_DEEP
         is_own = len(value) <= _OWN_MEMBERS and depth <= _OWN_DEPTH
         most = len(value) if is_own else min(max(left, 0), MOST_CELLS)
         if isinstance(value, Mapping):

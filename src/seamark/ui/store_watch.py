@@ -90,6 +90,8 @@ class StoreWatch:
         self._pointer = pointer
         ids = [i for i in ids if standing(owner, i) not in UNCOUNTED]
         fresh = self._read_newest(ids, owner, _MAY_CHANGE if not is_due else NEWEST)
+        if ids != list(before.ids):
+            ids = self._with_missed(ids, owner)
         state = StoreState(store.url, owner, tuple(ids), frozenset(ids), alive)
         return self._became(state) or fresh
 
@@ -105,6 +107,21 @@ class StoreWatch:
         came = {one.checkpoint_id: point_of(one) for one in scan_chosen(store, wanted, owner)}
         self._remember(came)
         return [*ids, *came]
+
+    def _with_missed(self, ids: Sequence[int], owner: Owner) -> list[int]:
+        """The ids with those that newer ones build on, and that are there although not listed.
+
+        A listing takes a while: of two that are saved meanwhile it may have the second alone.
+        """
+        known = set(ids)
+        newest = list(ids[-NEWEST:])
+        while newest:
+            points = self.points
+            parents = {points[i].parent_id for i in newest if i in points} - known
+            missed = [i for i in parents if i and standing(owner, i) not in UNCOUNTED]
+            newest = list(self._read(missed, owner))
+            known.update(newest)
+        return sorted(known)
 
     def _read_newest(self, ids: Sequence[int], owner: Owner, again: int) -> bool:
         """Have the newest ones read, some ``again`` as long as they may change; is any new?"""

@@ -220,7 +220,8 @@ async def chain(place: Place, shown: Document) -> list[Document]:
 
 async def compared(place: Place, a: int, b: int) -> Document:
     """What ``seamark diff --json`` prints."""
-    return difference(await checkpoint(place, a), await checkpoint(place, b))
+    before, after = await checkpoint(place, a), await checkpoint(place, b)
+    return await place.answers.get(("diff", a, b), partial(difference, before, after))
 
 
 def neighbours(place: Place, number: int) -> Document:

@@ -240,3 +240,16 @@ def test_a_directory_on_s3_is_rewound_in_place(
         assert store.validate_checkpoint(1).valid
     remote.close()
     aside.close()
+
+
+def test_a_log_of_the_sink_that_is_no_text_is_damage(
+    cli: Cli, checkpoint: Path, tmp_path: Path
+) -> None:
+    make_sink(tmp_path / "out")
+    entry = tmp_path / f"out/_spark_metadata/{TARGET}"
+    entry.write_bytes(entry.read_bytes() + b"\xff")
+    told = cli.document(
+        "spark", "rollback", checkpoint, "--to-batch", TARGET, "--file-sink", tmp_path / "out",
+        code=3,
+    )  # fmt: skip
+    assert f"{TARGET} is not a text" in told["error"]["what"]

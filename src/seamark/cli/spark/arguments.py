@@ -19,6 +19,7 @@ from seamark.errors import CheckpointNotFoundError, RefusedError
 from seamark.native.rewind.files import SINK_LOG
 from seamark.native.rewind.rewind import SinkPlan, sink_plan
 from seamark.reports.places import local_path
+from seamark.spark.batch_log import log_text
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -75,7 +76,11 @@ def opened_sink_log(out: str, to_batch: int) -> Iterator[SinkPlan]:
                 hint="Give the folder that the query writes to, the one with _spark_metadata.",
             ) from None
         names = list(tree.names(""))
-        yield sink_plan(tree, rewound(names, lambda name: tree.read(name).decode(), to_batch))
+
+        def read(name: str) -> str:
+            return log_text(f"{SINK_LOG}/{name}", tree.read(name))
+
+        yield sink_plan(tree, rewound(names, read, to_batch))
 
 
 def moved_files_suffix() -> str:

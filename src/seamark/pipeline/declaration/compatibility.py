@@ -42,6 +42,7 @@ from seamark.spark.reference_tables import changed_tables
 from seamark.spark.source_folders import other_folders
 from seamark.spark.source_gaps import Anchor, Gap, planned_texts
 from seamark.store import CheckpointStore
+from seamark.store.inspection import newest_whole
 
 
 class Compatibility(Enum):
@@ -100,8 +101,7 @@ def newest_checkpoint(store: CheckpointStore) -> CheckpointManifest | None:
     try:
         return store.load_latest()
     except DamageError:
-        chosen_id = store.recover_latest_validated().chosen_id
-        return None if chosen_id is None else store.load_by_id(chosen_id)
+        return newest_whole(store)[1]
 
 
 def check_checkpoint(

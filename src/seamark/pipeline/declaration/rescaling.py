@@ -23,7 +23,7 @@ from seamark.pipeline.declaration.operator_matching import (
     UpgradeRow,
 )
 from seamark.pipeline.declaration.upgrade_plan import UpgradePlan
-from seamark.spark.batch_log import SHUFFLE_PARTITIONS, parse_offsets
+from seamark.spark.batch_log import SHUFFLE_PARTITIONS, log_text, parse_offsets
 from seamark.store import CheckpointStore
 
 _LIMIT: Final = "limit"
@@ -73,10 +73,11 @@ def refused_partitions(
     if wanted is None or not any(row.fate is Fate.RESCALED for row in plan.rows):
         return plan
     chain = Chain.load(store, checkpoint)
-    offsets = chain.small.get(f"offsets/{checkpoint.batch}")
+    path = f"offsets/{checkpoint.batch}"
+    offsets = chain.small.get(path)
     if offsets is None:
         return plan  # who carries the plan out says what is wrong with the checkpoint
-    conf = {str(k): str(v) for k, v in parse_offsets(offsets.decode()).conf.items()}
+    conf = {str(k): str(v) for k, v in parse_offsets(log_text(path, offsets)).conf.items()}
     labels = (label.partition("-") for label in (chain.index.operators if chain.index else ()))
     carried = set(plan.origins.values())
     operators = [

@@ -39,6 +39,7 @@ from seamark.errors import (
     FencedError,
     OutcomeUnknownError,
     RefusedError,
+    SeamarkError,
 )
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.facts import SharedObject
@@ -51,7 +52,7 @@ from seamark.progress.configuration import config_hash
 from seamark.store import CheckpointStore
 from seamark.store.copy.plan import refuse_same_place
 from seamark.store.index_parts import LOG
-from seamark.store.inspection import problems_at_first_sight, pruned_or
+from seamark.store.inspection import newest_whole, problems_at_first_sight, pruned_or
 from seamark.store.object_transfer import take_object
 from seamark.store.ownership import claim_mark
 from seamark.store.passing_pins import pinned_while_read
@@ -101,8 +102,7 @@ def choose(
     Only ``read_data`` looks at the bytes of its state. :class:`CheckpointNotFoundError`,
     :class:`DamageError`; :class:`RefusedError` for one that no pipeline has made.
     """
-    walk = store.recover_latest_validated(read_data=read_data)
-    newest = None if walk.chosen_id is None else store.load_by_id(walk.chosen_id)
+    walk, newest = newest_whole(store, read_data=read_data)
     manifest = newest if checkpoint_id is None else store.load_by_id(checkpoint_id)
     if manifest is None:
         if checkpoint_id is None and walk.broken:
@@ -121,6 +121,17 @@ def choose(
     require_readable(manifest)
     skipped = walk.broken if checkpoint_id is None else []
     return Chosen(manifest, origin_of(store.url, manifest, newest), skipped)
+
+
+def choose_again(store: CheckpointStore, chosen: Chosen, error: SeamarkError) -> Chosen:
+    """Another one than the newest that was chosen, which could not be forked; or its error.
+
+    After damage all bytes are read: an older one may be whole. After a prune a newer one is.
+    """
+    again = choose(store, read_data=isinstance(error, DamageError))
+    if again.manifest.checkpoint_id == chosen.manifest.checkpoint_id:
+        raise error
+    return again
 
 
 def _not_whole(store: CheckpointStore, number: int, why: str) -> DamageError:
@@ -150,13 +161,12 @@ def first_of(store: CheckpointStore) -> CheckpointManifest | None:
     :class:`RefusedError` when the store holds something that is not a fork, :class:`DamageError`
     when nothing of it can be used.
     """
-    walk = store.recover_latest_validated(read_data=False)
+    walk, newest = newest_whole(store, read_data=False)
     if walk.fresh_start:
         timeline = store.owner().timeline
         if timeline and store.plans.epochs_after(timeline, 0):
             raise _not_empty(store, "a pipeline has begun its first epoch there")
         return None
-    newest = store.load_by_id(walk.chosen_id) if walk.chosen_id is not None else None
     if newest is None and walk.broken:
         why = "; ".join(f"checkpoint {number}: {why}" for number, why in walk.broken[:5])
         raise DamageError("no checkpoint of this store can be used", where=f"{store.url}: {why}")

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from seamark.errors import RefusedError
+from seamark.errors import DamageError, RefusedError
+from seamark.spark.batch_log import log_text
 
 STATE_PATH: Final = re.compile(r"state/([0-9]+)/(.+)")
 """A file of an operator: its number, and the rest of the path."""
@@ -50,13 +51,19 @@ def require_kinds(declared: Iterable[str], numbered: Mapping[int, str], where: s
 
 
 def renumbered(path: str, old: str, data: bytes) -> bytes:
-    """A file whose operator has got another number: its description names that."""
+    """A file whose operator has got another number: its description names that.
+
+    :class:`DamageError` for one that describes no operator.
+    """
     before, after = STATE_PATH.fullmatch(old), STATE_PATH.fullmatch(path)
     if before is None or after is None or before[1] == after[1]:
         return data
     if not after[2].startswith("_metadata/"):
         return data
-    head, _, body = data.decode().partition("\n")
-    fields = json.loads(body.replace(f"/state/{before[1]}/", f"/state/{after[1]}/"))
-    fields["operatorInfo"]["operatorId"] = int(after[1])
+    head, _, body = log_text(old, data).partition("\n")
+    try:
+        fields = json.loads(body.replace(f"/state/{before[1]}/", f"/state/{after[1]}/"))
+        fields["operatorInfo"]["operatorId"] = int(after[1])
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise DamageError(f"{old} does not describe an operator: {error!r}") from None
     return f"{head}\n{json.dumps(fields, separators=(',', ':'))}".encode()

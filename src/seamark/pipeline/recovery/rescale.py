@@ -36,6 +36,7 @@ from seamark.spark.batch_log import (
     SHUFFLE_PARTITIONS,
     CommitIds,
     commit_text,
+    log_text,
     parse_commit,
     parse_offsets,
     with_partitions,
@@ -107,11 +108,11 @@ def has_one_partition(small: Mapping[str, bytes], operator: StatefulOperator) ->
 def _of_partitions(path: str, data: bytes, partitions: int, folders: Collection[str]) -> bytes:
     """A log or description with the new number; any other file as it is."""
     if path.startswith("offsets/"):
-        return with_partitions(data.decode(), partitions).encode()
+        return with_partitions(log_text(path, data), partitions).encode()
     is_description = "/_metadata/" in path and not path.endswith("/schema")
     if not is_description or not any(map(path.startswith, folders)):
         return data
-    head, _, body = data.decode().partition("\n")
+    head, _, body = log_text(path, data).partition("\n")
     try:
         fields = json.loads(body)
         for store in fields["stateStoreInfo"]:
@@ -145,6 +146,10 @@ def _rewritten(
     return StoredState(state.batch, index, kept | small, added)
 
 
+def _small_text(state: StoredState, path: str) -> str:
+    return log_text(path, state.small.get(path, b""))
+
+
 def _is_of(path: str, operators: Collection[int]) -> bool:
     """Whether a path is a state file of one of these operators."""
     return is_state(path) and path.split("/", 2)[1] in map(str, operators)
@@ -159,7 +164,7 @@ def _restored(
 ) -> Repartition:
     """Put the state into the empty folder; what is to be done to it."""
     batch = state.batch
-    entry = parse_offsets(state.small.get(f"offsets/{batch}", b"").decode())
+    entry = parse_offsets(_small_text(state, f"offsets/{batch}"))
     conf = {str(name): str(value) for name, value in entry.conf.items()}
     if (problem := impossible(conf, keyed)) is not None:
         raise RefusedError(problem.why, hint=f"Set {SHUFFLE_PARTITIONS} as it was.")
@@ -175,7 +180,7 @@ def _restored(
     with workshop.long_work("restoring the state", index.size) as advance:
         shared = workshop.shared
         restore_index(scratch, index, state.small, shared, advance, workshop.fetch_all)
-    _, ids = parse_commit(state.small.get(f"commits/{batch}", b"").decode())
+    _, ids = parse_commit(_small_text(state, f"commits/{batch}"))
     return Repartition(
         batch=batch,
         new_batch=batch + 1,
@@ -237,5 +242,5 @@ def _paths(tree: Tree, plan: Repartition, ids: CommitIds | None) -> Iterator[str
 def _with_ids(state: StoredState, ids: CommitIds) -> Contents:
     """The entry of the commit log that names the new files."""
     path = f"commits/{state.batch}"
-    watermark, had = parse_commit(state.small[path].decode())
+    watermark, had = parse_commit(_small_text(state, path))
     return {path: commit_text(watermark, {**(had or {}), **ids}).encode()}

@@ -49,6 +49,7 @@ from seamark.spark.batch_log import (
     SHUFFLE_PARTITIONS,
     OffsetLogEntry,
     commit_text,
+    log_text,
     parse_commit,
     parse_offsets,
 )
@@ -83,7 +84,8 @@ class Upgrade:
         """Go on from this state."""
         self._state, self._index, self._small = state, state.index, state.small
         self._offsets = _entry(state.small, state.batch)
-        self._commit = parse_commit(state.small.get(f"commits/{state.batch}", b"").decode())
+        path = f"commits/{state.batch}"
+        self._commit = parse_commit(log_text(path, state.small.get(path, b"")))
 
     def refuse_if_begun(self, ahead: Mapping[str, int]) -> None:
         """:class:`RefusedError` when the next epoch has begun in the pipeline as it was.
@@ -315,10 +317,12 @@ class Upgrade:
         """The entries of a batch in Spark's two logs, for the leaves and operators of now."""
         entries: Contents = {}
         if (offsets := self._small.get(f"offsets/{batch}")) is not None:
-            text = reordered(offsets.decode(), self._chosen.leaves or [], leaves)
+            text = reordered(
+                log_text(f"offsets/{batch}", offsets), self._chosen.leaves or [], leaves
+            )
             entries[f"offsets/{batch}"] = text.encode()
         if (commit := self._small.get(f"commits/{batch}")) is not None:
-            watermark, had = parse_commit(commit.decode())
+            watermark, had = parse_commit(log_text(f"commits/{batch}", commit))
             # nothing reads the ids of an earlier batch
             text = commit_text(watermark, ids if had is not None else None)
             entries[f"commits/{batch}"] = text.encode()
@@ -385,4 +389,4 @@ def _entry(small: Mapping[str, bytes], batch: int) -> OffsetLogEntry:
     data = small.get(f"offsets/{batch}")
     if data is None:
         raise DamageError(f"the checkpoint has no entry of Spark's offset log for batch {batch}")
-    return parse_offsets(data.decode())
+    return parse_offsets(log_text(f"offsets/{batch}", data))

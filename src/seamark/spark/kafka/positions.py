@@ -12,9 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
+from seamark._common.checks import I64_MAX
 from seamark._common.text import grouped
+
+_PARTITION: Final = re.compile(r"[0-9]{1,10}")
 
 Offsets = dict[str, dict[int, int]]
 """Topic → partition → offset: the next row to be read."""
@@ -102,15 +105,21 @@ def parsed(line: object) -> Offsets | None:
         if not isinstance(value, dict) or not value:
             return None
         return {
-            str(topic): {int(number): _offset(at) for number, at in parts.items()}
+            str(topic): {_partition(number): _offset(at) for number, at in parts.items()}
             for topic, parts in value.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
+def _partition(text: str) -> int:
+    if _PARTITION.fullmatch(text) is None:
+        raise ValueError("not a partition")
+    return int(text)
+
+
 def _offset(value: object) -> int:
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= I64_MAX:
         raise ValueError("not an offset")
     return value
 

@@ -27,6 +27,7 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.state import CheckpointId
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import is_pruned
 from seamark.store.copy.decisions import CopyItem, identity, owner_for, translated
@@ -73,6 +74,7 @@ def copy_checkpoints(
     _refuse_rolled_back(source, plan)
     total = float(plan.size)
     done: dict[int, CopyResult] = {}
+    states: set[CheckpointId] = set()
     for checkpoint_id, item in plan.items.items():
         if checkpoint_id not in plan.arriving:
             done[checkpoint_id] = _complete(source, target, item, advance)
@@ -83,7 +85,7 @@ def copy_checkpoints(
             done[checkpoint_id] = _not_copied(source, checkpoint_id, why)
             advance(item.size)
             continue
-        progress = CopyProgress(advance)
+        progress = CopyProgress(advance, states)
         replaceable = checkpoint_id in plan.replaceable
         result = _copy_one(source, target, checkpoint_id, mine, progress, replaceable=replaceable)
         total += max(result.size - item.size, 0)
@@ -182,7 +184,9 @@ def _copy_one(
         else:
             _guard(target, mine)
             named, size = write_sidecar(source._parts, target._parts, stored.manifest, progress)
-            size += source._parts.partitioned.copy(stored.manifest, target._parts.partitioned)
+            size += source._parts.partitioned.copy(
+                stored.manifest, target._parts.partitioned, progress.states
+            )
             size += _copy_objects(source, target, stored.manifest, progress)
         data = translated(stored, named)
         with target._parts.blobs.exclusive():
@@ -259,9 +263,11 @@ class CopyCallback(Protocol):
 class CopyProgress:
     """Counts the bytes of one checkpoint as they pass, and reports them."""
 
-    def __init__(self, advance: CopyCallback) -> None:
+    def __init__(self, advance: CopyCallback, states: set[CheckpointId] | None = None) -> None:
         self._advance = advance
         self.bytes = 0
+        self.states = set() if states is None else states
+        """Partitioned state that was copied so far, for this checkpoint or others."""
 
     def counted(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """The same pieces; each counts when the next one is asked for."""
