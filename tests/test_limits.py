@@ -47,7 +47,6 @@ from seamark.checkpoint_dir.places.directory import FileEntry, Tree
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import MissingVersion, StateFile, needed_ssts
 from seamark.cli.sources import _parts as position_parts
-from seamark.cli.spark.state_output import _flat as flat_row
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
 from seamark.native.inspect.cached_listing import CachedListing
@@ -59,6 +58,7 @@ from seamark.native.snapshot import take_snapshot
 from seamark.pipeline.recovery.sink_recovery import most_ahead
 from seamark.progress.configuration import explain_change
 from seamark.reports.difference import _flat as flat_members
+from seamark.reports.state_rows import flat_row
 from seamark.spark.batch_log import readable_offset
 from seamark.state import CheckpointManifestV2, StateStore
 from seamark.state.pack import PackBuilder, decode_pack, unpack_all
