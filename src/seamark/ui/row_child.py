@@ -2,6 +2,8 @@
 
 It ends when its standard input does, or when nobody has asked for a while. The page starts it:
 :mod:`seamark.ui.row_process`.
+
+Tests: ``tests/ui/test_state_rows.py``.
 """
 
 from __future__ import annotations

@@ -319,11 +319,13 @@ def copies_are_not_verified(patch: pytest.MonkeyPatch) -> None:
 def a_copy_begins_with_manifests(patch: pytest.MonkeyPatch) -> None:
     copy = upkeep.copy
 
-    def copied(source: upkeep.StatePlace, target: upkeep.StatePlace, new: Any, **kw: Any) -> int:
+    def copied(
+        source: upkeep.StatePlace, target: upkeep.StatePlace, new: Any, done: Any, **kw: Any
+    ) -> int:
         for manifest in source.catalog.lineage(new):
             data = source.catalog.raw(manifest.checkpoint_id)
             target.catalog.publish_bytes(manifest.checkpoint_id, data or b"")
-        return copy(source, target, new, **kw)
+        return copy(source, target, new, done, **kw)
 
     patch.setattr(upkeep, "copy", copied)
 
@@ -333,13 +335,13 @@ def a_copy_leaves_parents_behind(patch: pytest.MonkeyPatch) -> None:
     publish = Catalog.publish_bytes
     copy = upkeep.copy
 
-    def copied(source: Any, target: Any, new: CheckpointId, **kw: Any) -> int:
+    def copied(source: Any, target: Any, new: CheckpointId, done: Any, **kw: Any) -> int:
         def only(self: Catalog, checkpoint_id: CheckpointId, data: bytes) -> None:
             if checkpoint_id == new:
                 publish(self, checkpoint_id, data)
 
         patch.setattr(Catalog, "publish_bytes", only)
-        return copy(source, target, new, **kw)
+        return copy(source, target, new, done, **kw)
 
     patch.setattr(upkeep, "copy", copied)
 
