@@ -98,11 +98,12 @@ def check(site: Path) -> list[str]:
         **{path: problems_of(path, page, pages, home) for path, page in pages.items()},
         **{path.resolve(): problems_of_style(path) for path in site.glob("**/*.css")},
     }
-    return [f"{path.relative_to(home)} {what}" for path, all in found.items() for what in all]
+    told = [(path, what) for path, problems in found.items() for what in problems]
+    return [f"{path.relative_to(home)} {what}" for path, what in told]
 
 
 if __name__ == "__main__":
-    told = check(Path(sys.argv[1]))
+    problems = check(Path(sys.argv[1]))
     right = "every link leads somewhere, and nothing is loaded from elsewhere"
-    print("\n".join(sorted(set(told))) or right)
-    sys.exit(1 if told else 0)
+    print("\n".join(sorted(set(problems))) or right)
+    sys.exit(1 if problems else 0)

@@ -61,7 +61,8 @@ def page_of_notebook(path: Path) -> str:
     """A notebook as a page: its cells, and the outputs that it was stored with."""
     from nbconvert import MarkdownExporter
 
-    text, _ = MarkdownExporter().from_filename(str(path))
+    exporter = MarkdownExporter()  # type: ignore[no-untyped-call]
+    text, _ = exporter.from_filename(str(path))
     return f"{text}\n\nTo run it yourself: [{path.name}]({path.name}{DOWNLOAD})\n"
 
 
