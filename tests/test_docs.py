@@ -31,8 +31,9 @@ PAGES = [
     "CONTRIBUTING.md",
     "SECURITY.md",
     "examples/README.md",
-    *sorted(f"docs/{each.name}" for each in ROOT.glob("docs/*.md")),
+    *sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("docs/**/*.md")),
 ]
+NOTEBOOKS = sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("docs/**/*.ipynb"))
 ALDR = {"symbol": "ALDR", "time": "2026-01-05T09:30:01.500000Z", "price": 103.27}
 BRCH = {"symbol": "BRCH", "time": "2026-01-05T09:30:00.000001Z", "price": None}
 OFFSET = '{"offset": 1000}'
@@ -133,7 +134,7 @@ def test_the_program_for_postgresql_writes_each_row_once(
     assert totals == [("ALDR", 2, "103.2700")]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS])
 def test_every_link_between_pages_leads_somewhere(page: str) -> None:
     here = ROOT / page
     for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):

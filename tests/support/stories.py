@@ -74,9 +74,7 @@ def steps_of(page: str) -> list[Command | Program]:
     return steps
 
 
-def play(
-    page: str, folder: Path, replaced: Mapping[str, str] | None = None
-) -> Iterator[Told]:
+def play(page: str, folder: Path, replaced: Mapping[str, str] | None = None) -> Iterator[Told]:
     """Do what a page says, in a folder; tell of each command what happened."""
     words = {"/data/": f"{folder}/", **(replaced or {})}
     environment = {
