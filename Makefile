@@ -25,7 +25,7 @@ $(shell while read -r program; do test -x "$$program" || rm -f .venv/servers.sta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark integration matrix chaos bench lint types docs docs-check format dist picture \
+.PHONY: help demo test test-spark integration matrix chaos bench lint types docs docs-check notebooks format dist picture \
 	constraints clean
 
 help: ## show this list
@@ -81,6 +81,9 @@ docs-check: .venv/test.stamp ## build the documentation site; a dead link or anc
 	@$(RUN) tools.site_pages build/docs
 	@$(SITE) build --strict --quiet
 	@$(RUN) tools.check_site build/site
+
+notebooks: .venv/test.stamp ## run the notebooks of the documentation again, and store what they print
+	@set -e; for file in docs/*/*.ipynb; do TMPDIR=/tmp $(RUN) tools.run_notebook "$$file"; done
 
 picture: .venv/demo.stamp ## run the demo and draw its end again for the README
 	@$(RUN) tools.demo_picture docs/images/demo.svg

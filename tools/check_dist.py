@@ -47,6 +47,7 @@ IN_SDIST = (
     "constraints/dev.txt",
     "docs/store.md",
     "examples/README.md",
+    "mkdocs.yml",
     "src/seamark/__init__.py",
     "tests/conftest.py",
     "tools/environment.py",
