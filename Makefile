@@ -73,7 +73,7 @@ format: .venv/test.stamp ## format the code and fix what can be fixed
 
 SITE = NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs
 
-docs: .venv/test.stamp ## build the documentation site and serve it on this machine; pages may be edited meanwhile
+docs: .venv/test.stamp ## build the documentation site and serve it on this machine
 	@$(RUN) tools.site_pages build/docs
 	@$(SITE) serve --dev-addr 127.0.0.1:$(or $(PORT),8000)
 

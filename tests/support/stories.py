@@ -103,7 +103,8 @@ def play(page: str, folder: Path, replaced: Mapping[str, str] | None = None) -> 
             text=True,
             check=False,
         )
-        code = done.returncode
+        # as a shell says it, whether the program or the shell itself was killed
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
         yield Told(step, done.stdout.replace(f"{folder}/", "/data/"), code, done.stderr)
 
 
