@@ -12,9 +12,13 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import nbformat
 from nbclient import NotebookClient
+
+_WIPED: Final = "\x1b[2K"
+"""What a terminal is told to remove a line."""
 
 
 def run(path: Path, output: Path) -> None:
@@ -26,17 +30,22 @@ def run(path: Path, output: Path) -> None:
     client.execute()
     for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
         cell.execution_count = number
-        # what a JVM says about itself on stderr is not what the page is about
-        kept = [each for each in cell.outputs if each.get("name") != "stderr"]
-        cell.outputs = [_joined(each) for each in kept]
+        cell.outputs = kept(cell.outputs)
     nbformat.write(notebook, output)  # type: ignore[no-untyped-call]
 
 
-def _joined(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    if "text" in output:
-        # a terminal in between ends lines in its own way
-        output.text = output.text.replace("\r\n", "\n")
-    return output
+def kept(outputs: list[Any]) -> list[Any]:
+    """Outputs of a cell as a reader has them before him, one for each kind.
+
+    Without what a JVM says about itself on stderr, and without progress bars, which a terminal has
+    wiped out when the command ends.
+    """
+    texts = [each.text for each in outputs if each.get("name") == "stdout"]
+    others = [each for each in outputs if each.output_type != "stream"]
+    if not texts:
+        return others
+    text = "".join(texts).replace("\r\n", "\n").rpartition(_WIPED)[2]
+    return [nbformat.v4.new_output("stream", name="stdout", text=text), *others]  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
