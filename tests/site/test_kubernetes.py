@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import click
 import pyspark
@@ -100,48 +100,68 @@ def test_the_grace_period_is_longer_than_an_epoch_may_take_to_stop() -> None:
     assert driver["terminationGracePeriodSeconds"] > 2 * PipelineSettings().stop_timeout
 
 
-@contextmanager
-def driver(folder: Path) -> Iterator[subprocess.Popen[str]]:
+class Driver:
     """The program of the page under ``spark-submit``: a JVM that starts Python."""
-    (folder / "trades.py").write_text(program(PAGE, "trades.py"))
-    (folder / "in").mkdir(exist_ok=True)
-    (folder / "in/1.json").write_text('{"symbol": "ALDR", "price": 1.5}\n')
-    environment = {
-        **os.environ,
-        "JAVA_HOME": str(java_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
-        "PID_FILE": str(folder / "driver.pid"),
-        "STORE": str(folder / "store"),
-        "WORKING_COPY": str(folder / "working"),
-        "FORMAT": "json",
-        "INPUT": str(folder / "in"),
-        "TABLE": str(folder / "table"),
-    }
-    submit = Path(pyspark.__file__).parent / "bin/spark-submit"
-    started = subprocess.Popen(
-        [submit, "--master", "local[2]", folder / "trades.py"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.communicate()
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "trades.py").write_text(program(PAGE, "trades.py"))
+        (folder / "in").mkdir(exist_ok=True)
+        (folder / "in/1.json").write_text('{"symbol": "ALDR", "price": 1.5}\n')
+        self.pid_file = folder / f"{time.monotonic_ns()}.pid"
+        self._output = self.pid_file.with_suffix(".log")
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(java_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+            "PID_FILE": str(self.pid_file),
+            "STORE": str(folder / "store"),
+            "WORKING_COPY": str(folder / "working"),
+            "FORMAT": "json",
+            "INPUT": str(folder / "in"),
+            "TABLE": str(folder / "table"),
+        }
+        submit = Path(pyspark.__file__).parent / "bin/spark-submit"
+        with self._output.open("w") as output:
+            self.process = subprocess.Popen(
+                [submit, "--master", "local[2]", folder / "trades.py"],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError, ValueError):
+            os.kill(int(self.pid_file.read_text()), signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
+    def python(self, number: signal.Signals) -> None:
+        """Send a signal to Python, and not to the JVM."""
+        os.kill(int(self.pid_file.read_text()), number)
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit code, and all that it has printed, when it has ended."""
+        return self.process.wait(), self._output.read_text()
+
+    def wait_for_epoch(self, folder: Path, epoch: int) -> None:
+        while self.process.poll() is None:
+            if (folder / "store").exists():
+                with open_store(folder / "store") as store:
+                    if store.list_ids() and max(store.list_ids()) >= epoch:
+                        return
+            time.sleep(0.1)
+        raise AssertionError(self.ended())
 
 
-def wait_for_epoch(folder: Path, epoch: int, process: subprocess.Popen[str]) -> None:
-    while process.poll() is None:
-        if (folder / "store").exists():
-            with open_store(folder / "store") as store:
-                if store.list_ids() and max(store.list_ids()) >= epoch:
-                    return
-        time.sleep(0.1)
-    raise AssertionError(process.communicate()[0])
+def generation(folder: Path) -> int:
+    """How often the store has been claimed."""
+    with open_store(folder / "store") as store:
+        return store.owner().generation
 
 
 def prices(folder: Path) -> list[float]:
@@ -157,46 +177,45 @@ def test_before_a_pod_is_stopped_its_driver_finishes_the_epoch_and_asks_to_be_st
 ) -> None:
     spec = manifest("SparkApplication", "trades")["spec"]["driver"]
     hook = spec["lifecycle"]["preStop"]["exec"]["command"]
-    with driver(tmp_path) as process:
-        wait_for_epoch(tmp_path, 1, process)
-        done = subprocess.run(
-            hook, env={**os.environ, "PID_FILE": str(tmp_path / "driver.pid")}, check=False
-        )
-        assert done.returncode in (0, 1)  # 1: the last look found that it has ended
-        output, _ = process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM, output
+    with Driver(tmp_path) as driver:
+        driver.wait_for_epoch(tmp_path, 1)
+        environment = {**os.environ, "PID_FILE": str(driver.pid_file)}
+        subprocess.run(hook, env=environment, check=True)
+        code, output = driver.ended()
+    assert code == 128 + signal.SIGTERM, output
     assert "asked to end after epoch 1" in output
     assert prices(tmp_path) == [1.5]
 
 
 @pytest.mark.spark
 def test_a_driver_that_is_fenced_ends_well_so_that_it_is_not_started_again(tmp_path: Path) -> None:
-    with driver(tmp_path) as old:
-        wait_for_epoch(tmp_path, 1, old)
-        with driver(tmp_path) as new:
+    with Driver(tmp_path) as old:
+        old.wait_for_epoch(tmp_path, 1)
+        with Driver(tmp_path) as new:
+            while not (new.pid_file.exists() and generation(tmp_path) == 2):
+                time.sleep(0.1)
             (tmp_path / "in/2.json").write_text('{"symbol": "BRCH", "price": 2.5}\n')
-            wait_for_epoch(tmp_path, 2, new)
-            (tmp_path / "in/3.json").write_text('{"symbol": "BRCH", "price": 3.5}\n')
-            output, _ = old.communicate()
-            assert old.returncode == 0, output
+            code, output = old.ended()
+            assert code == 0, output
             assert "another driver has taken over" in output
-            wait_for_epoch(tmp_path, 3, new)
-            pid = int((tmp_path / "driver.pid").read_text())
-            os.kill(pid, signal.SIGTERM)
-            new.communicate()
+            (tmp_path / "in/3.json").write_text('{"symbol": "BRCH", "price": 3.5}\n')
+            new.wait_for_epoch(tmp_path, 3)
+            new.python(signal.SIGTERM)
+            new.ended()
     assert prices(tmp_path) == [1.5, 2.5, 3.5]
 
 
 @pytest.mark.spark
 def test_sigterm_to_spark_alone_cuts_the_run_off_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    with driver(tmp_path) as process:
-        wait_for_epoch(tmp_path, 1, process)
-        process.terminate()  # the JVM, as Kubernetes does without preStop; Python gets no signal
-        output, _ = process.communicate()
+    with Driver(tmp_path) as driver:
+        driver.wait_for_epoch(tmp_path, 1)
+        driver.process.terminate()  # the JVM, as Kubernetes does without preStop
+        code, output = driver.ended()
+    assert code != 0
     assert "asked to end" not in output
     (tmp_path / "in/2.json").write_text('{"symbol": "BRCH", "price": 2.5}\n')
-    with driver(tmp_path) as process:
-        wait_for_epoch(tmp_path, 2, process)
-        os.kill(int((tmp_path / "driver.pid").read_text()), signal.SIGTERM)
-        process.communicate()
+    with Driver(tmp_path) as driver:
+        driver.wait_for_epoch(tmp_path, 2)
+        driver.python(signal.SIGTERM)
+        driver.ended()
     assert prices(tmp_path) == [1.5, 2.5]
