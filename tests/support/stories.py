@@ -116,9 +116,10 @@ def _with(words: Mapping[str, str], text: str) -> str:
 
 def alike(text: str) -> str:
     """An output without line ends, and without what differs between two runs."""
+    text = " ".join(text.split())  # first, because a number and its unit may be on two lines
     for pattern, word in _CHANGES:
         text = re.sub(pattern, word, text)
-    return " ".join(text.split())
+    return text
 
 
 def check(page: str, folder: Path, replaced: Mapping[str, str] | None = None) -> None:
