@@ -25,7 +25,8 @@ $(shell while read -r program; do test -x "$$program" || rm -f .venv/servers.sta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark integration matrix chaos bench lint types format dist picture constraints clean
+.PHONY: help demo test test-spark integration matrix chaos bench lint types docs docs-check notebooks format dist picture \
+	constraints clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +70,20 @@ types: .venv/test.stamp ## check the types
 format: .venv/test.stamp ## format the code and fix what can be fixed
 	@$(RUN) ruff format $(SOURCES)
 	@$(RUN) ruff check --fix $(SOURCES)
+
+SITE = NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs
+
+docs: .venv/test.stamp ## build the documentation site and serve it on this machine
+	@$(RUN) tools.site_pages build/docs
+	@$(SITE) serve --dev-addr 127.0.0.1:$(or $(PORT),8000)
+
+docs-check: .venv/test.stamp ## build the documentation site; a dead link or anchor is an error
+	@$(RUN) tools.site_pages build/docs
+	@$(SITE) build --strict --quiet
+	@$(RUN) tools.check_site build/site
+
+notebooks: .venv/test.stamp ## run the notebooks of the documentation again, and store what they print
+	@set -e; for file in docs/*/*.ipynb; do TMPDIR=/tmp $(RUN) tools.run_notebook "$$file"; done
 
 picture: .venv/demo.stamp ## run the demo and draw its end again for the README
 	@$(RUN) tools.demo_picture docs/images/demo.svg

@@ -34,8 +34,9 @@ PAGES = [
     "CONTRIBUTING.md",
     "SECURITY.md",
     "examples/README.md",
-    *sorted(f"docs/{each.name}" for each in ROOT.glob("docs/*.md")),
+    *sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("docs/**/*.md")),
 ]
+NOTEBOOKS = sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("docs/**/*.ipynb"))
 ALDR = {"symbol": "ALDR", "time": "2026-01-05T09:30:01.500000Z", "price": 103.27}
 BRCH = {"symbol": "BRCH", "time": "2026-01-05T09:30:00.000001Z", "price": None}
 OFFSET = '{"offset": 1000}'
@@ -167,7 +168,7 @@ def test_the_page_of_metrics_has_all_of_them_with_their_labels() -> None:
     assert described == exported
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS])
 def test_every_link_between_pages_leads_somewhere(page: str) -> None:
     here = ROOT / page
     for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):

@@ -49,6 +49,7 @@ IN_SDIST = (
     "dashboards/seamark.json",
     "docs/store.md",
     "examples/README.md",
+    "mkdocs.yml",
     "src/seamark/__init__.py",
     "tests/conftest.py",
     "tools/environment.py",

@@ -141,16 +141,28 @@ def _lines(epochs: Sequence[Document]) -> list[Document]:
         apart = several if result not in (Result.OK, Result.UNCOMPARED) else [None]
         for each in apart:
             members = several if each is None else [each]
-            found = [m["found_rows"] for m in members]
+            found = rows_found(members)
             lines.append(
                 {
                     "epochs": _span(members),
-                    "rows": grouped(sum(found)) if None not in found else "–",
+                    "rows": "–" if found is None else grouped(found),
                     "result": result,
                     "text": text,
                 }
             )
     return lines
+
+
+def rows_found(members: Sequence[Document]) -> int | None:
+    """How many rows were found in these epochs; None where that is not known.
+
+    A table is compared epoch by epoch and then as a whole: its rows are not counted twice.
+    """
+    first = min(each["first"] for each in members)
+    last = max(each["last"] for each in members)
+    whole = [each for each in members if (each["first"], each["last"]) == (first, last)]
+    found = [each["found_rows"] for each in whole[-1:] or members]
+    return None if None in found else sum(found)
 
 
 def _span(members: Sequence[Document]) -> str:

@@ -55,10 +55,15 @@ class Broker:
 
         return AdminClient({"bootstrap.servers": self.servers})
 
-    def new_topic(self, partitions: int = 2, settings: Mapping[str, str] | None = None) -> str:
+    def new_topic(
+        self,
+        partitions: int = 2,
+        settings: Mapping[str, str] | None = None,
+        name: str | None = None,
+    ) -> str:
         import confluent_kafka.admin as module
 
-        name = f"t-{uuid.uuid4().hex}"
+        name = name or f"t-{uuid.uuid4().hex}"
         kind: Any = cast(Any, module).NewTopic
         topic = kind(name, partitions, 1, config=dict(settings or {}))
         admin = self.admin()  # it takes its answers with it when it goes
