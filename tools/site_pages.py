@@ -27,6 +27,8 @@ FROM_ELSEWHERE: Final = {
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     "benchmarks/README.md": "benchmarks.md",
+    "dashboards/alerts.yml": "dashboards/alerts.yml",
+    "dashboards/seamark.json": "dashboards/seamark.json",
     "examples/README.md": "examples/README.md",
     "src/seamark/ui/static/seamark.svg": "images/seamark.svg",
 }
