@@ -11,6 +11,9 @@ SOURCES := src tests tools benchmarks examples
 # Collecting all tests to find those few takes longer than some of them do.
 WARM = $(if $(findstring tests,$(ARGS)),,$(shell grep -rl 'mark\.warm' tests --include='test_*.py'))
 
+# Without compiled files each of the many processes of a test run compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # An environment that came along with a copied folder would run the code it was copied from.
 ifneq ($(shell cat .venv/root 2>/dev/null),$(CURDIR))
 $(shell rm -f .venv/*.stamp)

@@ -102,6 +102,7 @@ def _most_used() -> int:
 # large files
 
 
+@pytest.mark.slow
 def test_a_file_that_is_one_large_hole_is_refused_and_not_read(tmp_path: Path) -> None:
     make_copy(tmp_path, 2)
     for path in ("offsets/1", "state/0/0/2.delta"):

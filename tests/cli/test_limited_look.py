@@ -71,6 +71,7 @@ def test_all_tables_are_asked_by_one_process_and_each_place_once(
         assert tables[name]["note"].startswith(f"source '{name}': this is another Delta table")
 
 
+@pytest.mark.slow
 def test_a_small_log_that_unpacks_to_gigabytes_takes_no_more_than_a_limit(
     cli: Cli, tmp_path: Path
 ) -> None:

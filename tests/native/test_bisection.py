@@ -65,6 +65,7 @@ def filled(root: Path, batches: int) -> Path:
     return root / "store"
 
 
+@pytest.mark.slow
 def test_a_planted_fault_among_200_epochs_is_found_in_nine_restores(tmp_path: Path) -> None:
     restored = []
 

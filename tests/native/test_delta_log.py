@@ -40,6 +40,7 @@ def checkpoint(path: Path, seen: Sequence[tuple[str, int]]) -> None:
     parquet.write_table(table, path)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_delta_log_tells_of_commits_that_are_gone(tmp_path: Path) -> None:
     delta_table(tmp_path, [None, (QUERY, 4), (OTHER, 9)])
     log = clean_up(tmp_path, 2)
@@ -195,6 +196,7 @@ def empty_rows(path: Path, rows: int) -> None:
     parquet.write_table(pa.table({"txn": pa.nulls(rows, kind)}), path, compression="gzip")
 
 
+@pytest.mark.slow
 def test_all_parts_of_a_checkpoint_are_read_by_one_process_and_have_one_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def texts(rows: DataFrame) -> Counter[str]:
     return Counter(str(row) for row in rows.drop("partition_id").collect())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_except(KEYS, "counted-hdfs", "joined-hdfs"))
 def test_each_row_is_where_the_hash_of_spark_puts_it(
     spark: SparkSession, tmp_path: Path, kind: str

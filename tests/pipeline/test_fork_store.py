@@ -466,6 +466,7 @@ def unchanging(store: CheckpointStore) -> dict[str, bytes]:
     return {k: v for k, v in values.items() if k not in ("owner.json", store._layout.pointer)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", slow_except(range(12), "0"))
 def test_I16_a_death_at_any_io_of_a_fork_leaves_the_origin_whole_and_the_fork_can_be_made(
     turn: int, monkeypatch: pytest.MonkeyPatch

@@ -213,6 +213,7 @@ def test_I16_origin_and_fork_each_go_on_as_if_they_were_alone(
     assert together(past, shown(world.place("fork"))) == alone(kind, provider)
 
 
+@pytest.mark.slow
 def test_a_fork_of_an_older_checkpoint_runs_the_epochs_since_again_and_is_equal(
     settled: Settled, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_fork_of_an_older_checkpoint_runs_the_epochs_since_again_and_is_equal(
     assert cli.document("recover", stores[1], "--explain")["chosen"]["fork"]["epoch"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", slow_except(["begin", "save", "commit"], "save"))
 def test_a_fork_that_dies_in_its_first_epoch_goes_on_though_its_origin_is_gone(
     settled: Settled, tmp_path: Path, step: str
@@ -326,6 +328,7 @@ def test_an_origin_that_runs_in_the_same_session_goes_on(
     assert run.exception() is None
 
 
+@pytest.mark.slow
 def test_a_changed_pipeline_is_forked_and_keeps_the_state_of_what_stayed(
     spark: SparkSession, input_folder: Path, tmp_path: Path
 ) -> None:

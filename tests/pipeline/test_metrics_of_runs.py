@@ -185,6 +185,7 @@ def test_the_dashboard_and_the_alerts_ask_for_what_a_run_has_exported(
     assert wanted - KAFKA_ONLY <= names_with_values(watched.registry)
 
 
+@pytest.mark.slow
 def test_a_start_tells_whether_the_working_copy_was_kept_or_rebuilt(watched: Watched) -> None:
     copies = []
 
@@ -207,6 +208,7 @@ def test_a_start_tells_whether_the_working_copy_was_kept_or_rebuilt(watched: Wat
     assert watched.get("pipeline_running") == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_that_a_start_skips_is_told(watched: Watched) -> None:
     watched.run(finish_timeout=0)
     newest = max((watched.root / "store").rglob("manifest*.json"))
@@ -296,6 +298,7 @@ def test_epochs_of_a_run_are_spans_with_their_steps_and_the_start_is_one(
     assert (start.attributes or {})["seamark.fresh_start"] is True
 
 
+@pytest.mark.slow
 def test_whoever_receives_spans_and_fails_stops_no_epoch_of_a_run(watched: Watched) -> None:
     provider = TracerProvider()
     provider.add_span_processor(FailingAtTheEnd())

@@ -118,6 +118,7 @@ def test_hundreds_of_idle_connections_cost_no_thread_and_few_files(
         assert "seamark_epochs_completed_total" in scrape(metrics.port)
 
 
+@pytest.mark.slow
 def test_the_server_of_prometheus_client_has_a_thread_for_each_silent_connection() -> None:
     """Why we have one of our own. When this fails, theirs may do."""
     server, thread = start_http_server(0, addr="127.0.0.1", registry=CollectorRegistry())

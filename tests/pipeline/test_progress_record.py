@@ -241,6 +241,7 @@ def test_a_record_that_was_deleted_is_written_anew(url: str, tmp_path: Path) -> 
     record.close()
 
 
+@pytest.mark.slow
 def test_a_record_with_any_byte_changed_never_stops_a_start_and_is_right_afterwards(
     url: str, tmp_path: Path
 ) -> None:

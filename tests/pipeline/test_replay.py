@@ -95,6 +95,7 @@ QUICK = ("windowed", "rocksdb-changelog")
 CASES = [(kind, provider) for kind in KINDS for provider in providers_for(kind)]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
@@ -331,6 +332,7 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
     assert shop.pipeline().replay(2).is_equal
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("module", "step"),

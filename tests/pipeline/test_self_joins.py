@@ -66,6 +66,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Shop:
     return Shop(spark, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("function", [False, True])
 def test_an_epoch_runs_again_on_what_each_reading_was_planned_for(

@@ -224,6 +224,7 @@ def test_an_output_is_not_held_back_by_one_whose_rows_never_come(
     assert both == {"x": Counter(), **alone}, "the hint of the refusal helps"
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_a_patient_output_loses_no_late_row_to_an_impatient_one_under_the_policy_max(
     spark: SparkSession, tmp_path: Path

@@ -69,6 +69,7 @@ def test_the_largest_rows_that_are_not_measured_make_batches_within_the_limit_of
     assert largest <= SPARKS_LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_after_a_large_row_all_rows_are_sent_within_the_limits_of_spark(
     spark: SparkSession,
@@ -153,6 +154,7 @@ def test_a_delta_table_shows_large_rows_once_and_keeps_no_file_of_the_first_run(
     assert there == listed
 
 
+@pytest.mark.slow
 @pytest.mark.warm
 def test_an_iceberg_table_shows_large_rows_once_and_keeps_no_file_of_the_first_run(
     spark: SparkSession, tmp_path: Path
