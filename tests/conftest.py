@@ -29,6 +29,7 @@ SEED = "SEAMARK_SEED"
 MEMORY = "/dev/shm"
 MEMORY_WANTED = 8 << 30
 LONG_CASES = 2
+LONG_CASES_ON_SPARK = 1
 
 
 def _keep_temporary_files_in_memory() -> None:
@@ -89,6 +90,8 @@ def spread(wanted: int, count: int) -> set[int]:
 def _leave_to_chaos(items: list[pytest.Item]) -> None:
     """Leave the long cases of a test to ``make chaos``, except two, or n if it is ``sampled(n)``.
 
+    Of a test on Spark it is one.
+
     They are spread evenly over all its cases, and always the same.
     """
     cases: dict[str, list[pytest.Item]] = {}
@@ -97,7 +100,9 @@ def _leave_to_chaos(items: list[pytest.Item]) -> None:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for group in cases.values():
         mark = group[0].get_closest_marker("sampled")
-        kept = spread(LONG_CASES if mark is None else mark.args[0], len(group))
+        on_spark = any(group[0].get_closest_marker(name) for name in ("spark", "warm"))
+        usual = LONG_CASES_ON_SPARK if on_spark else LONG_CASES
+        kept = spread(usual if mark is None else mark.args[0], len(group))
         for number, item in enumerate(group):
             if number not in kept:
                 item.add_marker(pytest.mark.chaos)

@@ -63,7 +63,7 @@ def test_what_was_written_is_what_is_shown(spark: SparkSession, original: Path) 
 SEED = int(os.environ.get("SEAMARK_SEED", "1"))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(200))
 def test_every_damage_is_found_and_named(
     spark: SparkSession, original: Path, copied: Path, number: int

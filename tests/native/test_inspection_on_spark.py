@@ -89,7 +89,7 @@ HURT: dict[str, tuple[str, Callable[[LocalCopy], None], set[str]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("hurt", HURT)
 def test_a_damage_is_named_and_its_healthy_twin_has_none(

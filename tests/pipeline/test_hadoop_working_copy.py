@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wiped", [False, True], ids=["kept", "wiped"])
 @pytest.mark.parametrize("capture", ["driver", "executors"])
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_killed_pipeline_goes_on_and_shows_every_row_once(
     assert shown(tmp_path) == uninterrupted(kind)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.warm
 @pytest.mark.timeout(1200)

@@ -48,7 +48,7 @@ def as_shown(spark: SparkSession, folder: Path, epoch: int) -> RowDigest:
     return digest_of(rows)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_epoch_has_the_digest_of_what_its_sinks_show(
     spark: SparkSession, input_folder: Path, tmp_path: Path, kind: str
@@ -99,7 +99,7 @@ def none_at_all(rows: DataFrame, _: int) -> None:
 
 @pytest.mark.parametrize("function", [several_actions, only_the_first_row, none_at_all])
 @pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_a_function_may_do_with_its_rows_what_it_likes(
     spark: SparkSession,
     input_folder: Path,

@@ -96,7 +96,7 @@ CASES = [(kind, provider) for kind in KINDS for provider in providers_for(kind)]
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "provider"),
@@ -333,7 +333,7 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("module", "step"),
     [
@@ -422,6 +422,7 @@ def test_without_digests_there_is_nothing_to_compare_with(
 # other histories
 
 
+@pytest.mark.chaos
 @pytest.mark.spark
 def test_after_a_rollback_the_epochs_of_the_new_history_are_run_again(
     spark: SparkSession, tmp_path: Path
@@ -476,6 +477,7 @@ def test_epochs_before_and_after_an_upgrade_are_run_by_the_pipeline_of_then(
             other.replay(epoch)
 
 
+@pytest.mark.chaos
 @pytest.mark.spark
 def test_a_sink_that_was_added_moves_the_sources_and_every_epoch_still_fits(
     spark: SparkSession, tmp_path: Path
@@ -508,6 +510,7 @@ def test_a_sink_that_was_added_moves_the_sources_and_every_epoch_still_fits(
             assert again.is_equal, (epoch, more, str(again))
 
 
+@pytest.mark.chaos
 @pytest.mark.spark
 def test_the_first_epoch_after_an_adoption_is_refused_and_the_others_run(
     spark: SparkSession, tmp_path: Path

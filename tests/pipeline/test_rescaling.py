@@ -208,7 +208,7 @@ def test_I15_results_are_those_of_a_pipeline_that_kept_its_partitions(
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "provider"),
     [(kind, provider) for kind in STATEFUL for provider in providers_for(kind)],

@@ -81,7 +81,7 @@ def declared(world: World, shape: Shape, *, moved: bool, **options: Any) -> Pipe
     return p
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb-changelog"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_I15_a_plan_of_any_shape_goes_on_under_other_numbers(

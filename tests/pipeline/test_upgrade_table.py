@@ -177,7 +177,7 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_I15_a_change_of_the_table_goes_on_as_it_says(

@@ -104,7 +104,7 @@ CHANGES: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 @pytest.mark.parametrize("moved", [False, True])

@@ -180,7 +180,7 @@ def test_a_database_of_another_encoding_gets_the_same_letters(
     run(postgres.dsn, "DROP DATABASE latin")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("table", "row", "why"),
     [

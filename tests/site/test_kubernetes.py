@@ -206,6 +206,7 @@ def test_a_driver_that_is_fenced_ends_well_so_that_it_is_not_started_again(tmp_p
 
 
 @pytest.mark.spark
+@pytest.mark.chaos
 def test_sigterm_to_spark_alone_cuts_the_run_off_and_the_next_start_goes_on(tmp_path: Path) -> None:
     with Driver(tmp_path) as driver:
         driver.wait_for_epoch(tmp_path, 1)
