@@ -56,6 +56,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, broker: Broker) -> Non
     assert prices_in(tmp_path / "trades") == list(range(100))
 
 
+@pytest.mark.slow
 def test_rows_come_once_although_it_is_killed_again_and_again(
     tmp_path: Path, broker: Broker
 ) -> None:
