@@ -50,7 +50,8 @@ def aggregated(rows: DataFrame) -> dict[str, DataFrame]:
 def put_files(spark: SparkSession, folder: Path, rows: int) -> Path:
     """The input: as many files as epochs, with other rows in each."""
     for number in range(FILES):
-        made = trades(spark, rows).withColumn("at", f.expr(f"at + INTERVAL {number * rows} MILLISECONDS"))
+        later = f.expr(f"at + INTERVAL {number * rows} MILLISECONDS")
+        made = trades(spark, rows).withColumn("at", later)
         made.coalesce(1).write.mode("append").parquet(str(folder))
         spark.catalog.clearCache()
     return folder
