@@ -112,7 +112,7 @@ def test_a_join_of_spark_3_5_goes_on_with_the_same_results(
     goes_on_the_same(spark, "joined in format 2", "3.3 to 3.5", folder, tmp_path)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", AGED_KINDS)
 def test_every_kind_of_old_state_goes_on_with_the_same_results(

@@ -221,7 +221,7 @@ def deliver(files: Path, folder: Path, count: int) -> None:
 
 
 @pytest.mark.warm
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "kind",
     slow_except(

@@ -123,7 +123,7 @@ def test_of_state_that_was_written_twice_the_files_that_count_are_taken(
     assert any(again.values())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "kind",
     [

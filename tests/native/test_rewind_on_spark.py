@@ -86,7 +86,7 @@ def test_a_query_goes_on_from_an_earlier_batch_with_the_results_that_it_had(
     goes_on_as_before(spark, kind, folder, tmp_path)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WARM])
 def test_a_query_of_any_other_kind_goes_on_from_an_earlier_batch_just_so(

@@ -50,7 +50,7 @@ QUICK = 3
 """The case that ``make test`` runs: windows in RocksDB with changelogs. The others take long."""
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("number", "case"),
     [

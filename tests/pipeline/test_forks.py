@@ -180,7 +180,7 @@ def test_I16_origin_and_fork_both_go_on_with_the_same_results(settled: Settled) 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "provider"),
     [

@@ -47,7 +47,7 @@ def dying(step: Callable[..., Any], when: When, reached: list[str]) -> Callable[
     return die
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wiped", [False, True], ids=["kept", "wiped"])
 @pytest.mark.parametrize(
     ("kind", "provider", "point"),
@@ -92,7 +92,7 @@ def crash_in_epoch_5(step: str, when: str, epoch: int) -> None:
         raise SimulatedCrash("in epoch 5")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wiped", [False, True], ids=["kept", "wiped"])
 @pytest.mark.parametrize("decided", [9, 10, 11])
 def test_damage_around_a_compaction_of_the_sources_log_runs_the_same_files_again(

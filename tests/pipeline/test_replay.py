@@ -96,7 +96,7 @@ CASES = [(kind, provider) for kind in KINDS for provider in providers_for(kind)]
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "provider"),
@@ -333,7 +333,7 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("module", "step"),
     [

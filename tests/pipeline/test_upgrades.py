@@ -73,7 +73,7 @@ def unchanged(
     return shows
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "provider"),
     [(kind, provider) for kind in STATEFUL for provider in providers_for(kind)],
