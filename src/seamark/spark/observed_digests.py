@@ -9,6 +9,7 @@ Tests: ``tests/spark/test_observed_digests.py``.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -58,7 +59,12 @@ class DigestObserver:
         self.columns = digest_columns(schema)
         number: Any = self.columns.number
         self._number = number._jc
-        self._sums = _sums(spark)
+        self._spark = spark
+
+    @cached_property
+    def _sums(self) -> Any:
+        """Compiled when it is needed: rows that are only read by an action of ours do without."""
+        return _sums(self._spark)
 
     @property
     def is_possible(self) -> bool:
