@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
-
 from seamark.spark.plans.definitions import Definitions, Text, class_name, each, shortened, span
+from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.join_filters import nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
 
@@ -153,8 +152,8 @@ def _functions(expression: Any) -> Iterator[Any]:
 
 def _buffer(function: Any) -> str:
     """The types of what a function keeps for a group."""
-    keeping = _asked(function, "replacement") or function  # some stand for another function
-    schema = _asked(keeping, "aggBufferSchema")
+    keeping = asked(function, "replacement") or function  # some stand for another function
+    schema = asked(keeping, "aggBufferSchema")
     if schema is None:
         return str(function.prettyName())
     return ", ".join(str(field.dataType().catalogString()) for field in schema.fields())
@@ -182,25 +181,18 @@ def _join(node: Any, read: frozenset[int], definitions: Definitions) -> dict[str
 def _stateful_function(node: Any, definitions: Definitions) -> dict[str, Any]:
     """applyInPandasWithState and transformWithState: what surrounds the function."""
     below = node.children().head()
-    if (keys := _asked(node, "groupingAttributes")) is None:
+    if (keys := asked(node, "groupingAttributes")) is None:
         # transformWithState has its keys as the first columns of what it reads
         keys = below.output().take(int(node.groupingAttributesLen()))
     parts = _keyed(keys, below, definitions)
     if class_name(node) == "FlatMapGroupsInPandasWithState":
         parts["function"] = str(node.functionExpr().name())  # elsewhere it is a name of Spark's
     for name, member in (("timeout", "timeout"), ("time", "timeMode"), ("mode", "outputMode")):
-        if (value := _asked(node, member)) is not None:
+        if (value := asked(node, member)) is not None:
             parts[name] = str(value.toString())
-    if (state := _asked(node, "stateType")) is not None:
+    if (state := asked(node, "stateType")) is not None:
         parts["state"]["values"] = shortened(str(state.catalogString()))
     return parts
-
-
-def _asked(node: Any, member: str) -> Any:
-    try:
-        return getattr(node, member)()
-    except Py4JError:
-        return None
 
 
 def _types(expressions: list[Any]) -> str:

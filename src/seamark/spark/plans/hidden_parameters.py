@@ -30,7 +30,7 @@ _BY_LENGTH: Final = frozenset({"TimestampAddInterval", "TimeAdd", "TimestampAddY
 """Additions to a time, for which the zone counts only where clocks are changed."""
 _UTC: Final = "Z"
 
-has_zone: dict[str, bool] = {}
+_has_zone: dict[str, bool] = {}
 """By the class of an expression: whether its result may depend on a time zone."""
 
 
@@ -41,7 +41,7 @@ def parameters_of(node: Any, kind: str) -> Iterator[str]:
     """
     if kind in _HAS_FLAGS:
         for name in _FLAGS:
-            if (flag := _asked(node, name)) is not None:
+            if (flag := asked(node, name)) is not None:
                 yield f"{node.prettyName()} {name}={str(flag).lower()}"
     if kind in _HAS_OPTIONS:
         yield f"{node.prettyName()} {redacted(json.dumps(_options(node), sort_keys=True))}"
@@ -49,14 +49,14 @@ def parameters_of(node: Any, kind: str) -> Iterator[str]:
 
 def zone_of(node: Any, kind: str) -> str | None:
     """The time zone that an expression of a class computes with; None when it needs none."""
-    if kind in _BY_LENGTH or has_zone.get(kind) is False:
+    if kind in _BY_LENGTH or _has_zone.get(kind) is False:
         return None
     if kind == "Cast" and not node.needsTimeZone():
         return None
     if kind in _PARSED and "timestamp" not in str(node.dataType().catalogString()):
         return None
-    zone = _asked(node, "zoneId")
-    has_zone[kind] = zone is not None
+    zone = asked(node, "zoneId")
+    _has_zone[kind] = zone is not None
     if zone is None:
         return None
     name = str(zone.normalized().getId())  # UTC has many names
@@ -76,7 +76,7 @@ def groupings_of(expand: Any, place: int) -> str:
 
 
 def _options(node: Any) -> dict[str, str]:
-    options = _asked(node, "options")
+    options = asked(node, "options")
     if options is None:
         return {}
     pairs = options.toSeq().iterator()
@@ -87,7 +87,8 @@ def _options(node: Any) -> dict[str, str]:
     return found
 
 
-def _asked(node: Any, member: str) -> Any:
+def asked(node: Any, member: str) -> Any:
+    """What a member of a JVM object says; None when it has no such member."""
     try:
         return getattr(node, member)()
     except Py4JError:
