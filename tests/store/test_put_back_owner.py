@@ -115,3 +115,23 @@ def test_an_owner_is_not_called_too_old_because_a_writer_came_in_between(
             assert at > 3
             return
     raise AssertionError("it never came to an end")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_owner_is_damage_also_to_a_handle_that_has_read_none(
+    kind: Kind, tmp_path: Path
+) -> None:
+    place = Place(kind, str(tmp_path))
+    with place.store(place.seat()) as store:
+        for i in range(1, 4):
+            store.save(CheckpointManifest.new(i, epoch=i))
+        store.pin("release", 1)
+    place.overwrite(OWNER_KEY, b"")
+    for act in (
+        lambda s: s.next_id(),
+        lambda s: s.save(CheckpointManifest.new(4, epoch=4)),
+        lambda s: s.prune(1),
+        lambda s: s.claim(),
+    ):
+        with pytest.raises(DamageError, match="owner.json is damaged"):
+            act(place.store(place.seat()))

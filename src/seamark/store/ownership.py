@@ -73,7 +73,7 @@ class Ownership:
         self._held = ExitStack()
         self._tombstone_tag: Tag | None = None
         self._pid = os.getpid()
-        self._decoded = b"", Owner()
+        self._decoded: tuple[bytes, Owner] | None = None
         self.claim_held: Claim | None = None
 
     # reading
@@ -92,9 +92,8 @@ class Ownership:
                     hint="Was the store deleted? Stop the writer, look at the store, claim again.",
                 )
             return Owner(), None
-        data, owner = self._decoded
-        if blob.data == data:  # it is read very often and seldom changes
-            return owner, blob.tag
+        if self._decoded is not None and blob.data == self._decoded[0]:
+            return self._decoded[1], blob.tag  # it is read very often and seldom changes
         try:
             owner = decode_owner(blob.data)
             self._decoded = blob.data, owner
