@@ -128,7 +128,8 @@ class FilesystemBlobs(Blobs):
 
     def _pieces(self, fd: int, path: str, piece: int) -> Iterator[Buffer]:
         try:
-            self._refuse_hole(fd, path, 0, os.fstat(fd).st_size)
+            with translate_os_errors("reading", path):
+                self._refuse_hole(fd, path, 0, os.fstat(fd).st_size)
             buffers = [memoryview(bytearray(piece)) for _ in range(2)]
             turn = 0
             while True:
