@@ -228,7 +228,7 @@ def test_a_process_that_dies_is_an_error_and_the_next_question_has_a_new_one() -
 
 
 def test_what_the_other_process_says_went_wrong_keeps_its_kind() -> None:
-    error = {"what": "too much", "where": "/s", "hint": "less", "kind": "RefusedError"}
+    error = {"what": "too much", "where": "/s", "hint": "less", "type": "RefusedError"}
     process = child(f"sys.stdin.readline(); print({json.dumps(json.dumps({'error': error}))})")
     with pytest.raises(RefusedError, match="too much") as caught:
         process.ask(question(), Run("rows", 0.0).bar)

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from seamark._common.error_parts import parts_of
 from seamark._common.progress_bars import Advance
 from seamark.checkpoint_dir.places.directory import open_directory
 from seamark.errors import SeamarkError
@@ -50,7 +51,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     total: float | None = None
     of_bytes: bool = False
     document: dict[str, Any] | None = None
-    error: dict[str, str | None] | None = None
+    error: dict[str, Any] | None = None
 
 
 def main() -> None:
@@ -90,15 +91,12 @@ def _answer(asked: Question, source: list[tuple[object, RowSource]], answers: Te
                 hint="'seamark spark state' prints rows of any size.",
             )
     except SeamarkError as error:
-        told = Told(error=_error(error.what, error.where, error.hint, type(error).__name__))
+        told = Told(error=parts_of(error))
     except Exception as error:  # noqa: BLE001 - told to whoever asked
-        what = f"reading rows failed: {type(error).__name__}"
-        told = Told(error=_error(what, str(error).partition("\n")[0][:500], None, "SeamarkError"))
+        first_line = str(error).partition("\n")[0][:500]
+        failed = SeamarkError(f"reading rows failed: {type(error).__name__}", where=first_line)
+        told = Told(error=parts_of(failed))
     _tell(answers, told)
-
-
-def _error(what: str, where: str | None, hint: str | None, kind: str) -> dict[str, str | None]:
-    return {"what": what, "where": where, "hint": hint, "kind": kind}
 
 
 def _source_for(asked: Question, source: list[tuple[object, RowSource]]) -> RowSource:

@@ -19,15 +19,9 @@ from typing import IO, Final
 
 import msgspec
 
+from seamark._common.error_parts import error_of
 from seamark._common.progress_bars import Bar
-from seamark.errors import (
-    CheckpointNotFoundError,
-    DamageError,
-    InvalidInputError,
-    RefusedError,
-    SeamarkError,
-    StoreUnavailableError,
-)
+from seamark.errors import InvalidInputError, SeamarkError
 from seamark.reports.document import Document
 from seamark.ui.bounds import LARGEST_ROWS, ROWS_PATIENCE
 from seamark.ui.row_child import Question, Told
@@ -36,18 +30,6 @@ from seamark.ui.row_source import RowsAsked
 _LOOK_EVERY: Final = 0.3
 _ELSEWHERE: Final = ("MASTER", "SPARK_REMOTE")
 """A Spark on other machines could not read what is restored on this one."""
-
-
-_KINDS: Final[Mapping[str, type[SeamarkError]]] = {
-    kind.__name__: kind
-    for kind in (
-        CheckpointNotFoundError,
-        DamageError,
-        InvalidInputError,
-        RefusedError,
-        StoreUnavailableError,
-    )
-}
 
 
 class SparkProcess:
@@ -122,7 +104,7 @@ class SparkProcess:
             if told.document is not None:
                 return told.document
             if told.error is not None:
-                raise _error(told.error)
+                raise error_of(told.error)
             if told.step != step or told.done < done:
                 step, done = told.step or "", 0.0
                 with bar(step, told.total, of_bytes=told.of_bytes) as advance:
@@ -166,13 +148,6 @@ def _pass_on(stdout: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
         while line := stdout.readline(2 * LARGEST_ROWS):
             lines.put(line)
     lines.put(b"")
-
-
-def _error(told: Mapping[str, str | None]) -> SeamarkError:
-    """What the other process has raised, as an error of the same class."""
-    kind = _KINDS.get(told.get("kind") or "", SeamarkError)
-    what = told.get("what") or "reading rows failed"
-    return kind(what, where=told.get("where"), hint=told.get("hint"))
 
 
 class ProcessReader:
