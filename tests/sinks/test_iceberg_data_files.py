@@ -8,7 +8,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.transforms import (
     BucketTransform,
@@ -23,7 +25,7 @@ from pyiceberg.transforms import (
 )
 
 from seamark.errors import RefusedError
-from seamark.sinks.iceberg.data_files import FileWriter
+from seamark.sinks.iceberg.data_files import FileWriter, metadata_for_tasks
 from seamark.sinks.iceberg.spark_job import Job, write_batches
 from seamark.sinks.iceberg.staging import Staging
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
@@ -93,6 +95,23 @@ def test_a_row_that_pyiceberg_would_drop_is_refused(tmp_path: Path) -> None:
     writer = FileWriter(table.metadata, Staging.of(table, iceberg.OUTPUT), "a1")
     with pytest.raises(RefusedError, match="1 rows have a partition value that equals nothing"):
         writer.write(pa.table({"v": [1.0, math.nan]}))
+
+
+@pytest.mark.parametrize("given", [None, "2097152"])
+def test_values_that_are_all_different_do_not_fill_a_large_dictionary(
+    tmp_path: Path, given: str | None
+) -> None:
+    table = iceberg.make_table(tmp_path, pa.schema([("v", pa.int64())]))
+    if given is not None:  # what the table says counts
+        with table.transaction() as transaction:
+            transaction.set_properties({"write.parquet.dict-size-bytes": given})
+    metadata = metadata_for_tasks(iceberg.table_at(tmp_path).metadata)
+    writer = FileWriter(metadata, Staging.of(table, iceberg.OUTPUT), "a1")
+    different = np.random.default_rng(1).integers(1 << 62, size=200_000)  # 1.6 MB
+    (file,) = writer.write(pa.table({"v": different}))
+    column = pq.read_metadata(file.file_path.removeprefix("file://")).row_group(0).column(0)
+    dictionary = column.data_page_offset - column.dictionary_page_offset
+    assert (dictionary < (800 << 10)) is (given is None)
 
 
 def test_a_task_holds_back_a_bounded_number_of_rows(tmp_path: Path) -> None:

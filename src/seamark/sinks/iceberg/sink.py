@@ -25,7 +25,7 @@ from seamark.sinks.folders import check_token
 from seamark.sinks.iceberg.catalog import Place
 from seamark.sinks.iceberg.columns import check_columns, check_keys
 from seamark.sinks.iceberg.commits import Committer, Mode, Prepared
-from seamark.sinks.iceberg.data_files import without_history, write_list
+from seamark.sinks.iceberg.data_files import metadata_for_tasks, write_list
 from seamark.sinks.iceberg.marks import Output
 from seamark.sinks.iceberg.merging import merge_schema
 from seamark.sinks.iceberg.spark_job import Job, Written, write_rows
@@ -142,7 +142,7 @@ class IcebergSink(Sink):
         with self._place.translated("staging an epoch"):
             self._require_not_shown(table, output, attempt)
             Staging.of(table, output).begin(receipt)
-        job = Job(without_history(table.metadata), table.io, output, attempt, self._keys)
+        job = Job(metadata_for_tasks(table.metadata), table.io, output, attempt, self._keys)
         self._staged = (receipt, table, self._write(df, job))
 
     def _write(self, df: DataFrame, job: Job) -> Written:
