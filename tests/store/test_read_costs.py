@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.checkpoint_contents import packs_of
 from seamark.errors import DamageError, RefusedError
 from seamark.manifest import OperatorCheckpoint
+from seamark.reports.verification import check_checkpoints
+from seamark.state import StateStore
 from seamark.store import CheckpointStore, owner
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
@@ -77,3 +80,29 @@ def test_a_sidecar_of_any_length_is_not_held_in_memory() -> None:
         large = saved.replace(extra={**saved.extra, "state_bytes": 1 << 40})
         with pytest.raises(DamageError, match="is the most"):
             list(packs_of(store, large))
+
+
+def test_partitioned_state_of_a_long_chain_is_read_once() -> None:
+    links = 40
+    here, there = CountedReads(), CountedReads()
+    states = StateStore(here, prefix="state/", longest_chain=1000)
+    store = CheckpointStore(here, ObjectLayout())
+    parent = None
+    for i in range(1, links + 1):
+        with states.begin(i, parent=parent) as writer:
+            writer.put("agg", i, b"state %d" % i)
+            parent = writer.commit().checkpoint_id
+        store.save(CheckpointManifest.new(i, i, table_store_checkpoint_path=f"state/{parent}"))
+
+    def reads(look: Callable[[CheckpointStore], object]) -> int:
+        here.reads = 0
+        assert look(CheckpointStore(here, ObjectLayout()))
+        return here.reads
+
+    ids = range(1, links + 1)
+    assert reads(lambda fresh: check_checkpoints(fresh, ids, read=ids)) < 8 * links
+    assert reads(lambda fresh: fresh.recover_latest_validated().chosen_id) < 8 * links
+    assert reads(lambda fresh: fresh.validate_checkpoint(links).valid) < 8 * links
+    target = CheckpointStore(there, ObjectLayout())
+    assert reads(lambda fresh: copy_checkpoints(fresh, target)) < 12 * links
+    assert reads(lambda fresh: fresh.prune(5)) < 16 * links

@@ -31,7 +31,7 @@ from seamark.spark.batch_log import Plan, readable_offset
 from seamark.store import CheckpointStore
 from seamark.store.index_parts import LOG
 from seamark.store.inspection import examine
-from seamark.store.validation import CheckpointKind
+from seamark.store.validation import CheckpointKind, SeenState
 
 _AT_A_TIME: Final = 8
 PLAN: Final = "plan"
@@ -191,7 +191,10 @@ def held_by(
 def _is_whole(store: CheckpointStore, chain: list[CheckpointManifest], *, verify: bool) -> bool:
     if verify:
         return store.validate_checkpoint(chain[-1].checkpoint_id).valid
-    examined = (examine(store, manifest.checkpoint_id, read_data=False) for manifest in chain)
+    seen = SeenState()
+    examined = (
+        examine(store, manifest.checkpoint_id, read_data=False, seen=seen) for manifest in chain
+    )
     return all(one.kind is CheckpointKind.CHECKPOINT for one in examined)
 
 

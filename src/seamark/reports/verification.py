@@ -26,8 +26,7 @@ from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken
 from seamark.store.inspection import examine, partitioned_bytes, was_pruned
 from seamark.store.owner import OutdatedOwner
-from seamark.store.shared_objects import ReadObjects
-from seamark.store.validation import CheckpointKind, Evidence, state_evidence
+from seamark.store.validation import CheckpointKind, Evidence, SeenState, state_evidence
 
 
 @dataclass
@@ -70,7 +69,7 @@ def check_checkpoints(
     ``weights``.
     """
     checks: dict[int, CheckpointCheck] = {}
-    seen: ReadObjects = {}
+    seen = SeenState()
     for checkpoint_id in ids:
         was_there = checkpoint_id in there
         checks[checkpoint_id] = _check(store, checkpoint_id, was_there, checkpoint_id in read, seen)
@@ -86,7 +85,7 @@ def check_checkpoints(
 
 
 def _check(
-    store: CheckpointStore, checkpoint_id: int, was_there: bool, read: bool, seen: ReadObjects
+    store: CheckpointStore, checkpoint_id: int, was_there: bool, read: bool, seen: SeenState
 ) -> CheckpointCheck:
     try:
         examined = examine(store, checkpoint_id, read_data=read, seen=seen)

@@ -15,6 +15,7 @@ from seamark.state.layout import (
     SourceOffsetEntry,
 )
 from seamark.state.lcb1 import decode_batch, encode_batch
+from seamark.state.read_states import ReadStates
 from seamark.state.reader import PartitionState
 from seamark.state.store import StateStore
 from seamark.state.task import StateTask, TaskReceipt
@@ -29,6 +30,7 @@ __all__ = [
     "OperatorSnapshotEntry",
     "PartitionSnapshotEntry",
     "PartitionState",
+    "ReadStates",
     "SourceOffsetEntry",
     "StateStore",
     "StateTask",

@@ -17,6 +17,7 @@ from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
 from seamark.errors import DamageError, FencedError, InvalidInputError, RefusedError, SeamarkError
 from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
+from seamark.state.read_states import ReadStates
 
 log = logger_named(__name__)
 
@@ -63,18 +64,20 @@ class Catalog:
         return manifest
 
     def lineage(
-        self, checkpoint_id: CheckpointId, newest: CheckpointManifestV2 | None = None
+        self, checkpoint_id: CheckpointId, known: ReadStates | None = None
     ) -> list[CheckpointManifestV2]:
         """A checkpoint and its parents, newest first; an error names the link that is missing.
 
-        ``newest`` is the checkpoint's own manifest, when it was read already.
+        A manifest that is ``known`` is not read again; those that are read are added.
         """
-        manifests = {} if newest is None else {checkpoint_id: newest}
-        parent_id = checkpoint_id if newest is None else newest.parent_id
+        known = ReadStates() if known is None else known
+        manifests: dict[CheckpointId, CheckpointManifestV2] = {}
+        parent_id: CheckpointId | None = checkpoint_id
         while parent_id is not None and parent_id not in manifests:
-            manifest = self.load(parent_id)
+            manifest = known.manifests.get(parent_id) or self.load(parent_id)
             if manifest is None:
                 break
+            known.add(manifest)
             manifests[parent_id] = manifest
             parent_id = manifest.parent_id
         try:

@@ -31,6 +31,7 @@ from seamark.state.chains import (
 )
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
+from seamark.state.read_states import ReadStates
 from seamark.state.reader import key_of, read_link, stream_link, unpack_link
 
 _PACK_LIMIT = 1 << 30
@@ -70,9 +71,10 @@ def verify(
     *,
     read_data: bool,
     parallelism: int,
+    known: ReadStates,
 ) -> StateVerification:
     """Check a checkpoint, its parents and every object; I/O errors pass through."""
-    result = _verified(place, checkpoint_id, read_data=read_data, parallelism=parallelism)
+    result = _verified(place, checkpoint_id, read_data, parallelism, known)
     if result.issues and place.blobs.stat(place.paths.manifest(checkpoint_id)) is None:
         # removed in the meantime, manifest first: then nothing else is worth reporting
         return StateVerification(checkpoint_id, [f"state checkpoint {checkpoint_id} is missing"])
@@ -80,27 +82,36 @@ def verify(
 
 
 def _verified(
-    place: StatePlace, checkpoint_id: CheckpointId, *, read_data: bool, parallelism: int
+    place: StatePlace,
+    checkpoint_id: CheckpointId,
+    read_data: bool,
+    parallelism: int,
+    known: ReadStates,
 ) -> StateVerification:
     blobs, paths, catalog = place
     by_key: dict[str, list[tuple[PartitionKey, Link]]] = {}
     try:
-        for where, chain in sorted(resolve(catalog.lineage(checkpoint_id)).items()):
+        for where, chain in sorted(resolve(catalog.lineage(checkpoint_id, known)).items()):
             for link in chain:
                 by_key.setdefault(key_of(link, paths), []).append((where, link))
     except DamageError as error:
         return StateVerification(checkpoint_id, [error.what])
 
     def problems(item: tuple[str, list[tuple[PartitionKey, Link]]]) -> list[str]:
-        key, links = item
-        try:
-            if not read_data and blobs.stat(key) is None:
-                raise DamageError(f"{key} is missing")
-            if read_data:
-                _verify_object(blobs, paths, key, [link for _, link in links])
-        except DamageError as error:
-            return [f"operator '{o}' partition {p}: {error.what}" for (o, p), _ in links]
-        return []
+        key, places = item
+        links = [link for _, link in places]
+
+        def look() -> str | None:
+            if not read_data:
+                return f"{key} is missing" if blobs.stat(key) is None else None
+            try:
+                _verify_object(blobs, paths, key, links)
+            except DamageError as error:
+                return error.what
+            return None
+
+        problem = known.problem(key, links, read_data, look)
+        return [f"operator '{o}' partition {p}: {problem}" for (o, p), _ in places if problem]
 
     problems_by_object = map_in_threads(problems, by_key.items(), parallelism, "seamark-verify")
     issues = [issue for one_object in problems_by_object for issue in one_object]
@@ -292,19 +303,19 @@ def copy(
     source: StatePlace,
     target: StatePlace,
     checkpoint_id: CheckpointId,
-    done: set[CheckpointId],
+    known: ReadStates,
     *,
     parallelism: int,
 ) -> int:
     """Copy a checkpoint and all that it builds on, verified on the way; objects written.
 
     What the target already has is verified instead of being written again, so a copy that was
-    interrupted can be repeated. Manifests come last, parents first. What is ``done`` was copied or
-    verified right before, with all that it builds on: of a long chain each link is, once.
+    interrupted can be repeated. Manifests come last, parents first. What ``known`` has as copied
+    is there, with all that it builds on: each link of a long chain is copied or verified once.
     """
     blobs, paths, catalog = source
-    line = catalog.lineage(checkpoint_id)
-    new = list(takewhile(lambda manifest: manifest.checkpoint_id not in done, line))
+    line = catalog.lineage(checkpoint_id, known)
+    new = list(takewhile(lambda manifest: manifest.checkpoint_id not in known.copied, line))
     keys = {key_of(link, paths) for manifest in new for _, link in links_of(manifest)}
     by_key: dict[str, list[Link]] = {}
     for link in distinct_links(line):
@@ -321,7 +332,7 @@ def copy(
         if data is None:
             raise DamageError(f"state checkpoint {manifest.checkpoint_id} is gone", where=blobs.url)
         target.catalog.publish_bytes(manifest.checkpoint_id, data)
-        done.add(manifest.checkpoint_id)
+        known.copied.add(manifest.checkpoint_id)
     return written
 
 

@@ -33,6 +33,7 @@ from seamark.state.chains import LONGEST_CHAIN, Chain, Link, PartitionKey, resol
 from seamark.state.cleanup import Removal, StatePlace, StateVerification
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
+from seamark.state.read_states import ReadStates
 from seamark.state.reader import PartitionState, read_chain, stream_link
 from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
 from seamark.state.writer import StateWriter
@@ -204,11 +205,15 @@ class StateStore:
         """
         return self._place.catalog.latest()
 
-    def partitions(self, checkpoint_id: CheckpointId) -> dict[PartitionKey, Chain]:
+    def partitions(
+        self, checkpoint_id: CheckpointId, known: ReadStates | None = None
+    ) -> dict[PartitionKey, Chain]:
         """What each partition consists of: its snapshot and the deltas after it."""
-        newest = self.load(checkpoint_id)
+        known = ReadStates() if known is None else known
+        if checkpoint_id not in known.manifests:
+            known.add(self.load(checkpoint_id))
         with self._being_read(checkpoint_id):
-            return resolve(self._place.catalog.lineage(checkpoint_id, newest))
+            return resolve(self._place.catalog.lineage(checkpoint_id, known))
 
     @contextmanager
     def _being_read(self, checkpoint_id: CheckpointId) -> Iterator[None]:
@@ -285,10 +290,23 @@ class StateStore:
 
     # keeping house
 
-    def verify(self, checkpoint_id: CheckpointId, *, read_data: bool = True) -> StateVerification:
-        """Check a checkpoint, its parents and all objects; without ``read_data`` only presence."""
+    def verify(
+        self,
+        checkpoint_id: CheckpointId,
+        *,
+        read_data: bool = True,
+        known: ReadStates | None = None,
+    ) -> StateVerification:
+        """Check a checkpoint, its parents and all objects; without ``read_data`` only presence.
+
+        Who verifies several gives each call the same ``known``: what they share is read once.
+        """
         return upkeep.verify(
-            self._place, checkpoint_id, read_data=read_data, parallelism=self._parallelism
+            self._place,
+            checkpoint_id,
+            read_data=read_data,
+            parallelism=self._parallelism,
+            known=ReadStates() if known is None else known,
         )
 
     def delete(self, checkpoint_id: CheckpointId) -> None:
@@ -321,16 +339,17 @@ class StateStore:
         self,
         checkpoint_id: CheckpointId,
         target: StateStore,
-        done: set[CheckpointId] | None = None,
+        known: ReadStates | None = None,
     ) -> int:
         """Copy a checkpoint and all that it builds on; how many objects were written.
 
         Every byte is verified on the way. Repeat it after an interruption: what is there already
-        is only verified. Who copies several gives each call the same set ``done``: what was copied
-        is noted there, and not verified again for those that build on it.
+        is only verified. Who copies several gives each call the same ``known``: what was copied is
+        noted there, and not verified again for those that build on it.
         """
-        self.load(checkpoint_id)
-        known = set() if done is None else done
+        known = ReadStates() if known is None else known
+        if checkpoint_id not in known.manifests:
+            known.add(self.load(checkpoint_id))
         with self._being_read(checkpoint_id):
             return upkeep.copy(
                 self._place, target._place, checkpoint_id, known, parallelism=self._parallelism

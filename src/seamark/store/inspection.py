@@ -18,9 +18,8 @@ from seamark.store.ownership import claim_mark
 from seamark.store.partitioned_state import own_state
 from seamark.store.reader import StoreReader
 from seamark.store.recovery import RecoveryReport
-from seamark.store.shared_objects import ReadObjects
 from seamark.store.sidecars import has_sidecar
-from seamark.store.validation import ExaminedCheckpoint, ReadState
+from seamark.store.validation import ExaminedCheckpoint, ReadState, SeenState
 
 
 def is_store(store: StoreReader) -> bool:
@@ -103,12 +102,12 @@ def examine(
     checkpoint_id: int,
     *,
     read_data: bool = True,
-    seen: ReadObjects | None = None,
+    seen: SeenState | None = None,
 ) -> ExaminedCheckpoint:
     """Check one checkpoint by itself, without its parents and without what was seen before.
 
-    Without ``read_data`` only the manifest is read; its state must be there. Shared objects
-    in ``seen`` are not read again; those that are read are added.
+    Without ``read_data`` only the manifest is read; its state must be there. State that
+    was ``seen`` is not read again; what is read is added.
     """
     depth: ReadState = "always" if read_data else "size"
     examine_one = store._parts.validator.examine_one

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.state import CheckpointId, StateStore
+from seamark.state import CheckpointId, ReadStates, StateStore
 from seamark.store.ownership import Ownership
 from seamark.store.references import STATE_PREFIX, References, named_state
 
@@ -48,18 +48,25 @@ class PartitionedStates:
     # checking and copying what one checkpoint names
 
     def problem(
-        self, manifest: CheckpointManifest, *, believe: bool = False, read_data: bool = True
+        self,
+        manifest: CheckpointManifest,
+        *,
+        believe: bool = False,
+        read_data: bool = True,
+        seen: ReadStates | None = None,
     ) -> str | None:
         """What is wrong with the partitioned state of a checkpoint, or None.
 
         ``believe`` accepts what was verified before. Without ``read_data`` it only has to be there.
+        What was ``seen`` in the same pass is not read again; what is read now is added.
         """
         path = manifest.state_checkpoint
         if path is None or not manifest.is_ours or (believe and path in self._verified):
             return None
         state = named_state(manifest)
-        issues = self.states.verify(state, read_data=read_data).issues if state is not None else []
-        if issues:
+        if state is None:
+            return None
+        if issues := self.states.verify(state, read_data=read_data, known=seen).issues:
             return f"{path}: {'; '.join(map(str, issues))}"
         if read_data:
             self._verified.add(path)
@@ -87,17 +94,17 @@ class PartitionedStates:
         return sizes
 
     def copy(
-        self, manifest: CheckpointManifest, target: PartitionedStates, done: set[CheckpointId]
+        self, manifest: CheckpointManifest, target: PartitionedStates, known: ReadStates
     ) -> int:
         """Copy the partitioned state of a checkpoint; its size in bytes.
 
-        ``done`` is what this copy of a store has copied so far.
+        ``known`` is what this copy of a store has read and copied so far.
         """
         state = own_state(manifest)
         if state is None:
             return 0
-        self.states.copy(state, target.states, done)
-        chains = self.states.partitions(state).values()
+        self.states.copy(state, target.states, known)
+        chains = self.states.partitions(state, known).values()
         return sum(link.entry.size_bytes for chain in chains for link in chain)
 
     # removing what none names

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 from seamark.errors import DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
+from seamark.state import ReadStates
 from seamark.store.index_parts import LOG, check_packs, decode_index, find_index
 from seamark.store.manifests import Manifests, Tombstone
 from seamark.store.owner import OddGeneration, Owner, Standing, arrived_too_late, standing
@@ -139,12 +140,20 @@ class BrokenChain(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SeenState:
+    """State that was read in one pass over many checkpoints, outside of their manifests."""
+
+    objects: ReadObjects = field(default_factory=dict)
+    partitioned: ReadStates = field(default_factory=ReadStates)
+
+
+@dataclass(frozen=True)
 class KnownCheckpoints:
     """What was seen in one pass over many checkpoints, so that what they share is read once."""
 
     examined: dict[tuple[int, ReadState], ExaminedCheckpoint] = field(default_factory=dict)
     chains: dict[tuple[int, ReadState], BrokenChain] = field(default_factory=dict)
-    objects: ReadObjects = field(default_factory=dict)
+    state: SeenState = field(default_factory=SeenState)
 
 
 class Validator:
@@ -182,10 +191,13 @@ class Validator:
         either, as long as they have their sizes and were not seen to be damaged. With ``known``
         nothing is examined twice.
         """
-        own = self._examine_known(checkpoint_id, owner, read_state, known)
+        seen = KnownCheckpoints() if known is None else known
+        own = self._examine_known(checkpoint_id, owner, read_state, seen)
         if own.kind is not CheckpointKind.CHECKPOINT or own.manifest is None:
             return own
-        broken = self._broken_link(own.manifest, owner, read_state, known)
+        # of many, each is followed to its end: the next one begins there
+        most = LONGEST_CHAIN if known is None else None
+        broken = self._broken_link(own.manifest, owner, read_state, seen, most)
         if broken is None:
             return own
         warnings = [str(issue) for issue in own.result.issues]
@@ -199,10 +211,8 @@ class Validator:
         checkpoint_id: int,
         owner: Owner,
         read_state: ReadState,
-        known: KnownCheckpoints | None,
+        known: KnownCheckpoints,
     ) -> ExaminedCheckpoint:
-        if known is None:
-            return self.examine_one(checkpoint_id, owner, read_state)
         # one whose state was read, or believed, is known all the better without
         examined = known.examined.get((checkpoint_id, read_state))
         if examined is None and read_state == "never":
@@ -210,7 +220,7 @@ class Validator:
             found = (known.examined.get((checkpoint_id, depth)) for depth in depths)
             examined = next(filter(None, found), None)
         if examined is None:
-            examined = self.examine_one(checkpoint_id, owner, read_state, known.objects)
+            examined = self.examine_one(checkpoint_id, owner, read_state, known.state)
             if examined.manifest is not None:
                 # state that is inline may be large, and many are remembered
                 bare = examined.manifest.replace(operator_states={})
@@ -222,16 +232,17 @@ class Validator:
         manifest: CheckpointManifest,
         owner: Owner,
         read_state: ReadState,
-        known: KnownCheckpoints | None,
+        known: KnownCheckpoints,
+        most: int | None,
     ) -> str | None:
-        chains = known.chains if known is not None else {}
+        chains = known.chains
         passed: list[int] = []
         child, chain = manifest, None
         while chain is None:
             seen = chains.get((child.checkpoint_id, read_state))
             if seen is not None:
                 chain = seen.one_longer() if passed else seen
-            elif known is None and len(passed) == LONGEST_CHAIN:
+            elif len(passed) == most:
                 chain = BrokenChain(LONGEST_CHAIN, None).one_longer()
             else:
                 passed.append(child.checkpoint_id)
@@ -249,7 +260,7 @@ class Validator:
         child: CheckpointManifest,
         owner: Owner,
         read_state: ReadState,
-        known: KnownCheckpoints | None,
+        known: KnownCheckpoints,
     ) -> tuple[CheckpointManifest | None, str | None]:
         """What a checkpoint builds on, if on anything, or why it cannot."""
         if not child.is_incremental:
@@ -268,12 +279,13 @@ class Validator:
         checkpoint_id: int,
         owner: Owner,
         read_state: ReadState,
-        seen: ReadObjects | None = None,
+        seen: SeenState | None = None,
     ) -> ExaminedCheckpoint:
         """The same without its parents. ``"size"`` only sees that all of its state is there.
 
-        Shared objects in ``seen`` are not read again; those that are read are added.
+        State that was ``seen`` is not read again; what is read is added.
         """
+        seen = SeenState() if seen is None else seen
         kinds, examined = CheckpointKind, ExaminedCheckpoint.of
         try:
             stored = self._manifests.read(checkpoint_id)
@@ -305,7 +317,7 @@ class Validator:
         )
 
     def _damage(
-        self, manifest: CheckpointManifest, read_state: ReadState, seen: ReadObjects | None
+        self, manifest: CheckpointManifest, read_state: ReadState, seen: SeenState
     ) -> list[str]:
         damage = [*unrestorable(manifest, manifest.state_bytes), *unsafe_names(manifest)]
         if not damage and read_state != "never":
@@ -318,13 +330,13 @@ class Validator:
         return damage
 
     def _state_problem(
-        self, manifest: CheckpointManifest, read_state: ReadState, seen: ReadObjects | None
+        self, manifest: CheckpointManifest, read_state: ReadState, seen: SeenState
     ) -> str | None:
         if read_state == "size":
             return (
                 self._sidecars.size_problem(manifest)
                 or self._index_problem(manifest, read_sidecar=False)
-                or self._partitioned.problem(manifest, read_data=False)
+                or self._partitioned.problem(manifest, read_data=False, seen=seen.partitioned)
                 or self._shared.problem(manifest, read_data=False)
             )
         believe = read_state != "always"
@@ -332,8 +344,10 @@ class Validator:
         return (
             self._sidecars.problem(manifest, believe=believe)
             or self._index_problem(manifest)
-            or self._partitioned.problem(manifest, believe=believe)
-            or self._shared.problem(manifest, believe=believe, read_data=read_shared, seen=seen)
+            or self._partitioned.problem(manifest, believe=believe, seen=seen.partitioned)
+            or self._shared.problem(
+                manifest, believe=believe, read_data=read_shared, seen=seen.objects
+            )
         )
 
     def _index_problem(

@@ -27,7 +27,7 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
-from seamark.state import CheckpointId
+from seamark.state import ReadStates
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import is_pruned
 from seamark.store.copy.decisions import CopyItem, identity, owner_for, translated
@@ -74,7 +74,7 @@ def copy_checkpoints(
     _refuse_rolled_back(source, plan)
     total = float(plan.size)
     done: dict[int, CopyResult] = {}
-    states: set[CheckpointId] = set()
+    states = ReadStates()
     for checkpoint_id, item in plan.items.items():
         if checkpoint_id not in plan.arriving:
             done[checkpoint_id] = _complete(source, target, item, advance)
@@ -263,10 +263,10 @@ class CopyCallback(Protocol):
 class CopyProgress:
     """Counts the bytes of one checkpoint as they pass, and reports them."""
 
-    def __init__(self, advance: CopyCallback, states: set[CheckpointId] | None = None) -> None:
+    def __init__(self, advance: CopyCallback, states: ReadStates | None = None) -> None:
         self._advance = advance
         self.bytes = 0
-        self.states = set() if states is None else states
+        self.states = ReadStates() if states is None else states
         """Partitioned state that was copied so far, for this checkpoint or others."""
 
     def counted(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:

@@ -1,0 +1,117 @@
+"""Of checkpoints that build on each other all is read once, and nothing is overlooked."""
+
+from __future__ import annotations
+
+import pytest
+
+from seamark.blobs.contract import Blob, Stream
+from seamark.blobs.memory import MemoryBlobs
+from seamark.state import CheckpointId, ReadStates, StateStore, read_states
+
+LINKS = 30
+
+
+class CountingBlobs(MemoryBlobs):
+    """Counts how often anything is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def read(self, key: str, limit: int) -> Blob | None:
+        self.looks += 1
+        return super().read(key, limit)
+
+    def stream(self, key: str, piece: int) -> Stream | None:
+        self.looks += 1
+        return super().stream(key, piece)
+
+
+def chain(store: StateStore) -> list[CheckpointId]:
+    """Checkpoints that build on each other; each adds a partition."""
+    ids: list[CheckpointId] = []
+    for epoch in range(LINKS):
+        with store.begin(epoch, parent=ids[-1] if ids else None) as writer:
+            writer.put("agg", epoch, b"state %d" % epoch)
+            ids.append(writer.commit().checkpoint_id)
+    return ids
+
+
+@pytest.fixture
+def blobs() -> CountingBlobs:
+    return CountingBlobs()
+
+
+@pytest.fixture
+def store(blobs: CountingBlobs) -> StateStore:
+    return StateStore(blobs, longest_chain=1000)
+
+
+def test_a_long_chain_is_read_once_however_many_are_verified(
+    blobs: CountingBlobs, store: StateStore
+) -> None:
+    ids = chain(store)
+    blobs.looks = 0
+    known = ReadStates()
+    results = [store.verify(checkpoint_id, known=known) for checkpoint_id in reversed(ids)]
+    assert blobs.looks == 2 * LINKS  # a manifest and an object each
+    assert [(each.valid, each.objects) for each in results] == [
+        (True, LINKS - place) for place in range(LINKS)
+    ]
+
+
+def test_what_is_damaged_is_read_once_and_told_of_all_that_build_on_it(
+    blobs: CountingBlobs, store: StateStore
+) -> None:
+    ids = chain(store)
+    key = next(
+        entry.key
+        for entry in blobs.entries(f"checkpoints/{ids[10]}/")
+        if not entry.key.endswith("manifest.json")
+    )
+    blobs.delete([key])
+    blobs.create(key, b"something else")
+    blobs.looks = 0
+    known = ReadStates()
+    valid = [store.verify(checkpoint_id, known=known).valid for checkpoint_id in ids]
+    assert valid == [True] * 10 + [False] * (LINKS - 10)
+    assert blobs.looks == 2 * LINKS
+
+
+def test_a_new_pass_sees_what_was_damaged_since(blobs: CountingBlobs, store: StateStore) -> None:
+    ids = chain(store)
+    assert store.verify(ids[-1], known=ReadStates()).valid
+    blobs.delete([f"checkpoints/{ids[3]}/manifest.json"])
+    assert f"{ids[3]}" in store.verify(ids[-1], known=ReadStates()).issues[0]
+
+
+def test_presence_is_no_proof_of_the_bytes(blobs: CountingBlobs, store: StateStore) -> None:
+    ids = chain(store)
+    known = ReadStates()
+    for entry in list(blobs.entries(f"checkpoints/{ids[0]}/")):
+        if not entry.key.endswith("manifest.json"):
+            blobs.delete([entry.key])
+            blobs.create(entry.key, b"?" * entry.size)
+    assert store.verify(ids[-1], read_data=False, known=known).valid
+    assert not store.verify(ids[-1], known=known).valid
+
+
+def test_of_very_many_the_first_are_forgotten_and_read_again(
+    blobs: CountingBlobs, store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_states, "_MOST_ENTRIES", 10)
+    ids = chain(store)
+    known = ReadStates()
+    assert all(store.verify(checkpoint_id, known=known).valid for checkpoint_id in ids)
+    assert len(known.manifests) == 5  # each is one, with one entry
+
+
+def test_copies_of_many_read_a_long_chain_once(blobs: CountingBlobs, store: StateStore) -> None:
+    ids = chain(store)
+    there = CountingBlobs()
+    target = StateStore(there)
+    blobs.looks = 0
+    known = ReadStates()
+    assert sum(store.copy(checkpoint_id, target, known) for checkpoint_id in ids) == LINKS
+    assert blobs.looks == 3 * LINKS  # each manifest to follow the chain, and as bytes
+    assert target.verify(ids[-1]).valid
