@@ -127,11 +127,12 @@ def test_an_empty_owner_is_damage_also_to_a_handle_that_has_read_none(
             store.save(CheckpointManifest.new(i, epoch=i))
         store.pin("release", 1)
     place.overwrite(OWNER_KEY, b"")
-    for act in (
+    acts: list[Callable[[CheckpointStore], object]] = [
         lambda s: s.next_id(),
         lambda s: s.save(CheckpointManifest.new(4, epoch=4)),
         lambda s: s.prune(1),
         lambda s: s.claim(),
-    ):
-        with pytest.raises(DamageError, match="owner.json is damaged"):
+    ]
+    for act in acts:
+        with pytest.raises(DamageError, match=r"owner\.json is damaged"):
             act(place.store(place.seat()))
