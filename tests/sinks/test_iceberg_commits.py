@@ -12,15 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyiceberg.catalog
+import pyiceberg.table
 import pytest
 import requests
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table.update import update_table_metadata
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
 from seamark.errors import DamageError, LineageError, OutcomeUnknownError
 from seamark.sinks.contract import Committable, Sink
+from seamark.sinks.iceberg import snapshots
 from seamark.sinks.iceberg.staging import Staging
 from seamark.testing.conformance.sink_examples import OLD, Writer, epoch, receipt
 from tests.sinks.support import iceberg
@@ -397,6 +401,24 @@ def test_many_epochs_do_not_make_many_manifests(tmp_path: Path) -> None:
     assert iceberg.numbers(tmp_path) == [*range(1, 8)]
     assert snapshot.summary is not None
     assert snapshot.summary["total-records"] == "7"
+
+
+def test_a_commit_copies_the_history_of_a_table_a_few_times_at_most(
+    writer: Writer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.show([1], epoch(1), "a1")
+    copies = 0
+
+    def counted(*args: Any, **given: Any) -> Any:
+        nonlocal copies
+        copies += 1
+        return update_table_metadata(*args, **given)
+
+    for module in (snapshots, pyiceberg.table, pyiceberg.catalog):
+        monkeypatch.setattr(module, "update_table_metadata", counted)
+    writer.show([2], epoch(2), "a2")
+    assert 1 <= copies <= 4
+    assert iceberg.numbers(folder) == [1, 2]
 
 
 def test_an_old_table_of_format_version_1_takes_epochs_too(tmp_path: Path) -> None:

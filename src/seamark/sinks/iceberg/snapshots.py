@@ -21,9 +21,9 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.table import TableProperties
+from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update import AssertTableUUID, TableUpdate, update_table_metadata
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
@@ -32,7 +32,8 @@ from seamark.sinks.iceberg.files import sync_files
 from seamark.table_formats.iceberg_lineage import earlier_metadata
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
 
     from seamark.sinks.iceberg.marks import Mark, Output
 
@@ -57,6 +58,27 @@ class Change:
         """How readers of changes are to take it."""
         appends = not self.replaced and not self.replaces_all
         return Operation.APPEND if appends else Operation.OVERWRITE
+
+
+class EpochTransaction(Transaction):
+    """A transaction that applies its updates once.
+
+    pyiceberg applies them whenever somebody asks for the metadata, twenty times for a commit, and
+    copies all of it then, with every snapshot that the table has.
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._applied: tuple[tuple[TableUpdate, ...], TableMetadata] = (), table.metadata
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table's metadata with what was staged so far. Not to be changed."""
+        updates, metadata = self._applied
+        if updates is not self._updates:
+            metadata = update_table_metadata(self._table.metadata, self._updates)
+            self._applied = self._updates, metadata
+        return metadata
 
 
 class EpochSnapshot(_MergeAppendFiles):
@@ -160,7 +182,7 @@ def new_commit(table: Table, output: Output, change: Change, mark: Mark | None) 
 
     The mark's own snapshot may be an earlier one; 0 stands for the new one.
     """
-    transaction = table.transaction()
+    transaction = EpochTransaction(table)
     snapshot = EpochSnapshot(transaction, change)
     if mark is not None and mark.snapshot == 0:
         mark = msgspec.structs.replace(mark, snapshot=snapshot.snapshot_id)
