@@ -15,7 +15,7 @@ from seamark import FencedError, Pipeline, open_store
 from seamark.capture.checkpoint_contents import Sizes
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.settings import Step
-from seamark.sinks import FileSink
+from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.testing.crashes import SimulatedCrash, crash_at
 from tests.pipeline.support.crashing import crash, wipe
 from tests.pipeline.support.workloads import (
@@ -129,6 +129,49 @@ def test_a_join_shows_the_same_chance_in_the_epoch_that_drew_it_and_from_state(
     from_epoch_3 = [order for order in drawn if 120 <= order[0] < 180 and order[0] % 4]
     assert any(len(epochs[order]) > 1 for order in from_epoch_3), "no row came from state"
     assert all(len(drawn[order]) == 1 for order in from_epoch_3)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "sharing"])
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb-changelog"])
+def test_a_function_that_unpersists_its_rows_has_those_of_the_state_and_of_other_sinks(
+    spark: SparkSession, input_folder: Path, tmp_path: Path, provider: str, beside: bool
+) -> None:
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    def name(key: Any, _: Any, state: Any) -> Any:
+        """A name that is drawn for a new key, and kept."""
+        import uuid
+
+        import pandas as pd
+
+        drawn = state.get[0] if state.exists else uuid.uuid4().hex
+        state.update((drawn,))
+        yield pd.DataFrame({"k": [key[0]], "name": [drawn]})
+
+    told: set[tuple[int, str]] = set()
+
+    def tell(rows: DataFrame, _: int) -> None:
+        rows.persist()
+        told.update((row["k"], row["name"]) for row in rows.collect())
+        rows.unpersist(blocking=True)
+
+    p = Pipeline("names", tmp_path / "store")
+    names = (
+        p.source("orders", orders(spark, input_folder))
+        .groupBy("k")
+        .applyInPandasWithState(
+            name, "k int, name string", "name string", "append", GroupStateTimeout.NoTimeout
+        )
+    )
+    p.sink("called", names, ForeachBatchSink(tell))
+    if beside:
+        p.sink("main", names, FileSink(tmp_path / "main"))
+    with provider_of(spark, provider):
+        p.run()
+    assert len(told) == len({key for key, _ in told}), "state has names that nobody was told"
+    if beside:
+        assert {(row["k"], row["name"]) for row in values_in(tmp_path / "main")} == told
 
 
 def _crash_and_finish(

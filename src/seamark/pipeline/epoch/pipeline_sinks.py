@@ -150,6 +150,10 @@ class PipelineSinks:
             computed = self._narrowed(batch) if apart else batch
             for number, output in to_stage:
                 rows = self._compiled.rows_of(computed, number)
+                if not output.sink.consumes_all:
+                    # a function may unpersist its rows, which must not be the batch to Spark: what
+                    # is computed again has other state than that of the rows that it has seen
+                    rows = rows.where("true")  # a projection of all columns would be the same
                 self._stage_one(rows, output, epoch, check_claim)
             for number, output in enumerate(self.outputs):
                 rows_of = partial(self._compiled.rows_of, computed, number)
