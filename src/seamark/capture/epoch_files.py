@@ -282,7 +282,11 @@ class EpochFiles:
 
 
 def _since_compaction(entries: Iterable[str]) -> list[str]:
-    """Of each source's log: the newest compaction and what came after it."""
+    """Of each source's log: the two newest compactions and what came after them.
+
+    One of them would do to read the log. But a restart learns the interval from two, and with one
+    it may work out another and look for a compaction that was never made.
+    """
     folders: dict[str, list[tuple[int, bool, str]]] = {}
     for path in entries:
         folder, name = path.rsplit("/", 1)
@@ -290,6 +294,11 @@ def _since_compaction(entries: Iterable[str]) -> list[str]:
         folders.setdefault(folder, []).append((int(number), bool(compact), path))
     kept = []
     for numbered in folders.values():
-        start = max((number for number, compact, _ in numbered if compact), default=0)
-        kept += [path for number, _, path in sorted(numbered) if number >= start]
+        compacted = sorted(number for number, compact, _ in numbered if compact)
+        newest = compacted[-1] if compacted else 0
+        kept += [
+            path
+            for number, compact, path in sorted(numbered)
+            if number >= newest or (compact and number in compacted[-2:])
+        ]
     return kept
