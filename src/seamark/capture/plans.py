@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from seamark.capture.planned_files import planned_files
+from seamark.capture.planned_files import Modified, modified_by, planned_files
 from seamark.checkpoint_dir.file_logs.source_log import is_file_log
 from seamark.checkpoint_dir.files import CheckpointFiles
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -263,14 +263,19 @@ def _line_of(folder: str, lines: Sequence[str], first_lines: Sequence[int]) -> s
 # files that a batch was planned to read
 
 
-def require_planned_files(spark: SparkSession, plan: Plan, epoch: int) -> None:
+def require_planned_files(
+    spark: SparkSession, plan: Plan, epoch: int, listed: Callable[[], int | None]
+) -> None:
     """:class:`SeamarkError` when a file of the plan is gone, unless Spark is to ignore that.
 
     Spark lists the files of a planned batch again and treats a missing one as empty: the epoch
-    would be decided, and its rows lost, without an error (seen on 4.3).
+    would be decided, and its rows lost, without an error (seen on 4.3). ``listed`` tells how many
+    it has found.
     """
-    gone = missing_files(plan)
-    if gone and spark.conf.get(IGNORE_MISSING_FILES, None) != "true":
+    if spark.conf.get(IGNORE_MISSING_FILES, None) == "true":
+        return
+    gone = missing_files(plan) or missing_elsewhere(plan, listed, modified_by(spark))
+    if gone:
         raise SeamarkError(
             f"a file that epoch {epoch} was planned to read is gone",
             where=", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if gone[3:] else ""),
@@ -280,8 +285,22 @@ def require_planned_files(spark: SparkSession, plan: Plan, epoch: int) -> None:
 
 
 def missing_files(plan: Plan) -> list[str]:
-    """Local files of the plan that do not exist; of other file systems nothing is known here."""
+    """Local files of the plan that do not exist."""
     return [path for path in local_files(plan) if not os.path.exists(path)]
+
+
+def missing_elsewhere(
+    plan: Plan, listed: Callable[[], int | None], modified: Modified
+) -> list[str]:
+    """Files of the plan that do not exist, on other file systems than that of this machine.
+
+    Each costs a request, so they are looked for only when Spark has not found as many as there are.
+    """
+    files = [file.uri for file in planned_files(plan)]
+    elsewhere = [uri for uri in files if urlsplit(uri).scheme not in ("", "file")]
+    if not elsewhere or (listed() or 0) >= len(files):
+        return []
+    return [uri for uri in elsewhere if modified(uri) is None]
 
 
 def local_files(plan: Plan) -> Iterator[str]:

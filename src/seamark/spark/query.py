@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError
 
 from seamark.errors import RefusedError, SeamarkError
 from seamark.spark.batch_log import StateIds, commit_text
+from seamark.spark.plans.definitions import class_name, each
 from seamark.spark.plans.executed_plan import (
     PlanOperator,
     lowest_marked,
@@ -133,6 +134,22 @@ class RunningQuery:
         except Py4JError:
             return []  # a source that does not say; it is of use to readers only
         return found
+
+    def listed_files(self) -> int | None:
+        """How many files Spark has found where its file sources have planned some; None if unknown.
+
+        Files that are gone are not among them. A source that feeds several outputs counts once.
+        """
+        system = self._context._jvm.System  # type: ignore[union-attr]
+        found: dict[int, int] = {}
+        try:
+            for leaf in each(self._execution.lastExecution().analyzed().collectLeaves()):
+                if leaf.isStreaming() and class_name(leaf) == "LogicalRelation":
+                    location = leaf.relation().location()
+                    found[system.identityHashCode(location)] = len(location.inputFiles())
+        except Py4JError:
+            return None  # a source of another kind
+        return sum(found.values())
 
     def cancel_jobs(self) -> None:
         """Make the action that the batch is running fail."""

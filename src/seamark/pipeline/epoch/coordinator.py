@@ -169,7 +169,8 @@ class Coordinator:
             if is_replay(epoch, self.history, self.copy):
                 self._replay(batch, epoch)
                 return
-            require_planned_files(batch.sparkSession, epoch.plan, epoch.number)
+            listed = self._running().listed_files
+            require_planned_files(batch.sparkSession, epoch.plan, epoch.number, listed)
             already = shown_already(epoch, self.history, self._sinks.outputs)
             if needs_stored_plans(self._sinks.outputs):
                 store_plan(self._store, epoch, self.history, self._settings.store_timeout)
