@@ -16,7 +16,9 @@ import pytest
 
 from seamark.errors import DamageError, LineageError, StoreUnavailableError
 from seamark.sinks import Committable
+from seamark.sinks.postgres.copying import Copied
 from seamark.sinks.postgres.ledger import Ledger
+from seamark.sinks.postgres.staging import TOKEN
 from seamark.testing.conformance.sink_examples import OLD, epoch
 from tests.progress.support.children import running
 from tests.sinks.support.postgres import (
@@ -231,6 +233,28 @@ def test_a_dropped_staging_table_is_damage_and_shows_nothing(dsn: str) -> None:
     run(dsn, f'DROP TABLE "{sink._staging.name("a1")}"')
     with pytest.raises(DamageError, match="neither shown nor staged"):
         sink.commit(committable)
+    assert sink.committed(OLD, 1) is None
+
+
+@pytest.mark.parametrize("table", [ROWS, KEYED])
+def test_staged_rows_that_a_failover_has_lost_are_damage_and_nothing_is_shown(
+    empty_database: str, table: str
+) -> None:
+    dsn = empty_database
+    run(dsn, table)
+    keys = {"mode": "upsert", "keys": "n"} if table is KEYED else {}
+    sink = opened(dsn, **keys)
+    sink._begin(epoch(1), "a1")
+    tasks = [copy(sink, "a1", batches_of(values)) for values in ([1, 2], [3])]
+    both = Copied([token for task in tasks for token in task.tokens], 3)
+    sink._staged = sink._prepared(epoch(1), "a1", both)
+    committable = sink.prepare()
+    # the standby has the table, and the rows of one task of two
+    lost = f"DELETE FROM \"{sink._staging.name('a1')}\" WHERE {TOKEN} = '{tasks[0].tokens[0]}'"
+    run(dsn, lost)
+    with pytest.raises(DamageError, match="1 of the 3 rows of epoch 1 are staged"):
+        sink.commit(committable)
+    assert numbers(dsn) == []
     assert sink.committed(OLD, 1) is None
 
 

@@ -239,6 +239,15 @@ class PostgresSink(Sink):
                     hint="Somebody has dropped the staging table. Roll the pipeline back to the "
                     "epoch before.",
                 )
+            staged = staging.rows(connection, prepared.attempt, prepared.tokens)
+            if staged != prepared.rows:
+                raise DamageError(
+                    f"{staged} of the {prepared.rows} rows of epoch {prepared.epoch} are staged",
+                    where=self._address.shown,
+                    hint="A failover to a standby that lacked them, or somebody, has removed the "
+                    "others. Nothing was shown. Roll the pipeline back to the epoch before; it "
+                    "then writes these rows again.",
+                )
             for statement in moving(staging, prepared):
                 connection.execute(statement, {"tokens": prepared.tokens})
             # nobody can drop the table any more: it has rows of this transaction

@@ -125,6 +125,18 @@ class Staging:
         table = self.address.identifier(self.name(attempt))
         return SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, names).as_string()
 
+    def rows(self, connection: Rows, attempt: str, tokens: Sequence[str]) -> int:
+        """How many rows the table of an attempt has under these tokens."""
+        from psycopg.sql import Identifier
+
+        count = with_values(
+            "SELECT count(*) FROM {staging} WHERE {token} = ANY(%s::uuid[])",
+            staging=self.address.identifier(self.name(attempt)),
+            token=Identifier(TOKEN),
+        )
+        ((found,),) = connection.execute(count, (list(tokens),)).fetchall()
+        return int(found)
+
     def drop(self, connection: Rows, attempt: str) -> None:
         """Remove the table of an attempt, and end whoever still copies into it."""
         from psycopg.sql import SQL
