@@ -12,7 +12,7 @@ import pytest
 
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.plans import install_plan
-from seamark.checkpoint_dir.places.local import LocalCopy
+from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
 from seamark.errors import (
     InvalidInputError,
     PositionUnavailable,
@@ -20,6 +20,7 @@ from seamark.errors import (
     SourceUnavailableError,
 )
 from seamark.manifest import CheckpointManifest, OperatorCheckpoint
+from seamark.native.restore import restore_directory
 from seamark.pipeline.declaration.compatibility import Compatibility, check_store
 from seamark.pipeline.declaration.compile import Compiled, Output
 from seamark.pipeline.declaration.settings import PipelineSettings
@@ -210,6 +211,24 @@ def test_an_epoch_that_runs_again_begins_after_the_gap_in_every_working_copy(
     # Spark would read batch 1 again from where offsets/0 ends
     assert ends_at(start, 0)[0] == line(500)
     assert ends_at(start, 1)[0] == line(700)
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 2])
+def test_a_directory_for_stock_spark_begins_after_the_gap(
+    world: World, tmp_path: Path, epochs: int
+) -> None:
+    world.kafka = kafka(0, 900, "two")  # at 120 Spark would pass over 120 rows of it
+    store, _ = world.start(reanchor={"trades": "earliest"})
+    for epoch in range(epochs):
+        world.run(300 + epoch)
+    number = max(store.list_ids())
+    made = LocalDirectory(tmp_path / "made")
+    restore_directory(store, number, made)
+    offsets = {path: made.read(path).decode() for path in made.listing() if "offsets" in path}
+    if epochs < 2:
+        assert parse_offsets(offsets["offsets/0"]).lines[0] == line(0)
+    newest_line = line(299 + epochs) if epochs else line(0)
+    assert parse_offsets(offsets[f"offsets/{epochs}"]).lines[0] == newest_line
 
 
 def test_what_was_planned_before_the_rows_were_lost_is_not_run(world: World) -> None:

@@ -16,6 +16,7 @@ from seamark._common.files import sync_above, sync_tree
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.parallel import map_in_threads
 from seamark.capture.checkpoint_contents import Chain, needed_files
+from seamark.capture.gap_lines import apply_gaps
 from seamark.capture.movers import Contents
 from seamark.capture.plans import install_plan
 from seamark.capture.restore import FetchAll, RestoredFiles, restore, restore_index
@@ -154,6 +155,7 @@ def restore_checkpoint(
 
 def _adapted(copy: LocalCopy, manifest: CheckpointManifest, wishes: RestoreOptions) -> int | None:
     """Apply the options to the copy; returns the batch that is replayed first, or None."""
+    apply_gaps(copy, manifest.gaps, manifest.leaves or (), manifest.batch)
     plan = planned(manifest)
     if wishes.without_plan and plan is not None:
         if not copy.batches("commits"):

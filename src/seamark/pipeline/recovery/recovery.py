@@ -13,6 +13,7 @@ from seamark._common.logs import logger_named
 from seamark._common.text import size_text
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
+from seamark.capture.gap_lines import apply_gaps
 from seamark.capture.plans import install_plan
 from seamark.capture.restore import FetchAll
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -42,7 +43,7 @@ from seamark.pipeline.epoch.running_epoch import EpochHistory
 from seamark.pipeline.recovery.adoption import adopt_checkpoint
 from seamark.pipeline.recovery.copy_maker import CopyMaker
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
-from seamark.pipeline.recovery.reanchor import apply_gaps, record_gaps
+from seamark.pipeline.recovery.reanchor import record_gaps
 from seamark.pipeline.recovery.rollback import shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,

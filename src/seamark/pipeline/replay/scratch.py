@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from seamark._common.os_errors import translate_os_errors
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
+from seamark.capture.gap_lines import apply_gaps
 from seamark.capture.plans import install_plan, read_plan
 from seamark.capture.restore import FetchAll, restore_index
 from seamark.checkpoint_dir.places.hadoop_copy import open_working_copy
@@ -30,7 +31,6 @@ from seamark.manifest import CheckpointManifest
 from seamark.native.restore import new_metadata, restore_checkpoint
 from seamark.pipeline.declaration.structure import PipelineIdentity
 from seamark.pipeline.epoch.running_epoch import fingerprint
-from seamark.pipeline.recovery.reanchor import apply_gaps
 from seamark.pipeline.recovery.working_dirs import reorder_sources, working_root
 from seamark.pipeline.replay.recorded_epochs import EpochToReplay
 from seamark.spark.batch_log import OffsetLogEntry, Plan, parse_commit, parse_offsets
