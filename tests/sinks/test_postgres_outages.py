@@ -258,6 +258,27 @@ def test_staged_rows_that_a_failover_has_lost_are_damage_and_nothing_is_shown(
     assert sink.committed(OLD, 1) is None
 
 
+def test_no_epoch_is_written_after_one_that_a_failover_has_lost(dsn: str) -> None:
+    sink = opened(dsn)
+    show(sink, [1], 1)
+    show(sink, [2], 2)
+    # the standby lacks the transaction that has shown epoch 2
+    run(dsn, "DELETE FROM rows WHERE n = 2", "DELETE FROM seamark_ledger WHERE epoch = 2")
+    with pytest.raises(LineageError, match="no longer shows epoch 2, which was committed"):
+        stage(sink, [3], epoch(3), "a3")
+    assert sink.leftovers() == []
+    assert numbers(dsn) == [1]
+
+
+def test_an_epoch_that_a_rollback_has_taken_back_is_not_missed(dsn: str) -> None:
+    sink = opened(dsn, epoch_column="at_epoch")
+    show(sink, [1], 1)
+    show(sink, [2], 2)
+    assert sink.unpublish_after(1) == [2]
+    show(sink, [3], 2)
+    assert numbers(dsn) == [1, 3]
+
+
 def test_other_writers_of_the_same_rows_disturb_nothing(empty_database: str) -> None:
     dsn = empty_database
     run(dsn, KEYED, "INSERT INTO rows SELECT n, 'theirs' FROM generate_series(0, 199) n")

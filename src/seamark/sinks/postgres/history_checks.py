@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from seamark.errors import LineageError, RefusedError
 
 if TYPE_CHECKING:
+    from seamark.sinks.contract import Identity
     from seamark.sinks.postgres.connections import Rows, TableAddress
     from seamark.sinks.postgres.ledger import Ledger, Unnumbered
 
@@ -30,6 +31,19 @@ def require_same_table(connection: Rows, ledger: Ledger, oid: int) -> None:
         ledger.note_table(connection, oid)
     elif known.oid != oid:
         raise another_table(ledger.address, known.epoch)
+
+
+def require_shown(connection: Rows, ledger: Ledger, last: Identity) -> None:
+    """:class:`LineageError` when the ledger lacks an epoch that this run has shown."""
+    shown = ledger.entry(connection, last.epoch)
+    if shown is None or not last.is_shown_by(shown):
+        raise LineageError(
+            f"the table no longer shows epoch {last.epoch}, which was committed",
+            where=ledger.address.shown,
+            hint="A failover to a standby that lacked it, or a restore from a backup, has taken it "
+            "back. The next epoch is not written. Bring the table to that epoch, or roll the "
+            "pipeline back to the newest one that the table shows.",
+        )
 
 
 def another_table(address: TableAddress, epoch: int) -> LineageError:

@@ -39,6 +39,7 @@ from seamark.sinks.postgres.history_checks import (
     another_table,
     require_numbers,
     require_same_table,
+    require_shown,
 )
 from seamark.sinks.postgres.ledger import Ledger
 from seamark.sinks.postgres.publishing import Prepared, check_staged, moving
@@ -97,6 +98,8 @@ class PostgresSink(Sink):
         self._has_unnumbered_rows = False
         self._columns: list[str] = []
         self._staged: Prepared | None = None
+        self._last: Prepared | None = None
+        """What this run has shown last."""
 
     def describe(self) -> Description:
         options = {
@@ -109,6 +112,7 @@ class PostgresSink(Sink):
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         self._open_as(pipeline, sink)
+        self._last = None
         with self._address.transaction() as connection:
             self._table = read_table(connection, self._address)
             self._columns = check_table(self._table, schema, self._options, self._address.shown)
@@ -148,6 +152,8 @@ class PostgresSink(Sink):
         table, options = self._opened(), self._options
         column = options.epoch_column
         with self._address.transaction() as connection:
+            if self._last is not None:
+                require_shown(connection, self._ledger, self._last)
             self._staging.create(
                 connection,
                 table,
@@ -211,12 +217,15 @@ class PostgresSink(Sink):
         prepared = identity_in(committable, Prepared)
         for pause in _PAUSES:
             try:
-                return self._show(prepared)
+                self._show(prepared)
+                break
             except StoreUnavailableError as error:
                 # it may have worked: the next try looks into the ledger
                 log.warning("epoch %d is tried again: %s", prepared.epoch, error)
                 time.sleep(pause)
-        return self._show(prepared)
+        else:
+            self._show(prepared)
+        self._last = prepared
 
     def _show(self, prepared: Prepared) -> None:
         with self._address.transaction() as connection:
@@ -309,6 +318,7 @@ class PostgresSink(Sink):
         return column
 
     def unpublish_after(self, epoch: int) -> list[int]:
+        self._last = None
         with self._address.transaction() as connection:
             column = self._require_can_take_back(connection, epoch)
             taken = self._ledger.forget_after(connection, epoch)
