@@ -209,6 +209,14 @@ class Manifests:
         # a flipped bit can make a pointer name an id that is very far away
         return max(newest, named) if named - newest <= _PLAUSIBLE_GAP else newest
 
+    def newest_stored(self) -> tuple[int, StoredManifest | Tombstone | None]:
+        """The largest id in use, and what it holds; None when that is damaged."""
+        newest = max(self.ids(), default=0)
+        try:
+            return newest, self.read(newest) if newest else None
+        except DamageError:
+            return newest, None
+
     def advance_pointer(self, checkpoint_id: int) -> None:
         """Point at that id unless a newer one is named. Failing to is not failing to save."""
         try:
