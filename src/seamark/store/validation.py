@@ -143,7 +143,7 @@ class BrokenChain(NamedTuple):
 class SeenState:
     """State that was read in one pass over many checkpoints, outside of their manifests."""
 
-    objects: ReadObjects = field(default_factory=dict)
+    objects: ReadObjects = field(default_factory=ReadObjects)
     partitioned: ReadStates = field(default_factory=ReadStates)
 
 
@@ -337,7 +337,7 @@ class Validator:
                 self._sidecars.size_problem(manifest)
                 or self._index_problem(manifest, read_sidecar=False)
                 or self._partitioned.problem(manifest, read_data=False, seen=seen.partitioned)
-                or self._shared.problem(manifest, read_data=False)
+                or self._shared.problem(manifest, read_data=False, seen=seen.objects)
             )
         believe = read_state != "always"
         read_shared = read_state != "unshared"
