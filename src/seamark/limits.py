@@ -72,6 +72,12 @@ LONGEST_PREFIX: Final = 200
 """A name that is put before the names of all members below it. What is below a longer one is shown
 and compared as one value."""
 
+LONGEST_REASON: Final = 1_000
+"""Characters of what is wrong with one thing, where that is told of everything that needs it."""
+
+LONGEST_TOPIC: Final = 249
+"""No topic of Kafka has a longer name."""
+
 MOST_WARNINGS: Final = 1_000
 """Warnings that a command prints one by one; the rest as a number. JSON has all of them."""
 

@@ -16,6 +16,7 @@ import msgspec
 
 from seamark import limits
 from seamark._common.parallel import map_in_threads
+from seamark._common.text import shortened
 from seamark.blobs.conditional_writes import create_once
 from seamark.blobs.contract import Blobs, Entry, KeyExists, unfinished
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
@@ -110,8 +111,12 @@ def _verified(
                 return error.what
             return None
 
-        problem = known.problem(key, links, read_data, look)
-        return [f"operator '{o}' partition {p}: {problem}" for (o, p), _ in places if problem]
+        problem = shortened(known.problem(key, links, read_data, look) or "", limits.LONGEST_REASON)
+        return [
+            f"operator '{shortened(o, limits.LONGEST_PREFIX)}' partition {p}: {problem}"
+            for (o, p), _ in places
+            if problem
+        ]
 
     problems_by_object = map_in_threads(problems, by_key.items(), parallelism, "seamark-verify")
     issues = [issue for one_object in problems_by_object for issue in one_object]
