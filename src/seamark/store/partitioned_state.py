@@ -37,7 +37,8 @@ class PartitionedStates:
     """The partitioned state of all checkpoints of one store."""
 
     def __init__(self, blobs: Blobs, ownership: Ownership, references: References) -> None:
-        self.states = StateStore(blobs, prefix=STATE_PREFIX)
+        # what a checkpoint of ours points at counts as verified by its hashes
+        self.states = StateStore(blobs, prefix=STATE_PREFIX, requires_hashes=True)
         self._ownership = ownership
         self._references = references
         self._blobs = blobs
