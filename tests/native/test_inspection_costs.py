@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Collection, Iterator, Mapping, ValuesView
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import StateFile
+from seamark.native.inspect import inspection
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code
 from seamark.native.inspect.operators import operators_of
@@ -133,3 +134,21 @@ def test_versions_between_two_files_are_not_counted_one_by_one() -> None:
     holes = [*_holes([store_of(0, files)], committed, 100_000)]
     assert [hole.path.rpartition("/")[2] for hole in holes] == ["8.delta", "1235.delta"]
     assert committed.asked == 0
+
+
+def test_the_log_of_a_source_is_not_gone_through_for_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = 60
+    root = make_hdfs(tmp_path / "ck", batches, snapshot=None)
+    listed = 0
+
+    class Counted(CachedListing):
+        def names(self, folder: str) -> Collection[str]:
+            nonlocal listed
+            listed += folder.startswith("sources/")
+            return super().names(folder)
+
+    monkeypatch.setattr(inspection, "CachedListing", Counted)
+    assert looked_at(root).restorable == list(range(batches))
+    assert 0 < listed < batches / 2
