@@ -117,6 +117,9 @@ MOST_DAMAGED_STATES: Final = 100
 LONGEST_NAME: Final = 255
 """Bytes in the name of a file or folder."""
 
+LONGEST_PATH: Final = 4096
+"""Characters of a path on a local disk that is followed; Linux opens no longer one."""
+
 MOST_FOLDERS: Final = 128
 """Folders that lead to a file of a checkpoint. Spark needs about six."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import UserDict
 from collections.abc import Collection, Iterator, Mapping, ValuesView
 from pathlib import Path
@@ -14,10 +15,11 @@ from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import StateFile
+from seamark.limits import LONGEST_PATH
 from seamark.native.inspect import inspection
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code
-from seamark.native.inspect.operators import operators_of
+from seamark.native.inspect.operators import _is_same_place, operators_of
 from seamark.native.inspect.replaced_files import strange_times
 from seamark.native.inspect.state import State, Store, _by_operator, _holes, _is_reached
 from tests.native.support.inspected import delta, looked_at, make_hdfs, rows_of, write
@@ -152,3 +154,16 @@ def test_the_log_of_a_source_is_not_gone_through_for_each_batch(
     monkeypatch.setattr(inspection, "CachedListing", Counted)
     assert looked_at(root).restorable == list(range(batches))
     assert 0 < listed < batches / 2
+
+
+def test_a_path_that_no_disk_has_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[str] = []
+
+    def counted(path: str) -> str:
+        followed.append(path)
+        return path
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    assert _is_same_place("file:/data/ck", "file:/data/ck", True)
+    assert not _is_same_place("file:" + "/a" * LONGEST_PATH, "file:/data/ck", True)
+    assert max(map(len, followed)) <= LONGEST_PATH
