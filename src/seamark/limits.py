@@ -51,7 +51,7 @@ LARGEST_ZIP_PLAIN: Final = 128 * MIB
 it. It is :data:`UNPACKED_FLOOR`, or :data:`UNPACKED_RATIO` times the snapshot if that is larger."""
 
 MOST_MISSING_NAMED: Final = 100
-"""Missing files of one snapshot that are named one by one."""
+"""Missing files of one snapshot, or partitions of one checkpoint, that are named one by one."""
 
 MOST_ABSENT_STORES: Final = 1_000
 """State stores of a directory that are searched for although they have no folder."""

@@ -14,6 +14,7 @@ import pytest
 from seamark import CheckpointManifest, open_store
 from seamark._common.json_documents import unseal
 from seamark.errors import DamageError, FencedError
+from seamark.limits import MOST_MISSING_NAMED
 from seamark.state import CheckpointId, CheckpointManifestV2, StateStore
 from seamark.store import CheckpointStore
 from seamark.store.content_health import check_contents
@@ -326,3 +327,18 @@ def test_state_without_hashes_is_never_taken_for_verified(store: CheckpointStore
     assert store.recover_latest_validated().chosen_id == 4
     with pytest.raises(DamageError, match="has no SHA-256"):
         list(store.partitioned_state.restore_all(state))
+
+
+def test_very_many_lost_partitions_are_told_as_a_number(store: CheckpointStore) -> None:
+    many = MOST_MISSING_NAMED + 7
+    with StateStore(store.backend, prefix="state/", pack_below=0).begin(5) as writer:
+        for partition in range(many):
+            writer.put("agg", partition, b"an object of its own")
+        path = f"state/{writer.commit().checkpoint_id}"
+    store.save(CheckpointManifest.new(5, epoch=5, state_checkpoint=path))
+    objects = [entry.key for entry in store.backend.entries(f"{path}/operators/")]
+    assert len(objects) == many
+    store.backend.delete(objects)
+    [damage] = store.validate_checkpoint(5).damage
+    assert damage.count(" is missing") == MOST_MISSING_NAMED
+    assert damage.endswith("; and 7 more")
