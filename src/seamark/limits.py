@@ -51,7 +51,7 @@ LARGEST_ZIP_PLAIN: Final = 128 * MIB
 it. It is :data:`UNPACKED_FLOOR`, or :data:`UNPACKED_RATIO` times the snapshot if that is larger."""
 
 MOST_MISSING_NAMED: Final = 100
-"""Missing files of one snapshot that are named one by one."""
+"""Missing files of one snapshot, or partitions of one checkpoint, that are named one by one."""
 
 MOST_ABSENT_STORES: Final = 1_000
 """State stores of a directory that are searched for although they have no folder."""
@@ -71,6 +71,12 @@ batch goes through all of them. Spark keeps about 100 batches."""
 LONGEST_PREFIX: Final = 200
 """A name that is put before the names of all members below it. What is below a longer one is shown
 and compared as one value."""
+
+LONGEST_REASON: Final = 1_000
+"""Characters of what is wrong with one thing, where that is told of everything that needs it."""
+
+LONGEST_TOPIC: Final = 249
+"""No topic of Kafka has a longer name."""
 
 MOST_WARNINGS: Final = 1_000
 """Warnings that a command prints one by one; the rest as a number. JSON has all of them."""
@@ -110,6 +116,9 @@ MOST_DAMAGED_STATES: Final = 100
 
 LONGEST_NAME: Final = 255
 """Bytes in the name of a file or folder."""
+
+LONGEST_PATH: Final = 4096
+"""Characters of a path on a local disk that is followed; Linux opens no longer one."""
 
 MOST_FOLDERS: Final = 128
 """Folders that lead to a file of a checkpoint. Spark needs about six."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections import UserDict
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Collection, Iterator, Mapping, ValuesView
 from pathlib import Path
 
+import pytest
+
+from seamark.checkpoint_dir.formats import hdfs_state
+from seamark.checkpoint_dir.formats.hdfs_state import StateChange, read_changes
 from seamark.checkpoint_dir.operators import StatefulOperator
 from seamark.checkpoint_dir.places.directory import FileEntry
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.checkpoint_dir.state_files import StateFile
+from seamark.limits import LONGEST_PATH
+from seamark.native.inspect import inspection
 from seamark.native.inspect.cached_listing import CachedListing
-from seamark.native.inspect.operators import operators_of
+from seamark.native.inspect.findings import Code
+from seamark.native.inspect.operators import _is_same_place, operators_of
 from seamark.native.inspect.replaced_files import strange_times
-from seamark.native.inspect.state import State, Store, _by_operator
+from seamark.native.inspect.state import State, Store, _by_operator, _holes, _is_reached
+from tests.native.support.inspected import delta, looked_at, make_hdfs, rows_of, write
 
 
 class CountedFiles(UserDict[int, list[StateFile]]):
@@ -67,3 +76,94 @@ def test_all_stores_are_not_gone_through_for_each_operator(tmp_path: Path) -> No
     assert stores.walks == 1
     assert [which for _, which, _ in _by_operator(stores, stores)] == [[0]] * count
     assert stores.walks == 3
+
+
+def test_changes_are_read_once_for_all_snapshots_of_a_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, more = 30, 20
+    root = make_hdfs(tmp_path / "ck", batches, snapshot=batches)
+    state: dict[str, str | None] = {}
+    for version in range(1, batches + 1):
+        state |= rows_of(0, version)
+    for number in range(more):
+        wrong = state | {f"other-{number}": "1"}
+        write(root, f"state/0/0/{batches}_{number:08x}.snapshot", delta(wrong if number else state))
+    reads = 0
+
+    def counted(data: bytes, most: int | None = None) -> list[StateChange]:
+        nonlocal reads
+        reads += 1
+        return read_changes(data, most)
+
+    monkeypatch.setattr(hdfs_state, "read_changes", counted)
+    found = [each for each in looked_at(root).findings if each.code == Code.SNAPSHOT_DISAGREES]
+    assert len(found) == more - 1
+    assert reads <= 2 * (2 * batches + more + 2)  # it is looked at twice
+
+
+def test_versions_are_not_counted_through_for_each_file_without_a_byte() -> None:
+    many = 300
+    looks = 0
+
+    class Looked(UserDict[int, list[StateFile]]):
+        def __getitem__(self, version: int) -> list[StateFile]:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(version)
+
+    snapshot = StateFile(many // 2, None, "snapshot")
+    operator = StatefulOperator(0, "stateStoreSave", ["default"], 1)
+    empty = {version: [StateFile(version, None, "delta")] for version in range(1, many)}
+    store = Store(operator, next(operator.folders()), Looked({many // 2: [snapshot]}), empty, None)
+    reached = [number for number in empty if _is_reached(store, number, many)]
+    assert reached == list(range(many // 2 + 1, many))
+    assert looks < 10
+
+
+def test_versions_between_two_files_are_not_counted_one_by_one() -> None:
+    class Asked(set[int]):
+        asked = 0
+
+        def __contains__(self, number: object) -> bool:
+            self.asked += 1
+            return super().__contains__(number)
+
+    versions = [*range(1, 100_000, 900), 100_000]
+    files = {version: [StateFile(version, None, "delta")] for version in versions}
+    files[100_000] = [StateFile(100_000, None, "snapshot")]
+    committed = Asked({7, 1234, 99_999})
+    holes = [*_holes([store_of(0, files)], committed, 100_000)]
+    assert [hole.path.rpartition("/")[2] for hole in holes] == ["8.delta", "1235.delta"]
+    assert committed.asked == 0
+
+
+def test_the_log_of_a_source_is_not_gone_through_for_each_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = 60
+    root = make_hdfs(tmp_path / "ck", batches, snapshot=None)
+    listed = 0
+
+    class Counted(CachedListing):
+        def names(self, folder: str) -> Collection[str]:
+            nonlocal listed
+            listed += folder.startswith("sources/")
+            return super().names(folder)
+
+    monkeypatch.setattr(inspection, "CachedListing", Counted)
+    assert looked_at(root).restorable == list(range(batches))
+    assert 0 < listed < batches / 2
+
+
+def test_a_path_that_no_disk_has_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[str] = []
+
+    def counted(path: str) -> str:
+        followed.append(path)
+        return path
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    assert _is_same_place("file:/data/ck", "file:/data/ck", True)
+    assert not _is_same_place("file:" + "/a" * LONGEST_PATH, "file:/data/ck", True)
+    assert max(map(len, followed)) <= LONGEST_PATH

@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 import tracemalloc
 
+import lz4.block
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from seamark import limits
 from seamark.errors import DamageError, InvalidInputError
 from seamark.state import decode_batch, encode_batch
 from tests.state.support.reference import batch, crc32c, flips, framed, literals, read_v2
@@ -233,6 +235,20 @@ def test_a_key_that_is_not_utf_8(version: int, key: bytes) -> None:
 def test_of_a_key_that_laminardb_wrote_twice_the_last_one_counts(version: int) -> None:
     plain = framed([(b"a", b"1"), (b"b", b""), (b"a", b"2")])
     assert decode_batch(batch(plain, 3, version=version)) == [("b", b""), ("a", b"2")]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_few_bytes_do_not_stand_for_very_many_equal_entries(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = 10_000
+    plain = framed([(b"a", b"")] * many)
+    data = batch(plain, many, version=version, block=lz4.block.compress(plain, store_size=False))
+    assert decode_batch(data) == [("a", b"")]
+    monkeypatch.setattr(limits, "RECORDS_FLOOR", 100)
+    assert "repeats its keys" in refused(data)
+    different = [(b"%d" % number, b"") for number in range(many)]
+    assert len(decode_batch(batch(framed(different), many, version=version))) == many
 
 
 @pytest.mark.parametrize("version", [1, 2])

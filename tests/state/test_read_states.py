@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from seamark._common.parallel import map_in_threads
 from seamark.blobs.contract import Blob, Stream
 from seamark.blobs.memory import MemoryBlobs
-from seamark.state import CheckpointId, ReadStates, StateStore, read_states
+from seamark.state import CheckpointId, ReadStates, StateStore, cleanup, read_states
 
 LINKS = 30
 
@@ -115,3 +118,18 @@ def test_copies_of_many_read_a_long_chain_once(blobs: CountingBlobs, store: Stat
     assert sum(store.copy(checkpoint_id, target, known) for checkpoint_id in ids) == LINKS
     assert blobs.looks == 3 * LINKS  # each manifest to follow the chain, and as bytes
     assert target.verify(ids[-1]).valid
+
+
+def test_no_thread_is_asked_for_an_object_that_was_looked_at(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, known, asked = chain(store), ReadStates(), 0
+
+    def counted(work: Any, items: Any, threads: int, name: str) -> list[Any]:
+        nonlocal asked
+        asked += len(items)
+        return map_in_threads(work, items, threads, name)
+
+    monkeypatch.setattr(cleanup, "map_in_threads", counted)
+    assert all(store.verify(checkpoint_id, known=known).valid for checkpoint_id in reversed(ids))
+    assert asked == LINKS

@@ -27,9 +27,11 @@ from seamark.errors import (
 )
 from seamark.limits import LARGEST_GENERATION, MOST_SUPERSEDED_RANGES
 from seamark.store import CheckpointStore, open_store
+from seamark.store.copy import decisions
 from seamark.store.copy.plan import CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import FilesystemLayout, ObjectLayout
+from seamark.store.owner import Owner, Pin, live_pins
 from tests.store.support.copies import BIG, COUNTING, commit, fill, problems, save
 from tests.support.disk import SimulatedDisk
 from tests.support.mounting import mount
@@ -610,3 +612,18 @@ def test_a_source_that_would_make_the_target_unreadable_is_refused(
             copy_checkpoints(source, target)
         assert target.owner() == before
         assert target.recover_latest_validated().chosen_id == 1
+
+
+def test_the_pins_of_a_target_are_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def counted(owner: Owner, now_ms: int | None = None) -> dict[str, Pin]:
+        nonlocal looks
+        looks += 1
+        return live_pins(owner, now_ms)
+
+    monkeypatch.setattr(decisions, "live_pins", counted)
+    pins = {f"pin {number}": Pin(1, 0) for number in range(50)}
+    owner = Owner(pins=pins)
+    assert decisions.pins_to_copy(owner, owner, [1]) == pins
+    assert looks == 2

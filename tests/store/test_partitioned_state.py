@@ -8,11 +8,14 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from seamark import CheckpointManifest, open_store
+from seamark._common.json_documents import unseal
 from seamark.errors import DamageError, FencedError
-from seamark.state import CheckpointId
+from seamark.limits import MOST_MISSING_NAMED
+from seamark.state import CheckpointId, CheckpointManifestV2, StateStore
 from seamark.store import CheckpointStore
 from seamark.store.content_health import check_contents
 from seamark.store.copy.run import copy_checkpoints
@@ -299,3 +302,43 @@ def test_I3_a_store_whose_owner_is_from_before_a_rollback_is_not_copied(tmp_path
         with pytest.raises(DamageError, match=r"owner\.json"):
             copy_checkpoints(source, copy)
         assert copy.list_ids() == []
+
+
+def test_state_without_hashes_is_never_taken_for_verified(store: CheckpointStore) -> None:
+    blobs = store.backend
+    with StateStore(blobs, prefix="state/", pack_below=0).begin(5) as writer:
+        writer.put("agg", 0, b"an object of its own")
+        state = writer.commit().checkpoint_id
+    path, key = f"state/{state}", f"state/{state}/manifest.json"
+    stored = blobs.read(key, LIMIT)
+    assert stored is not None
+    manifest = CheckpointManifestV2.from_json(unseal(stored.data))
+    bare = {
+        name: msgspec.structs.replace(
+            state,
+            partitions=[msgspec.structs.replace(e, sha256=None) for e in state.partitions],
+        )
+        for name, state in manifest.operators.items()
+    }
+    blobs.delete([key])
+    blobs.create(key, manifest.replace(operators=bare, extra={}).to_json())
+    store.save(CheckpointManifest.new(5, epoch=5, state_checkpoint=path))
+    assert "has no SHA-256" in store.validate_checkpoint(5).damage[0]
+    assert store.recover_latest_validated().chosen_id == 4
+    with pytest.raises(DamageError, match="has no SHA-256"):
+        list(store.partitioned_state.restore_all(state))
+
+
+def test_very_many_lost_partitions_are_told_as_a_number(store: CheckpointStore) -> None:
+    many = MOST_MISSING_NAMED + 7
+    with StateStore(store.backend, prefix="state/", pack_below=0).begin(5) as writer:
+        for partition in range(many):
+            writer.put("agg", partition, b"an object of its own")
+        path = f"state/{writer.commit().checkpoint_id}"
+    store.save(CheckpointManifest.new(5, epoch=5, state_checkpoint=path))
+    objects = [entry.key for entry in store.backend.entries(f"{path}/operators/")]
+    assert len(objects) == many
+    store.backend.delete(objects)
+    [damage] = store.validate_checkpoint(5).damage
+    assert damage.count(" is missing") == MOST_MISSING_NAMED
+    assert damage.endswith("; and 7 more")

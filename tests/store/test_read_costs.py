@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from seamark.errors import DamageError, RefusedError
 from seamark.manifest import OperatorCheckpoint
 from seamark.reports.verification import check_checkpoints
 from seamark.state import StateStore
-from seamark.store import CheckpointStore, owner
+from seamark.store import CheckpointStore, manifests, owner
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
 
@@ -106,3 +108,30 @@ def test_partitioned_state_of_a_long_chain_is_read_once() -> None:
     target = CheckpointStore(there, ObjectLayout())
     assert reads(lambda fresh: copy_checkpoints(fresh, target)) < 12 * links
     assert reads(lambda fresh: fresh.prune(5)) < 16 * links
+
+
+class _ParallelReads(MemoryBlobs):
+    parallel_reads = 4
+
+
+class _CountedPool(ThreadPoolExecutor):
+    """Counts what is handed to it at once."""
+
+    most = 0
+
+    def map(self, fn: Any, *iterables: Any, **options: Any) -> Iterator[Any]:
+        type(self).most = max(self.most, len(iterables[0]))
+        return super().map(fn, *iterables, **options)
+
+
+def test_manifests_are_not_all_read_ahead_of_whoever_takes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blobs, many = _ParallelReads(), 300
+    store = CheckpointStore(blobs, ObjectLayout())
+    for i in range(1, many + 1):
+        store.save(CheckpointManifest.new(i, epoch=i))
+    monkeypatch.setattr(manifests, "ThreadPoolExecutor", _CountedPool)
+    read = store._parts.manifests.read_many(range(1, many + 1))
+    assert [checkpoint_id for checkpoint_id, _ in read] == [*range(1, many + 1)]
+    assert 1 < _CountedPool.most < many / 2

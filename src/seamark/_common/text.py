@@ -29,6 +29,15 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters; of a longer one the end is left out.
+
+    >>> shortened("orders", 6), shortened("orders-of-today", 6)
+    ('orders', 'order…')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def ranges_text(numbers: Iterable[int]) -> str:
     """Ascending numbers, neighbours as a range.
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from seamark._common.text import grouped, time_text
+from seamark._common.text import grouped, shortened, time_text
+from seamark.limits import LONGEST_PREFIX
 
 TableAnchor = Literal["earliest", "latest"] | int
 """Where a table goes on: at an end of what is left, or with a version or snapshot."""
@@ -89,9 +90,13 @@ def gap_texts(gaps: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _texts(gap: Mapping[str, Any]) -> list[str]:
     try:
-        when = time_text(gap["timestamp_ms"])
+        # these are told with each of its moves
+        source, epoch, when = (
+            shortened(text, LONGEST_PREFIX)
+            for text in (repr(gap["source"]), str(gap["epoch"]), time_text(gap["timestamp_ms"]))
+        )
         return [
-            f"source {gap['source']!r} has a gap after epoch {gap['epoch']}: "
+            f"source {source} has a gap after epoch {epoch}: "
             f"{_place(move)} {_move_text(move)} ({move['why']}, {when})"
             for move in gap["moves"]
         ]

@@ -28,9 +28,12 @@ _POINTER_LIMIT: Final = 1 << 20
 class Catalog:
     """Which state checkpoints there are."""
 
-    def __init__(self, blobs: Blobs, paths: CheckpointPaths) -> None:
+    def __init__(
+        self, blobs: Blobs, paths: CheckpointPaths, *, requires_hashes: bool = False
+    ) -> None:
         self._blobs = blobs
         self._paths = paths
+        self._requires_hashes = requires_hashes
 
     def ids(self) -> list[CheckpointId]:
         """Ids of every checkpoint with a manifest, oldest first."""
@@ -54,7 +57,7 @@ class Catalog:
                 raise DamageError("its own checksum is missing")
             if manifest.checkpoint_id != checkpoint_id:
                 raise DamageError(f"it says checkpoint {manifest.checkpoint_id}")
-            if ours and (place := _without_hash(manifest)):
+            if (ours or self._requires_hashes) and (place := _without_hash(manifest)):
                 raise DamageError(f"{place} has no SHA-256")
             if manifest.version != 2:
                 raise DamageError(f"it has version {manifest.version}, not 2")

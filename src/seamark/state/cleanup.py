@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import msgspec
 
 from seamark import limits
 from seamark._common.parallel import map_in_threads
+from seamark._common.text import shortened
 from seamark.blobs.conditional_writes import create_once
 from seamark.blobs.contract import Blobs, Entry, KeyExists, unfinished
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
@@ -31,7 +32,7 @@ from seamark.state.chains import (
 )
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.pack import decode_pack
-from seamark.state.read_states import ReadStates
+from seamark.state.read_states import LookedAt, ReadStates
 from seamark.state.reader import key_of, read_link, stream_link, unpack_link
 
 _PACK_LIMIT = 1 << 30
@@ -97,29 +98,35 @@ def _verified(
     except DamageError as error:
         return StateVerification(checkpoint_id, [error.what])
 
-    def problems(item: tuple[str, list[tuple[PartitionKey, Link]]]) -> list[str]:
-        key, places = item
-        links = [link for _, link in places]
+    def look(about: LookedAt) -> str | None:
+        key, links, _ = about
+        if not read_data:
+            return f"{key} is missing" if blobs.stat(key) is None else None
+        try:
+            _verify_object(blobs, paths, key, links)
+        except DamageError as error:
+            return error.what
+        return None
 
-        def look() -> str | None:
-            if not read_data:
-                return f"{key} is missing" if blobs.stat(key) is None else None
-            try:
-                _verify_object(blobs, paths, key, links)
-            except DamageError as error:
-                return error.what
-            return None
-
-        problem = known.problem(key, links, read_data, look)
-        return [f"operator '{o}' partition {p}: {problem}" for (o, p), _ in places if problem]
-
-    problems_by_object = map_in_threads(problems, by_key.items(), parallelism, "seamark-verify")
-    issues = [issue for one_object in problems_by_object for issue in one_object]
+    objects: dict[str, LookedAt] = {
+        key: (key, tuple(link for _, link in places), read_data) for key, places in by_key.items()
+    }
+    # no thread is asked for what another checkpoint has shown already
+    new = [about for about in objects.values() if about not in known.problems]
+    found = map_in_threads(look, new, parallelism, "seamark-verify")
+    known.problems.update(zip(new, found, strict=True))
+    issues: list[str] = []
+    for key, places in by_key.items():
+        if problem := shortened(known.problems[objects[key]] or "", limits.LONGEST_REASON):
+            issues += (
+                f"operator '{shortened(o, limits.LONGEST_PREFIX)}' partition {p}: {problem}"
+                for (o, p), _ in places
+            )
     size = sum(link.entry.size_bytes for links in by_key.values() for _, link in links)
     return StateVerification(checkpoint_id, issues, len(by_key), size)
 
 
-def _verify_object(blobs: Blobs, paths: CheckpointPaths, key: str, links: list[Link]) -> None:
+def _verify_object(blobs: Blobs, paths: CheckpointPaths, key: str, links: Sequence[Link]) -> None:
     """Every byte of an object: of a pack also what no manifest refers to."""
     if links[0].entry.pack is msgspec.UNSET:
         for _ in stream_link(blobs, paths, links[0]):
@@ -128,7 +135,7 @@ def _verify_object(blobs: Blobs, paths: CheckpointPaths, key: str, links: list[L
     _verified_pack(blobs, key, links)
 
 
-def _verified_pack(blobs: Blobs, key: str, links: list[Link]) -> bytes:
+def _verified_pack(blobs: Blobs, key: str, links: Sequence[Link]) -> bytes:
     """A whole pack, once all of it and the blocks that these links name are seen to be right."""
     blob = blobs.read(key, _PACK_LIMIT)
     if blob is None:

@@ -18,6 +18,7 @@ from typing import Final
 import google_crc32c
 import lz4.block
 
+from seamark import limits
 from seamark.errors import DamageError, InvalidInputError
 
 MAGIC: Final = b"LCB1"
@@ -75,7 +76,8 @@ def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, by
     which writes such batches.
 
     Nothing is allocated for what a batch merely claims: sizes and counts are held against its
-    real length first.
+    real length first. :class:`DamageError` also when keys are repeated more often than any writer
+    does: a few bytes could stand for millions of equal entries.
     """
     version = batch_version(data)
     if version == 3:
@@ -92,7 +94,7 @@ def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, by
             raise DamageError(
                 f"batch CRC32C mismatch: expected {expected:#010x}, actual {actual:#010x}"
             )
-    return _entries(_inflated(body, claimed, limit), count)
+    return _entries(_inflated(body, claimed, limit), count, limits.most_records(len(data)))
 
 
 def batch_version(data: bytes) -> int:
@@ -130,12 +132,14 @@ def _inflated(body: memoryview, claimed: int, limit: int) -> bytes:
     return plain
 
 
-def _entries(plain: bytes, count: int) -> list[tuple[str, bytes]]:
+def _entries(plain: bytes, count: int, most_repeated: int) -> list[tuple[str, bytes]]:
     if count * _SMALLEST_ENTRY > len(plain):
         raise DamageError(f"batch claims {count} entries in {len(plain)} bytes")
     entries: dict[str, bytes] = {}
     at = 0
-    for _ in range(count):
+    for number in range(count):
+        if number - len(entries) > most_repeated:
+            raise DamageError(f"batch repeats its keys more than {most_repeated} times")
         name, at = _field(plain, at, "key")
         data, at = _field(plain, at, "data")
         try:

@@ -5,7 +5,7 @@ Tests: ``tests/state/test_read_states.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from seamark.state.chains import Link
@@ -13,6 +13,10 @@ from seamark.state.layout import CheckpointId, CheckpointManifestV2
 
 _MOST_ENTRIES: Final = 500_000
 """Of all manifests that are kept: about 200 MB."""
+
+
+LookedAt = tuple[str, tuple[Link, ...], bool]
+"""The key of an object, what was compared with it, and whether its bytes were read."""
 
 
 class ReadStates:
@@ -27,7 +31,8 @@ class ReadStates:
         """What was copied or verified at the target, with all that it builds on."""
         self._manifests: dict[CheckpointId, CheckpointManifestV2] = {}
         self._entries = 0
-        self._problems: dict[tuple[str, tuple[Link, ...], bool], str | None] = {}
+        self.problems: dict[LookedAt, str | None] = {}
+        """What is wrong with each object that was looked at, or None."""
 
     @property
     def manifests(self) -> Mapping[CheckpointId, CheckpointManifestV2]:
@@ -43,15 +48,6 @@ class ReadStates:
         while self._entries > _MOST_ENTRIES and len(self._manifests) > 1:
             first = next(iter(self._manifests))
             self._entries -= _entries_of(self._manifests.pop(first))
-
-    def problem(
-        self, key: str, links: Sequence[Link], read_data: bool, look: Callable[[], str | None]
-    ) -> str | None:
-        """What is wrong with what these links name in an object; ``look`` is called once for it."""
-        about = key, tuple(links), read_data
-        if about not in self._problems:
-            self._problems[about] = look()
-        return self._problems[about]
 
 
 def _entries_of(manifest: CheckpointManifestV2) -> int:

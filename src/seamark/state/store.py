@@ -71,7 +71,11 @@ class StateStore:
         longest_chain: int = LONGEST_CHAIN,
         pack_below: int = PACK_BELOW,
         pack_bytes: int = PACK_BYTES,
+        requires_hashes: bool = False,
     ) -> None:
+        """With ``requires_hashes`` a checkpoint of another system is damaged if an object of it has
+        no SHA-256; otherwise such an object is held against its size alone.
+        """
         self._parallelism = check_number("parallelism", parallelism, 1, 1024)
         self._longest = check_number("longest_chain", longest_chain, 0, 10_000)
         self._packing = {
@@ -80,7 +84,8 @@ class StateStore:
         }
         paths = CheckpointPaths(check_prefix(prefix))
         blobs = open_blobs(where, storage_options)
-        self._place = StatePlace(blobs, paths, Catalog(blobs, paths))
+        catalog = Catalog(blobs, paths, requires_hashes=requires_hashes)
+        self._place = StatePlace(blobs, paths, catalog)
         self._published: dict[CheckpointId, float] = {}
 
     @property

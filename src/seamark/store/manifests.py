@@ -28,6 +28,7 @@ MANIFEST_LIMIT: Final = 64 << 20
 POINTER_LIMIT: Final = 1 << 16
 MANIFEST_VERSION: Final = 1
 _REMEMBERED: Final = 16
+_AT_ONCE: Final = 64
 _PLAUSIBLE_GAP: Final = 1_000_000
 
 
@@ -153,7 +154,9 @@ class Manifests:
             yield from ((checkpoint_id, one(checkpoint_id)) for checkpoint_id in ids)
             return
         with ThreadPoolExecutor(self._blobs.parallel_reads, "seamark-read") as pool:
-            yield from zip(ids, pool.map(one, ids), strict=True)
+            for start in range(0, len(ids), _AT_ONCE):  # those that were read wait in memory
+                some = ids[start : start + _AT_ONCE]
+                yield from zip(some, pool.map(one, some), strict=True)
 
     def remembered(self, checkpoint_id: int) -> StoredManifest | None:
         """What this handle last read or wrote under that id, without asking the store."""
@@ -208,6 +211,14 @@ class Manifests:
         named = self.read_pointer() or 0
         # a flipped bit can make a pointer name an id that is very far away
         return max(newest, named) if named - newest <= _PLAUSIBLE_GAP else newest
+
+    def newest_stored(self) -> tuple[int, StoredManifest | Tombstone | None]:
+        """The largest id in use, and what it holds; None when that is damaged."""
+        newest = max(self.ids(), default=0)
+        try:
+            return newest, self.read(newest) if newest else None
+        except DamageError:
+            return newest, None
 
     def advance_pointer(self, checkpoint_id: int) -> None:
         """Point at that id unless a newer one is named. Failing to is not failing to save."""

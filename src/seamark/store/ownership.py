@@ -37,7 +37,8 @@ from seamark.errors import (
     StoreUnavailableError,
 )
 from seamark.store.layout import OWNER_KEY
-from seamark.store.manifests import Manifests, StoredManifest, Tombstone, tombstone_bytes
+from seamark.store.manifests import Manifests, Tombstone, tombstone_bytes
+from seamark.store.no_later_claim import NoLaterClaim
 from seamark.store.owner import (
     Owner,
     claimed_by,
@@ -74,6 +75,7 @@ class Ownership:
         self._tombstone_tag: Tag | None = None
         self._pid = os.getpid()
         self._decoded: tuple[bytes, Owner] | None = None
+        self._proof = NoLaterClaim(manifests)
         self.claim_held: Claim | None = None
 
     # reading
@@ -114,27 +116,9 @@ class Ownership:
         if generation > now.generation:
             # later generations only decide ids from the last fence on
             fenced = bool(now.fences) and checkpoint_id < now.fences[-1][0]
-            certain = fenced or self._wrote_newest(now, checkpoint_id)
+            certain = fenced or self._proof.holds_below(now, checkpoint_id)
             raise uncovered(now, generation, checkpoint_id, claimed_since=not certain)
         return now
-
-    def _wrote_newest(self, owner: Owner, checkpoint_id: int) -> bool:
-        """Whether the owner decided the newest id, after this one. A later claim would be newer."""
-        newest, stored = self._newest_stored()
-        if newest <= checkpoint_id or not owner.generation or stored is None:
-            return False
-        if isinstance(stored, Tombstone):
-            return stored.generation == owner.generation
-        decided = stored.manifest
-        return (decided.generation, decided.writer) == (owner.generation, owner.writer)
-
-    def _newest_stored(self) -> tuple[int, StoredManifest | Tombstone | None]:
-        """The newest id, and what it holds; None when that is damaged."""
-        newest = max(self._manifests.ids(), default=0)
-        try:
-            return newest, self._manifests.read(newest) if newest else None
-        except DamageError:
-            return newest, None
 
     def require_writable(self) -> Owner:
         """The owner, when this handle may write; :class:`FencedError` when another one owns it."""
@@ -246,7 +230,7 @@ class Ownership:
 
     def check_covered(self, owner: Owner) -> None:
         """See that ``owner.json`` is not older than the newest manifest, and that is durable."""
-        newest, stored = self._newest_stored()
+        newest, stored = self._manifests.newest_stored()
         if stored is not None:
             self._manifests.make_durable(newest)
             decided = stored if isinstance(stored, Tombstone) else stored.manifest

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
+from seamark.limits import MOST_MISSING_NAMED
 from seamark.manifest import CheckpointManifest
 from seamark.state import CheckpointId, ReadStates, StateStore
 from seamark.store.ownership import Ownership
@@ -37,7 +38,8 @@ class PartitionedStates:
     """The partitioned state of all checkpoints of one store."""
 
     def __init__(self, blobs: Blobs, ownership: Ownership, references: References) -> None:
-        self.states = StateStore(blobs, prefix=STATE_PREFIX)
+        # what a checkpoint of ours points at counts as verified by its hashes
+        self.states = StateStore(blobs, prefix=STATE_PREFIX, requires_hashes=True)
         self._ownership = ownership
         self._references = references
         self._blobs = blobs
@@ -67,7 +69,9 @@ class PartitionedStates:
         if state is None:
             return None
         if issues := self.states.verify(state, read_data=read_data, known=seen).issues:
-            return f"{path}: {'; '.join(map(str, issues))}"
+            more = len(issues) - MOST_MISSING_NAMED
+            named = [*issues[:MOST_MISSING_NAMED], *([f"and {more} more"] if more > 0 else [])]
+            return f"{path}: {'; '.join(named)}"
         if read_data:
             self._verified.add(path)
         return None

@@ -31,9 +31,6 @@ SHARED_PREFIX: Final = "shared/"
 UNNAMED_FOR: Final = 3600.0
 """Seconds after which no writer can still be about to name an object."""
 
-ReadObjects = dict[SharedObject, str | None]
-"""Objects that were read, and what was wrong with each."""
-
 _ASK_AGAIN: Final = UNNAMED_FOR / 2
 _THREADS: Final = 4
 _WORTH_LISTING: Final = 8
@@ -44,6 +41,16 @@ ADVICE: Final = (
     " same name. 'seamark recover --explain' tells which checkpoint is whole without it."
 )
 """What to do about an object that is damaged or missing."""
+
+
+class ReadObjects:
+    """What one pass over several checkpoints has seen of the objects that they name."""
+
+    def __init__(self) -> None:
+        self.problems: dict[SharedObject, str | None] = {}
+        """Objects that were read, and what was wrong with each."""
+        self.listed: dict[str, Entry] | None = None
+        """All objects as they were when sizes were first asked for."""
 
 
 def write_object(blobs: Blobs, generation: int, pieces: Iterable[Buffer]) -> SharedObject:
@@ -204,8 +211,10 @@ class SharedObjects:
         Without ``read_data`` they only have to be there in full size, unless this handle has seen
         that one is damaged: that one is read. ``believe`` looks at the sizes of what was written
         or verified before by this handle, and reads the rest. What was ``seen`` in the same pass
-        over several checkpoints is not read again; what is read now is added.
+        over several checkpoints is not read again, nor are all objects listed again; what is read
+        now is added.
         """
+        seen = ReadObjects() if seen is None else seen
         named = dict.fromkeys(manifest.shared_objects)
         if odd := next((shared.name for shared in named if not is_object_name(shared.name)), None):
             return f"it names {odd[:100]!r}, which cannot be a shared object"
@@ -215,21 +224,24 @@ class SharedObjects:
             doubted = [shared for shared in named if shared not in self._verified]
         else:
             doubted = list(named)
-        believed = [shared for shared in named if shared not in set(doubted)]
-        if believed and (problem := self._size_problem(believed)):
+        to_read = frozenset(doubted)
+        believed = [shared for shared in named if shared not in to_read]
+        if believed and (problem := self._size_problem(believed, seen)):
             return problem
-        seen = {} if seen is None else seen
-        unread = [shared for shared in doubted if shared not in seen]
+        unread = [shared for shared in doubted if shared not in seen.problems]
         problems = map_in_threads(self.content_problem, unread, _THREADS, "seamark-verify")
-        seen.update(zip(unread, problems, strict=True))
-        return next((problem for s in doubted if (problem := seen[s])), None)
+        seen.problems.update(zip(unread, problems, strict=True))
+        return next((problem for s in doubted if (problem := seen.problems[s])), None)
 
-    def _size_problem(self, named: list[SharedObject]) -> str | None:
+    def _size_problem(self, named: list[SharedObject], seen: ReadObjects) -> str | None:
         # a listing gives a thousand sizes for one request
-        listed = self.entries() if len(named) > _WORTH_LISTING else None
+        if seen.listed is None and len(named) > _WORTH_LISTING:
+            seen.listed = self.entries()
         for shared in named:
             key = SHARED_PREFIX + shared.name
-            entry = self._blobs.stat(key) if listed is None else listed.get(shared.name)
+            entry = seen.listed.get(shared.name) if seen.listed is not None else None
+            if entry is None or entry.size != shared.size:
+                entry = self._blobs.stat(key)  # it may have come since it was listed
             if entry is None:
                 return f"{key} is not there"
             if problem := _difference(shared, entry.size, shared.sha256):

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, NamedTuple
 
+from seamark._common.text import shortened
 from seamark.errors import DamageError
+from seamark.limits import LONGEST_REASON
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.findings import unrestorable, unsafe_names
 from seamark.state import ReadStates
@@ -143,7 +145,7 @@ class BrokenChain(NamedTuple):
 class SeenState:
     """State that was read in one pass over many checkpoints, outside of their manifests."""
 
-    objects: ReadObjects = field(default_factory=dict)
+    objects: ReadObjects = field(default_factory=ReadObjects)
     partitioned: ReadStates = field(default_factory=ReadStates)
 
 
@@ -221,10 +223,11 @@ class Validator:
             examined = next(filter(None, found), None)
         if examined is None:
             examined = self.examine_one(checkpoint_id, owner, read_state, known.state)
-            if examined.manifest is not None:
+            bare = examined.manifest
+            if bare is not None:
                 # state that is inline may be large, and many are remembered
-                bare = examined.manifest.replace(operator_states={})
-                known.examined[checkpoint_id, read_state] = examined._replace(manifest=bare)
+                bare = bare.replace(operator_states={})
+            known.examined[checkpoint_id, read_state] = examined._replace(manifest=bare)
         return examined
 
     def _broken_link(
@@ -271,7 +274,10 @@ class Validator:
         parent = self._examine_known(parent_id, owner, read_state, known)
         if parent.kind is CheckpointKind.CHECKPOINT and parent.manifest is not None:
             return parent.manifest, None
-        why = "; ".join(parent.result.damage) or parent.kind.value
+        # told of every checkpoint that builds on it, and it may have very many findings
+        first, more = parent.result.damage[:1], len(parent.result.damage) - 1
+        why = shortened("".join(first) or parent.kind.value, LONGEST_REASON)
+        why += f", and {more} more" if more > 0 else ""
         return None, f"parent {parent_id} of checkpoint {child.checkpoint_id}: {why}"
 
     def examine_one(
@@ -337,7 +343,7 @@ class Validator:
                 self._sidecars.size_problem(manifest)
                 or self._index_problem(manifest, read_sidecar=False)
                 or self._partitioned.problem(manifest, read_data=False, seen=seen.partitioned)
-                or self._shared.problem(manifest, read_data=False)
+                or self._shared.problem(manifest, read_data=False, seen=seen.objects)
             )
         believe = read_state != "always"
         read_shared = read_state != "unshared"

@@ -130,20 +130,58 @@ def same_state(
     behind, or a delta in the place of another: Spark notices neither. :class:`NotDecodable` when
     the rows take too much memory for the size of the files.
     """
-    snapshot_rows = read_snapshot(snapshot, row_checksums=row_checksums)
-    state = {} if base is None else read_snapshot(base, row_checksums=row_checksums)
-    stored = len(snapshot) + len(base or b"")
-    plain = sum(
-        len(key) + len(value) for rows in (snapshot_rows, state) for key, value in rows.items()
-    )
-    for delta in deltas:
-        changes = read_changes(delta)
-        stored += len(delta)
-        plain += sum(len(change.key) + len(change.value or b"") for change in changes)
-        if plain > limits.most_compared(stored):
-            raise NotDecodable(f"its rows are not compared: {stored} bytes hold {plain} of them")
-        apply_changes(state, changes, row_checksums=row_checksums)
-    return state == snapshot_rows
+    return MadeState(deltas, base, row_checksums=row_checksums).equals(snapshot)
+
+
+class MadeState:
+    """What an earlier snapshot and the deltas after it make; made once, for all that is held
+    against it. See :func:`same_state`.
+    """
+
+    def __init__(
+        self, deltas: Iterable[bytes], base: bytes | None = None, *, row_checksums: bool = False
+    ) -> None:
+        self._deltas, self._base, self._row_checksums = deltas, base, row_checksums
+        self._rows: dict[bytes, bytes] | None = None
+        self._failure = ""
+        self._stored = self._plain = 0
+
+    def equals(self, snapshot: bytes) -> bool:
+        """Whether a snapshot holds the same rows; raises what :func:`same_state` does."""
+        if self._failure:
+            raise NotDecodable(self._failure)
+        rows = read_snapshot(snapshot, row_checksums=self._row_checksums)
+        stored, plain = len(snapshot), _size_of(rows)
+        if self._rows is None:
+            try:
+                self._rows = self._made(stored, plain)
+            except (DamageError, NotDecodable) as error:
+                self._failure = error.what
+                raise
+        _require_comparable(self._stored + stored, self._plain + plain)
+        return self._rows == rows
+
+    def _made(self, stored: int, plain: int) -> dict[bytes, bytes]:
+        """The rows, beside others that take so many bytes."""
+        checksums = self._row_checksums
+        rows = {} if self._base is None else read_snapshot(self._base, row_checksums=checksums)
+        self._stored, self._plain = len(self._base or b""), _size_of(rows)
+        for delta in self._deltas:
+            changes = read_changes(delta)
+            self._stored += len(delta)
+            self._plain += sum(len(change.key) + len(change.value or b"") for change in changes)
+            _require_comparable(self._stored + stored, self._plain + plain)
+            apply_changes(rows, changes, row_checksums=checksums)
+        return rows
+
+
+def _size_of(rows: dict[bytes, bytes]) -> int:
+    return sum(len(key) + len(value) for key, value in rows.items())
+
+
+def _require_comparable(stored: int, plain: int) -> None:
+    if plain > limits.most_compared(stored):
+        raise NotDecodable(f"its rows are not compared: {stored} bytes hold {plain} of them")
 
 
 def _whole_words(value: bytes) -> bytes:

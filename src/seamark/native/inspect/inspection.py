@@ -34,6 +34,7 @@ from seamark.native.inspect.snapshots import snapshot_findings
 from seamark.native.inspect.sources import (
     SourceSummary,
     file_logs,
+    newest_entries,
     positions,
     source_findings,
     sources_of,
@@ -301,6 +302,7 @@ def restorable(listing: CachedListing, logs: Logs, state: State) -> list[int]:
         name: parse_names(n for n in listing.names(f"sources/{name}") if len(n) < 30)
         for name in file_logs(listing)
     }
+    newest = newest_entries(listing, list(sources))
     known = {finding.path for finding in logs.findings}
     batches = []
     for batch in logs.commits[-_MOST_BATCHES:]:
@@ -311,7 +313,7 @@ def restorable(listing: CachedListing, logs: Logs, state: State) -> list[int]:
             continue
         if not all(batch + 1 in versions for versions in loadable):
             continue
-        read = positions(listing, entry, list(sources)) if sources else {}
+        read = positions(entry, newest) if sources else {}
         if all(_has_entries(log, read.get(name)) for name, log in sources.items()):
             batches.append(batch)
     return batches

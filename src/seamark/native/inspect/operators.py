@@ -14,6 +14,7 @@ from typing import Final
 
 from seamark.checkpoint_dir.files import schema_paths
 from seamark.errors import DamageError
+from seamark.limits import LONGEST_PATH
 from seamark.native.inspect.cached_listing import CachedListing
 from seamark.native.inspect.findings import Code, Finding, damage, info, shown, warning
 from seamark.native.inspect.logs import Logs
@@ -124,8 +125,9 @@ def _is_same_place(a: str, b: str, local: bool) -> bool:
     scheme_a, host_a, path_a = _place(a)
     scheme_b, host_b, path_b = _place(b)
     if local:
-        same_scheme = scheme_a in ("", "file")
-        return same_scheme and os.path.realpath(path_a) == os.path.realpath(path_b)
+        if scheme_a not in ("", "file") or len(path_a) > LONGEST_PATH:
+            return False  # and a longer one takes the square of its length to be followed
+        return os.path.realpath(path_a) == os.path.realpath(path_b)
     same_host = host_a == host_b or not host_a or not host_b
     return scheme_a[:2] == scheme_b[:2] and same_host and path_a == path_b
 

@@ -12,11 +12,12 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark import limits
-from seamark.checkpoint_dir.formats.hdfs_state import read_changes, same_state
+from seamark.checkpoint_dir.formats.hdfs_state import MadeState, read_changes
 from seamark.checkpoint_dir.formats.lz4_blocks import NotDecodable
 from seamark.checkpoint_dir.formats.rocksdb_zip import (
     has_column_families,
@@ -66,22 +67,36 @@ def snapshot_findings(
     checksums = conf.get(_CHECKSUMS, "false") == "true"
     opens = read_data and not checksums and can_read()
     for store in state.stores:
-        for file in sorted(store.all_files, key=lambda file: file.version):
-            if file.extension == "snapshot":
-                yield from _against_deltas(listing, store, file, learned, checksums)
-            elif file.extension == "zip":
-                differences = list(_against_changelogs(listing, store, file)) if opens else []
-                yield from differences or _against_times(listing, store, file)
+        # what the changes make is worked out once for all snapshots of a version
+        files = sorted(store.all_files, key=lambda file: (file.version, file.uid or ""))
+        for version, of_version in groupby(files, lambda file: file.version):
+            kinds: dict[str, list[StateFile]] = {}
+            for file in of_version:
+                kinds.setdefault(file.extension, []).append(file)
+            if "snapshot" in kinds:
+                made_of = _made_of(store, version, "delta")
+                yield from _against_deltas(
+                    listing, store, kinds["snapshot"], made_of, learned, checksums
+                )
+            made_of = _made_of(store, version, "changelog") if opens and "zip" in kinds else None
+            differing = dict(_against_changelogs(listing, store, kinds.get("zip", []), made_of))
+            for file in kinds.get("zip", []):
+                if file in differing:
+                    yield differing[file]
+                else:
+                    yield from _against_times(listing, store, file)
 
 
-def _made_of(
-    store: Store, snapshot: StateFile, kind: str
-) -> tuple[StateFile | None, list[StateFile]] | None:
-    """The snapshot before one, if any, and the changes since, newest first; None when unknown."""
+_MadeOf = tuple[StateFile | None, list[StateFile]]
+"""The snapshot before a version, if any, and the changes since, newest first."""
+
+
+def _made_of(store: Store, version: int, kind: str) -> _MadeOf | None:
+    """What the state of a version is made of; None when that is unknown."""
     changes: list[StateFile] = []
-    for at in range(snapshot.version, 0, -1):
+    for at in range(version, 0, -1):
         files = store.files.get(at, ())
-        bases = [file for file in files if file.is_snapshot and at < snapshot.version]
+        bases = [file for file in files if file.is_snapshot and at < version]
         if bases:
             return bases[0], changes
         own = [file for file in files if file.extension == kind]
@@ -92,32 +107,41 @@ def _made_of(
 
 
 def _against_deltas(
-    listing: CachedListing, store: Store, snapshot: StateFile, learned: ReadState, checksums: bool
+    listing: CachedListing,
+    store: Store,
+    snapshots: list[StateFile],
+    made_of: _MadeOf | None,
+    learned: ReadState,
+    checksums: bool,
 ) -> Iterator[Finding]:
-    made_of = _made_of(store, snapshot, "delta")
+    """Snapshots of one version whose rows are not those of an earlier one and the changes since."""
     if made_of is None:
         return
     base, deltas = made_of
-    to_read = [snapshot, *deltas, *([base] if base else [])]
-    paths = [store.path(file) for file in to_read]
-    if not all(path in learned.digests for path in paths) or listing.size_of(paths) > _MOST:
+    parts = [*deltas, *([base] if base else [])]
+    size = listing.size_of(map(store.path, parts))
+    if not all(store.path(file) in learned.digests for file in parts) or size > _MOST:
         return
-    data = {file: listing.data(store.path(file)) for file in to_read}
-    contents = {file: each for file, each in data.items() if each is not None}
-    if len(contents) != len(data):
+    contents = {file: listing.data(store.path(file)) for file in parts}
+    if None in contents.values():
         return
-    try:
-        same = same_state(
-            contents[snapshot],
-            (contents[file] for file in reversed(deltas)),
-            contents[base] if base else None,
-            row_checksums=checksums,
-        )
-    except (DamageError, NotDecodable):
-        return  # reported by the reader of each file
-    if not same:
-        since = f"{base.name} and the deltas after it" if base else "its deltas"
-        yield _disagrees(store, snapshot, since)
+    made = MadeState(
+        [contents[file] or b"" for file in reversed(deltas)],
+        contents[base] if base else None,
+        row_checksums=checksums,
+    )
+    since = f"{base.name} and the deltas after it" if base else "its deltas"
+    for snapshot in snapshots:
+        path = store.path(snapshot)
+        data = listing.data(path) if path in learned.digests else None
+        if data is None or size + len(data) > _MOST:
+            continue
+        try:
+            same = made.equals(data)
+        except (DamageError, NotDecodable):
+            continue  # reported by the reader of each file
+        if not same:
+            yield _disagrees(store, snapshot, since)
 
 
 def _disagrees(store: Store, snapshot: StateFile, since: str) -> Finding:
@@ -132,10 +156,9 @@ def _disagrees(store: Store, snapshot: StateFile, since: str) -> Finding:
 
 
 def _against_changelogs(
-    listing: CachedListing, store: Store, snapshot: StateFile
-) -> Iterator[Finding]:
-    """A RocksDB snapshot whose rows are not those of an earlier one and the changes since."""
-    made_of = _made_of(store, snapshot, "changelog")
+    listing: CachedListing, store: Store, snapshots: list[StateFile], made_of: _MadeOf | None
+) -> Iterator[tuple[StateFile, Finding]]:
+    """The same of RocksDB's snapshots."""
     if made_of is None:
         return
     base, changes = made_of
@@ -158,12 +181,16 @@ def _against_changelogs(
             return
         before = rows(base) if base else {}
         after = with_changes(before, (data(file.name) for file in reversed(changes)))
-        same = after == rows(snapshot)
     except (DamageError, NotDecodable):
         return  # reported by the reader of each file
-    if not same:
-        since = f"{base.name} and the changelogs after it" if base else "its changelogs"
-        yield _disagrees(store, snapshot, since)
+    since = f"{base.name} and the changelogs after it" if base else "its changelogs"
+    for snapshot in snapshots:
+        try:
+            same = after == rows(snapshot)
+        except (DamageError, NotDecodable):
+            continue
+        if not same:
+            yield snapshot, _disagrees(store, snapshot, since)
 
 
 def _against_times(listing: CachedListing, store: Store, snapshot: StateFile) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,7 +52,7 @@ def sources_of(listing: CachedListing, logs: Logs) -> list[SourceSummary]:
         return []
     files = file_logs(listing)
     folders = {name: _input_folder(listing, name) for name in files}
-    possible = _lines_of(listing, entry, files)
+    possible = _lines_of(entry, newest_entries(listing, files))
     sources = []
     for number, line in enumerate(entry.lines):
         name = entry.names[number] if entry.names else str(number)
@@ -134,28 +134,36 @@ def _input_folder(listing: CachedListing, folder: str) -> str | None:
 # which line is whose
 
 
-def positions(listing: CachedListing, entry: OffsetLogEntry, files: list[str]) -> dict[str, int]:
+NewestEntries = Mapping[int, int | None]
+"""Number of a source → the last entry of its log; None for a source without one."""
+
+
+def newest_entries(listing: CachedListing, files: list[str]) -> NewestEntries:
+    """The last entries of all sources that are known by their numbers; goes through all names."""
+    logs = frozenset(files)
+    newest: dict[int, int | None] = {}
+    for number in numbers_in(listing.names("sources")):
+        folder = str(number)
+        is_log = folder in logs or bool(_empty_entries(listing, folder))
+        newest[number] = parse_names(_names(listing, folder)).newest if is_log else None
+    return newest
+
+
+def positions(entry: OffsetLogEntry, all_newest: NewestEntries) -> dict[str, int]:
     """Folder of a file source → the entry that a batch has read, in its log or not."""
     by_folder: dict[str, int] = {}
-    for folder, lines in _lines_of(listing, entry, files).items():
+    for folder, lines in _lines_of(entry, all_newest).items():
         known = [at for line in lines if (at := position_in(line)) is not None]
         if known:
             by_folder[folder] = max(known)
     return by_folder
 
 
-def _lines_of(
-    listing: CachedListing, entry: OffsetLogEntry, files: list[str]
-) -> dict[str, set[str]]:
+def _lines_of(entry: OffsetLogEntry, all_newest: NewestEntries) -> dict[str, set[str]]:
     """Folder of a source → the lines of the offset log that can be its own."""
     if entry.names:
         return {name: {line} for name, line in zip(entry.names, entry.lines, strict=True)}
-    newest: dict[int, int | None] = {}
-    for number in numbers_in(listing.names("sources")):
-        folder = str(number)
-        is_log = folder in files or bool(_empty_entries(listing, folder))
-        if number < len(entry.lines):
-            newest[number] = parse_names(_names(listing, folder)).newest if is_log else None
+    newest = {number: last for number, last in all_newest.items() if number < len(entry.lines)}
     possible = possible_lines(entry.lines, newest)
     # when none fits, a log is too short: one of them if that explains it, or else any
     logs = [number for number, last in newest.items() if last is not None]
@@ -197,19 +205,20 @@ def _fits(listing: CachedListing, entry: OffsetLogEntry, files: list[str]) -> bo
     """Whether every line of the offsets can be of a source whose log is there."""
     has_logs = any(log_offset(line) is not None for line in entry.lines)
     few = len(entry.lines) <= _MOST_LINES
-    return not has_logs or not few or bool(_lines_of(listing, entry, files))
+    return not has_logs or not few or bool(_lines_of(entry, newest_entries(listing, files)))
 
 
 def _log_problems(
     listing: CachedListing, entry: OffsetLogEntry, files: list[str]
 ) -> Iterator[Finding]:
+    logs = frozenset(files)
     for folder in sorted(listing.names("sources")):
         here = f"sources/{folder}"
         names, empty = _names(listing, folder), _empty_entries(listing, folder)
         for name in empty:
             what = f"entry {name} of source {folder}'s log is empty"
             yield _damaged(Code.SOURCE_LOG_DAMAGED, f"{here}/{name}", what, _stops(here, name))
-        if folder in files or (empty and _looks_like_files(entry, folder)):
+        if folder in logs or (empty and _looks_like_files(entry, folder)):
             yield from _log_findings(listing, folder, [n for n in names if n not in empty], empty)
 
 
@@ -239,7 +248,7 @@ def _missing(
         error = f'"batch {max(needed)} doesn\'t exist"'
         yield _damaged(Code.SOURCE_LOG_MISSING, "sources", what, error)
         return
-    for folder, at in positions(listing, entry, files).items():
+    for folder, at in positions(entry, newest_entries(listing, files)).items():
         newest = parse_names(_names(listing, folder)).newest
         if at > newest:
             path = f"sources/{folder}/{newest + 1}"

@@ -5,6 +5,7 @@ Tests: ``tests/native/test_inspection_damage.py``.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,6 +59,11 @@ class Store:
         """How the files end that every batch writes."""
         kinds = {file.extension for file in self.all_files}
         return next((kind for kind in ("changelog", "delta", "zip") if kind in kinds), "delta")
+
+    @cached_property
+    def snapshot_versions(self) -> list[int]:
+        """The versions that there is a snapshot of, ascending."""
+        return sorted({file.version for file in self.all_files if file.is_snapshot})
 
     def has_snapshot(self, version: int) -> bool:
         """Whether there is a snapshot of a version."""
@@ -216,8 +222,9 @@ def _store_findings(
 
 def _is_reached(store: Store, number: int, version: int) -> bool:
     """Whether loading ``version`` comes to version ``number``."""
-    later = range(number, min(version, number + 1000) + 1)
-    return number <= version and not any(map(store.has_snapshot, later))
+    snapshots = store.snapshot_versions
+    later = bisect_left(snapshots, number)
+    return number <= version and (later == len(snapshots) or snapshots[later] > version)
 
 
 def _named(store: Store) -> str:
@@ -284,12 +291,16 @@ def _holes(stores: list[Store], committed: set[int], version: int) -> Iterator[F
 
     Those that a restart needs are reported already. Spark removes the oldest files first.
     """
+    batches = sorted(committed)
     for store in stores:
         needed = _back_to_snapshot(store, version)
         there = sorted({*store.files, *store.empty})
         for before, after in pairwise(there):
-            for missing in range(before + 1, min(after, before + _LONGEST_HOLE)):
-                if missing - 1 in committed and missing < needed:
+            # batch N writes version N+1
+            last = min(after, before + _LONGEST_HOLE) - 2
+            for batch in batches[bisect_left(batches, before) : bisect_right(batches, last)]:
+                missing = batch + 1
+                if missing < needed:
                     yield warning(
                         Code.STATE_MISSING,
                         f"{store.folder.path}/{missing}.{store.change_kind}",

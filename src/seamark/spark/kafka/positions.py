@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from seamark._common.checks import I64_MAX
 from seamark._common.text import grouped
+from seamark.limits import LONGEST_TOPIC
 
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
 
@@ -105,11 +106,17 @@ def parsed(line: object) -> Offsets | None:
         if not isinstance(value, dict) or not value:
             return None
         return {
-            str(topic): {_partition(number): _offset(at) for number, at in parts.items()}
+            _topic(topic): {_partition(number): _offset(at) for number, at in parts.items()}
             for topic, parts in value.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _topic(name: str) -> str:
+    if len(name) > LONGEST_TOPIC:  # it is put before each of its partitions
+        raise ValueError("not a topic")
+    return name
 
 
 def _partition(text: str) -> int:

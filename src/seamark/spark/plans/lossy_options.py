@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from seamark._common.text import shortened
+from seamark.limits import LONGEST_PREFIX
+
 _MISSING: Final = "files that are gone are taken for files without rows"
 _CORRUPT: Final = "files that cannot be read are skipped"
 _TRUE: Final = frozenset({"true"})
@@ -85,7 +88,7 @@ def recorded_losses(structure: Any) -> list[str]:
     """What the structure in a manifest says about options that may lose rows, in words."""
     sources = structure.get("sources") if isinstance(structure, dict) else None
     return [
-        loss_text(str(name), str(option), str(value))
+        loss_text(shortened(str(name), LONGEST_PREFIX), str(option), str(value))
         for name, source in (sources.items() if isinstance(sources, dict) else ())
         for option, value in may_lose_of(source).items()
     ]

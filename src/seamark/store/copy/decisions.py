@@ -278,8 +278,9 @@ def owner_for(now: Owner, copying: CopyScope, writer: str) -> Owner:
 def pins_to_copy(source: Owner, target: Owner, ids: Collection[int]) -> dict[str, Pin]:
     """The source's pins on these ids; :class:`RefusedError` when a name is taken there."""
     pins = {name: pin for name, pin in live_pins(source).items() if pin.checkpoint_id in ids}
+    of_target = live_pins(target)
     for name, pin in pins.items():
-        taken = live_pins(target).get(name)
+        taken = of_target.get(name)
         if taken is not None and taken.checkpoint_id != pin.checkpoint_id:
             raise RefusedError(
                 f"the pin {name!r} is on checkpoint {taken.checkpoint_id} in the target, and on "
