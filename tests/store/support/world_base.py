@@ -69,6 +69,7 @@ class WorldBase:
             self._depth += 1
             if self._pruning is not None:  # it may have been decided already
                 self._believe_boundary(self.model.retained(*self._pruning))
+                self._ended()  # how many it removes is no longer known, also if ``second`` reads
             try:
                 second()
             finally:
