@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from seamark.sinks import DeltaSink, IcebergSink
 from seamark.sinks.contract import Sink
-from seamark.sinks.tables.row_transfer import LARGEST_ROW, RowTransfer, has_known_sizes
+from seamark.sinks.tables.row_transfer import LARGEST_ROW, RowTransfer, guard, has_known_sizes
 from seamark.spark.arrow_batches import ROWS
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from tests.sinks.support.iceberg import TABLE, make_table, properties, table_at
@@ -171,3 +171,11 @@ def test_an_iceberg_table_shows_large_rows_once_and_keeps_no_file_of_the_first_r
     listed = {file.file.file_path.removeprefix("file://") for file in table.scan().plan_files()}
     there = {str(file) for file in tmp_path.rglob("data/**/*.parquet")}
     assert there == listed
+
+
+def test_a_name_with_quotes_stays_a_name_in_the_condition() -> None:
+    schema = StructType([StructField("a`b", StringType()), StructField("n", LongType())])
+    condition = guard(schema)
+    assert condition is not None
+    assert condition.startswith("CASE WHEN coalesce(octet_length(`a``b`), 0L) > ")
+    assert guard(StructType([StructField("n", LongType())])) is None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
+from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.sinks.contract import (
     Committable,
@@ -149,13 +150,10 @@ class IcebergSink(Sink):
         return write_rows(self._rows(df), job, self._place.described, self._transfer)
 
     def _rows(self, df: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as f
-
-        columns = [f.col(_quoted(name)) for name in df.columns if name != self._delete_where]
-        if self._delete_where is not None:
-            flag = f.coalesce(f.col(_quoted(self._delete_where)), f.lit(False))
-            columns.append(flag.alias(REMOVED))
-        rows = df.select(*columns)
+        rows = df
+        if (flag := self._delete_where) is not None:
+            kept = [backquoted(name) for name in df.columns if name != flag]
+            rows = df.selectExpr(*kept, f"coalesce({backquoted(flag)}, false) AS `{REMOVED}`")
         # equal rows of one key are one row
         return rows.distinct() if self._keys else rows
 
@@ -301,7 +299,3 @@ class IcebergSink(Sink):
 
     def _way_back(self, table: Table, epoch: int) -> WayBack | None:
         return way_back(table.metadata, self._output, epoch, self._place.described)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

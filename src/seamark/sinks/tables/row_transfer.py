@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.logs import logger_named
+from seamark._common.text import backquoted
 from seamark.spark.arrow_batches import ROWS, Batch, current_batch, cut_by_count, may_cut_by_count
 from seamark.spark.type_names import FIXED_SIZE
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -45,7 +46,7 @@ class RowTransfer:
         A job that fails because of a large row is run again, so a task must bear a second try.
         """
         if not self._has_large_rows and self._may_cut_by_count(df):
-            rows = df if (guard := _guard(df.schema)) is None else df.where(guard)
+            rows = df if (condition := guard(df.schema)) is None else df.where(condition)
             try:
                 with cut_by_count(df.sparkSession.sparkContext):
                     return rows.mapInArrow(task, schema).collect()
@@ -75,17 +76,18 @@ def has_known_sizes(schema: StructType) -> bool:
     return few_enough and kinds <= FIXED_SIZE | {"string", "binary"}
 
 
-def _guard(schema: StructType) -> Column | None:
-    """A condition that is true for small rows and raises an error for a large one."""
-    from pyspark.sql import functions as f
+def guard(schema: StructType) -> str | None:
+    """A condition in SQL that is true for small rows and raises an error for a large one. Pure.
 
+    It is a text because that takes one call of the JVM, and columns take one for each function.
+    """
     sizes = [
-        f.coalesce(f.octet_length(f.col("`" + column.name.replace("`", "``") + "`")), f.lit(0))
+        f"coalesce(octet_length({backquoted(column.name)}), 0L)"
         for column in schema
         if column.dataType.typeName() not in FIXED_SIZE
     ]
     if not sizes:
         return None
-    size = sum(sizes[1:], sizes[0])
     most = LARGEST_ROW - len(schema) * _FIXED
-    return f.when(size > most, f.raise_error(f.lit(_TOO_LARGE)).cast("boolean")).otherwise(True)
+    too_large = f"CAST(raise_error('{_TOO_LARGE}') AS BOOLEAN)"
+    return f"CASE WHEN {' + '.join(sizes)} > {most} THEN {too_large} ELSE true END"
