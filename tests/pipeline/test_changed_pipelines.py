@@ -130,6 +130,19 @@ def test_a_sink_that_comes_starts_at_the_next_epoch_and_the_report_says_so(
     assert all(row["v"] < 20 for row in values_in(tmp_path / "small"))
 
 
+def test_a_sink_that_comes_back_after_a_rollback_says_what_it_shows_of_the_other_history(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.declare().run()
+    shop.declare().rollback(2)
+    shop.deliver(EPOCHS + 1)
+    shop.declare(without="large", policy="warn").run()
+    finished = shop.declare(policy="warn").run()
+    said = finished.report.finished["large"]
+    assert "beside epochs up to 3 of timeline" in said or "beside epochs up to 4 of timeline" in said
+    assert "unpublish_after()" in said
+
+
 def test_an_added_sink_survives_a_crash_in_its_first_epoch(
     spark: SparkSession, shop: Shop, in_two_goes: Shown, tmp_path: Path
 ) -> None:

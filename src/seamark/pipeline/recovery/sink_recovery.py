@@ -17,7 +17,7 @@ from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import is_from_earlier
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
-from seamark.sinks.contract import Receipt
+from seamark.sinks.contract import Receipt, Sink
 
 
 @dataclass
@@ -78,7 +78,7 @@ def _finish(
     name, sink = output.name, output.sink
     status = chosen.sink_commit_statuses.get(name)
     if status is None:
-        done.outcomes[name] = f"is new, starts at epoch {chosen.epoch + 1}"
+        done.outcomes[name] = f"is new, starts at epoch {chosen.epoch + 1}{_beside(sink, chosen)}"
         return
     if not sink.remembers:
         if not status.is_committed:
@@ -95,6 +95,20 @@ def _finish(
     if status.is_committed and name not in _committables(chosen):
         raise _fell_behind(name, chosen, "it shows nothing of it")
     _commit(name, sinks, chosen, done)
+
+
+def _beside(sink: Sink, chosen: CheckpointManifest) -> str:
+    """What a sink that comes back shows already of another history; nothing when there is none.
+
+    A rollback without the sink may have given those epochs up, and nobody has taken them back.
+    """
+    newest = sink.newest() if sink.remembers else None
+    if newest is None or newest.timeline in (shown_timeline(chosen), chosen.timeline):
+        return ""
+    return (
+        f", beside epochs up to {newest.epoch} of timeline {newest.timeline}: "
+        "unpublish_after() takes back what was rolled back while it was away"
+    )
 
 
 def _commit(
