@@ -26,7 +26,6 @@ import xxhash
 from seamark import limits, open_store
 from seamark._common.json_documents import seal, unseal
 from seamark._redaction import Redactor
-from seamark.blobs.contract import Blob, Stream
 from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.batches import batch_at
@@ -79,6 +78,7 @@ from seamark.store.references import STATE_PREFIX
 from seamark.store.retention import Candidate, Retention, plan_retention
 from tests.checkpoint_dir.support.directories import make_copy, source_entry
 from tests.native.support.inspected import looked_at, make_rocksdb
+from tests.support.counted_blobs import CountedBlobs
 
 _MEMORY = 200 * limits.MIB
 _FAR = 10**17
@@ -558,14 +558,14 @@ def test_a_store_that_claims_to_be_claimed_very_often_is_not_claimed_once_more(
 
 
 def test_a_checkpoint_that_many_build_on_is_read_once_by_a_recovery() -> None:
-    blobs = _CountedReads()
+    blobs = CountedBlobs()
     store = CheckpointStore(blobs, ObjectLayout())
     links = 60
     store.save_with_state(CheckpointManifest.new(1, epoch=1), [b"state"])
     for i in range(2, links + 1):
         store.save(CheckpointManifest.new(i, epoch=i, is_incremental=True, parent_id=i - 1))
     blobs.delete(["checkpoints/state-000001.bin"])
-    blobs.reads = 0
+    blobs.forget()
     assert CheckpointStore(blobs, ObjectLayout()).recover_latest_validated().chosen_id is None
     assert blobs.reads < 3 * links
 
@@ -625,25 +625,9 @@ def test_packs_are_stored_no_larger_than_they_are_read(monkeypatch: pytest.Monke
         store.shared_objects.read_pack(packs.pop()._replace(size=20_001))
 
 
-class _CountedReads(MemoryBlobs):
-    reads = 0
-
-    def read(self, key: str, limit: int) -> Blob | None:
-        self.reads += 1
-        return super().read(key, limit)
-
-
-class _CountedStreams(MemoryBlobs):
-    streams = 0
-
-    def stream(self, key: str, piece: int) -> Stream | None:
-        self.streams += 1
-        return super().stream(key, piece)
-
-
 def test_a_copy_reads_each_object_of_a_long_chain_of_state_a_few_times() -> None:
     links = 40
-    source, there = CheckpointStore(MemoryBlobs(), ObjectLayout()), _CountedStreams()
+    source, there = CheckpointStore(MemoryBlobs(), ObjectLayout()), CountedBlobs()
     target = CheckpointStore(there, ObjectLayout())
     states = StateStore(source.backend, prefix=STATE_PREFIX, longest_chain=1000, pack_below=0)
     parent = None

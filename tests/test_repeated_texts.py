@@ -12,7 +12,6 @@ import pytest
 
 from seamark import CheckpointManifest, limits, open_store
 from seamark._common.json_documents import seal
-from seamark.blobs.contract import Blob
 from seamark.blobs.memory import MemoryBlobs
 from seamark.manifest import ConnectorCheckpoint, OperatorCheckpoint
 from seamark.reports.checkpoint_document import describe
@@ -24,6 +23,7 @@ from seamark.spark.source_gaps import gap_texts
 from seamark.state import CheckpointId, StateStore
 from seamark.store import CheckpointStore
 from seamark.store.layout import ObjectLayout
+from tests.support.counted_blobs import CountedBlobs
 
 LONG = "n" * 5_000
 MANY = 200
@@ -95,21 +95,11 @@ def test_what_is_wrong_with_a_checkpoint_is_told_in_short_by_all_that_build_on_i
     assert skipped[4].endswith("…, and 2 more")
 
 
-class _CountedReads(MemoryBlobs):
-    def __init__(self) -> None:
-        super().__init__()
-        self.keys: list[str] = []
-
-    def read(self, key: str, limit: int) -> Blob | None:
-        self.keys.append(key)
-        return super().read(key, limit)
-
-
 @pytest.mark.parametrize("contents", [b"no manifest", None], ids=["damaged", "gone"])
 def test_a_manifest_that_cannot_be_read_is_read_once_for_all_that_build_on_it(
     contents: bytes | None,
 ) -> None:
-    blobs = _CountedReads()
+    blobs = CountedBlobs()
     store = CheckpointStore(blobs, ObjectLayout())
     key = ObjectLayout().manifest(1)
     store.save(CheckpointManifest.new(1, epoch=1))
@@ -118,9 +108,9 @@ def test_a_manifest_that_cannot_be_read_is_read_once_for_all_that_build_on_it(
     blobs.delete([key])
     if contents is not None:
         blobs.create(key, contents)
-    blobs.keys.clear()
+    blobs.forget()
     assert CheckpointStore(blobs, ObjectLayout()).recover_latest_validated().chosen_id is None
-    assert blobs.keys.count(key) <= 2
+    assert blobs.read_keys.count(key) <= 2
 
 
 def test_a_source_is_not_named_in_full_with_each_of_its_moves() -> None:

@@ -7,27 +7,10 @@ from typing import Any
 import pytest
 
 from seamark._common.parallel import map_in_threads
-from seamark.blobs.contract import Blob, Stream
-from seamark.blobs.memory import MemoryBlobs
 from seamark.state import CheckpointId, ReadStates, StateStore, cleanup, read_states
+from tests.support.counted_blobs import CountedBlobs
 
 LINKS = 30
-
-
-class CountingBlobs(MemoryBlobs):
-    """Counts how often anything is looked at."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looks = 0
-
-    def read(self, key: str, limit: int) -> Blob | None:
-        self.looks += 1
-        return super().read(key, limit)
-
-    def stream(self, key: str, piece: int) -> Stream | None:
-        self.looks += 1
-        return super().stream(key, piece)
 
 
 def chain(store: StateStore) -> list[CheckpointId]:
@@ -41,30 +24,30 @@ def chain(store: StateStore) -> list[CheckpointId]:
 
 
 @pytest.fixture
-def blobs() -> CountingBlobs:
-    return CountingBlobs()
+def blobs() -> CountedBlobs:
+    return CountedBlobs()
 
 
 @pytest.fixture
-def store(blobs: CountingBlobs) -> StateStore:
+def store(blobs: CountedBlobs) -> StateStore:
     return StateStore(blobs, longest_chain=1000)
 
 
 def test_a_long_chain_is_read_once_however_many_are_verified(
-    blobs: CountingBlobs, store: StateStore
+    blobs: CountedBlobs, store: StateStore
 ) -> None:
     ids = chain(store)
-    blobs.looks = 0
+    blobs.forget()
     known = ReadStates()
     results = [store.verify(checkpoint_id, known=known) for checkpoint_id in reversed(ids)]
-    assert blobs.looks == 2 * LINKS  # a manifest and an object each
+    assert blobs.reads + blobs.streams == 2 * LINKS  # a manifest and an object each
     assert [(each.valid, each.objects) for each in results] == [
         (True, LINKS - place) for place in range(LINKS)
     ]
 
 
 def test_what_is_damaged_is_read_once_and_told_of_all_that_build_on_it(
-    blobs: CountingBlobs, store: StateStore
+    blobs: CountedBlobs, store: StateStore
 ) -> None:
     ids = chain(store)
     key = next(
@@ -74,21 +57,21 @@ def test_what_is_damaged_is_read_once_and_told_of_all_that_build_on_it(
     )
     blobs.delete([key])
     blobs.create(key, b"something else")
-    blobs.looks = 0
+    blobs.forget()
     known = ReadStates()
     valid = [store.verify(checkpoint_id, known=known).valid for checkpoint_id in ids]
     assert valid == [True] * 10 + [False] * (LINKS - 10)
-    assert blobs.looks == 2 * LINKS
+    assert blobs.reads + blobs.streams == 2 * LINKS
 
 
-def test_a_new_pass_sees_what_was_damaged_since(blobs: CountingBlobs, store: StateStore) -> None:
+def test_a_new_pass_sees_what_was_damaged_since(blobs: CountedBlobs, store: StateStore) -> None:
     ids = chain(store)
     assert store.verify(ids[-1], known=ReadStates()).valid
     blobs.delete([f"checkpoints/{ids[3]}/manifest.json"])
     assert f"{ids[3]}" in store.verify(ids[-1], known=ReadStates()).issues[0]
 
 
-def test_presence_is_no_proof_of_the_bytes(blobs: CountingBlobs, store: StateStore) -> None:
+def test_presence_is_no_proof_of_the_bytes(blobs: CountedBlobs, store: StateStore) -> None:
     ids = chain(store)
     known = ReadStates()
     for entry in list(blobs.entries(f"checkpoints/{ids[0]}/")):
@@ -100,7 +83,7 @@ def test_presence_is_no_proof_of_the_bytes(blobs: CountingBlobs, store: StateSto
 
 
 def test_of_very_many_the_first_are_forgotten_and_read_again(
-    blobs: CountingBlobs, store: StateStore, monkeypatch: pytest.MonkeyPatch
+    blobs: CountedBlobs, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_states, "_MOST_ENTRIES", 10)
     ids = chain(store)
@@ -109,14 +92,16 @@ def test_of_very_many_the_first_are_forgotten_and_read_again(
     assert len(known.manifests) == 5  # each is one, with one entry
 
 
-def test_copies_of_many_read_a_long_chain_once(blobs: CountingBlobs, store: StateStore) -> None:
+def test_copies_of_many_read_a_long_chain_once(blobs: CountedBlobs, store: StateStore) -> None:
     ids = chain(store)
-    there = CountingBlobs()
+    there = CountedBlobs()
     target = StateStore(there)
-    blobs.looks = 0
+    blobs.forget()
     known = ReadStates()
     assert sum(store.copy(checkpoint_id, target, known) for checkpoint_id in ids) == LINKS
-    assert blobs.looks == 3 * LINKS  # each manifest to follow the chain, and as bytes
+    assert (
+        blobs.reads + blobs.streams == 3 * LINKS
+    )  # each manifest to follow the chain, and as bytes
     assert target.verify(ids[-1]).valid
 
 

@@ -5,22 +5,10 @@ from __future__ import annotations
 import pytest
 
 from seamark import limits
-from seamark.blobs.contract import Blob
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.state import CheckpointId, StateStore
-
-
-class CountingBlobs(MemoryBlobs):
-    """Counts how often each value is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads = 0
-
-    def read(self, key: str, limit: int) -> Blob | None:
-        self.reads += 1
-        return super().read(key, limit)
+from tests.support.counted_blobs import CountedBlobs
 
 
 def chain(store: StateStore, length: int) -> list[CheckpointId]:
@@ -34,10 +22,10 @@ def chain(store: StateStore, length: int) -> list[CheckpointId]:
 
 
 def test_every_manifest_is_read_once_however_many_go() -> None:
-    blobs = CountingBlobs()
+    blobs = CountedBlobs()
     store = StateStore(blobs)
     ids = chain(store, 30)
-    blobs.reads = 0
+    blobs.forget()
     assert [error for _, error in store.delete_each(reversed(ids))] == [None] * 30
     assert blobs.reads == 30
     assert [key for key in (e.key for e in blobs.entries("")) if "_latest" not in key] == []
@@ -71,10 +59,10 @@ def test_one_that_others_refer_to_leaves_them_its_objects() -> None:
 
 
 def test_no_manifest_is_read_to_remove_nothing() -> None:
-    blobs = CountingBlobs()
+    blobs = CountedBlobs()
     store = StateStore(blobs)
     chain(store, 3)
-    blobs.reads = 0
+    blobs.forget()
     assert list(store.delete_each([])) == []
     assert blobs.reads == 0
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from seamark import CheckpointManifest, open_store
-from seamark.blobs.contract import Blob
 from seamark.blobs.memory import MemoryBlobs
 from seamark.capture.checkpoint_contents import packs_of
 from seamark.errors import DamageError, RefusedError
@@ -20,18 +19,7 @@ from seamark.state import StateStore
 from seamark.store import CheckpointStore, manifests, owner
 from seamark.store.copy.run import copy_checkpoints
 from seamark.store.layout import ObjectLayout
-
-
-class CountedReads(MemoryBlobs):
-    """Counts how often a value is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads = 0
-
-    def read(self, key: str, limit: int) -> Blob | None:
-        self.reads += 1
-        return super().read(key, limit)
+from tests.support.counted_blobs import CountedBlobs
 
 
 def test_an_owner_is_decoded_once_as_long_as_it_stays_the_same(tmp_path: Path) -> None:
@@ -59,12 +47,13 @@ def test_a_store_has_so_many_pins_and_no_more(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_copy_follows_a_long_chain_once() -> None:
     links = 60
-    here, there = CountedReads(), CountedReads()
+    here, there = CountedBlobs(), CountedBlobs()
     source = CheckpointStore(here, ObjectLayout())
     source.save(CheckpointManifest.new(1, epoch=1))
     for i in range(2, links + 1):
         source.save(CheckpointManifest.new(i, epoch=i, is_incremental=True, parent_id=i - 1))
-    here.reads = there.reads = 0
+    here.forget()
+    there.forget()
     results = copy_checkpoints(source, CheckpointStore(there, ObjectLayout()))
     assert [each.outcome for each in results] == ["copied"] * links
     assert here.reads < 5 * links
@@ -86,7 +75,7 @@ def test_a_sidecar_of_any_length_is_not_held_in_memory() -> None:
 
 def test_partitioned_state_of_a_long_chain_is_read_once() -> None:
     links = 40
-    here, there = CountedReads(), CountedReads()
+    here, there = CountedBlobs(), CountedBlobs()
     states = StateStore(here, prefix="state/", longest_chain=1000)
     store = CheckpointStore(here, ObjectLayout())
     parent = None
@@ -97,7 +86,7 @@ def test_partitioned_state_of_a_long_chain_is_read_once() -> None:
         store.save(CheckpointManifest.new(i, i, table_store_checkpoint_path=f"state/{parent}"))
 
     def reads(look: Callable[[CheckpointStore], object]) -> int:
-        here.reads = 0
+        here.forget()
         assert look(CheckpointStore(here, ObjectLayout()))
         return here.reads
 
