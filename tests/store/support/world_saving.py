@@ -78,7 +78,7 @@ class Saving(WorldBase):
                 at_fault = asked and self._may_write(writer) and chosen != writer.tombstone
                 at_fault = at_fault and not self._may_lack(objects)
                 assert not at_fault, f"next_id() was refused: {error}"
-            if chosen == writer.tombstone:
+            if chosen == writer.tombstone and not self._may_lack(objects):
                 writer.tombstone = None  # damaged or lost; the next try must get past it
         else:
             certain = self._is_certain(since)
