@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import seamark
-from seamark.errors import DamageError, InvalidInputError, RefusedError, StoreUnavailableError
+from seamark.errors import (
+    DamageError,
+    InvalidInputError,
+    LineageError,
+    RefusedError,
+    StoreUnavailableError,
+)
 from seamark.sinks import Committable, KafkaSink, kafka_records
 from seamark.sinks.kafka.ledger import KEPT_EPOCHS
 from seamark.sinks.reader_calls import calls_for
@@ -71,6 +78,31 @@ def test_the_call_for_pandas_reads_an_epoch_and_no_further(
         assert {*table.columns} >= {"key", "value", "topic", "partition", "offset", "timestamp"}
         seen.append(sorted(json.loads(value)["n"] for value in table["value"]))
     assert seen == [[1, 2], [1, 2], [1, 2, 3, 4, 5]]
+
+
+def lose_records(broker: Broker, topic: str) -> None:
+    """The topic comes back without its records, as after a power cut that took them all."""
+    admin = broker.admin()
+    admin.delete_topics([topic])[topic].result(60)
+    while topic in admin.list_topics(timeout=60).topics:
+        time.sleep(0.05)
+    broker.new_topic(name=topic)
+    while topic not in admin.list_topics(timeout=60).topics:
+        time.sleep(0.05)
+
+
+def test_no_epoch_is_written_after_records_that_kafka_has_lost(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    sink = opened(sink_at(broker, topic, tmp_path))
+    show(sink, [1, 2], 1)
+    show(sink, [3], 2)
+    lose_records(broker, topic)
+    for writer in (sink, opened(sink_at(broker, topic, tmp_path))):
+        with pytest.raises(LineageError, match="lost records that it had acknowledged"):
+            show(writer, [4], 3)
+        assert writer.leftovers() == []
+    assert broker.numbers(topic) == []
 
 
 def test_a_read_waits_for_what_others_have_not_finished(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import DamageError, InvalidInputError, LineageError, RefusedError
 from seamark.sinks import DeltaSink, Receipt
+from seamark.sinks.contract import Sink
 from seamark.sinks.delta.committable import list_in
 from seamark.sinks.delta.log import (
     Answer,
@@ -288,6 +290,57 @@ def test_an_epoch_that_was_taken_back_is_not_shown_again_by_who_was_asleep(
     with pytest.raises((DamageError, LineageError)):
         asleep.commit(committable)
     assert numbers_in(table) == [1]
+
+
+def shown_to_2(writer: Writer) -> Sink:
+    sink = writer.stage([1], epoch(1), "a1")
+    sink.commit(sink.prepare())
+    writer.stage([2], epoch(2), "a2", by=sink)
+    sink.commit(sink.prepare())
+    return sink
+
+
+def put_back(table: Path) -> None:
+    """The log as it was before the last entry, as from a backup, or by a lagging replica."""
+    os.unlink(table / "_delta_log" / entry_name(DeltaTable(str(table)).version()))
+
+
+def restore(table: Path) -> None:
+    handle = DeltaTable(str(table))
+    handle.restore(handle.version() - 1)
+
+
+@pytest.mark.parametrize("lose", [put_back, restore])
+def test_no_epoch_is_written_after_one_that_the_table_has_lost(
+    table: Path, writer: Writer, lose: Callable[[Path], None]
+) -> None:
+    sink = shown_to_2(writer)
+    lose(table)
+    with pytest.raises(LineageError, match=r"no longer shows epoch 2|epoch 2 .* taken away"):
+        writer.stage([3], epoch(3), "a3", by=sink)
+    assert numbers_in(table) == [1]
+    assert not [*table.rglob("a3")]
+
+
+@pytest.mark.parametrize("lose", [put_back, restore])
+def test_no_epoch_is_shown_after_one_that_the_table_has_lost(
+    table: Path, writer: Writer, lose: Callable[[Path], None]
+) -> None:
+    sink = shown_to_2(writer)
+    writer.stage([3], epoch(3), "a3", by=sink)
+    third = sink.prepare()
+    lose(table)
+    with pytest.raises(LineageError, match=r"no longer shows epoch 2|epoch 2 .* taken away"):
+        sink.commit(third)
+    assert numbers_in(table) == [1]
+
+
+def test_an_epoch_that_this_run_has_taken_back_is_not_missed(table: Path, writer: Writer) -> None:
+    sink = shown_to_2(writer)
+    assert sink.unpublish_after(1) == [2]
+    writer.stage([20], epoch(2, NEW), "b2", by=sink)
+    sink.commit(sink.prepare())
+    assert numbers_in(table) == [1, 20]
 
 
 def test_what_was_taken_back_can_still_be_read_at_its_version(table: Path, writer: Writer) -> None:

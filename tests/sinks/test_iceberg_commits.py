@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from seamark.errors import DamageError, LineageError, OutcomeUnknownError
 from seamark.sinks.contract import Committable, Sink
 from seamark.sinks.iceberg import snapshots
 from seamark.sinks.iceberg.staging import Staging
-from seamark.testing.conformance.sink_examples import OLD, Writer, epoch, receipt
+from seamark.testing.conformance.sink_examples import NEW, OLD, Writer, epoch, receipt
 from tests.sinks.support import iceberg
 from tests.sinks.support.iceberg import HandWritten
 
@@ -459,3 +460,51 @@ def test_field_ids_are_in_the_files_so_that_a_renamed_column_is_still_the_same(
     with iceberg.table_at(folder).update_schema() as update:
         update.rename_column("word", "text")
     assert iceberg.table_at(folder).scan().to_arrow().to_pylist() == [{"n": 1, "text": "1"}]
+
+
+# a catalog that lacks what another one had acknowledged
+
+
+def shown_to_2(writer: Writer, folder: Path) -> Sink:
+    """Two epochs by one run, the second of which is not in the copy of the catalog."""
+    sink = writer.stage([1], epoch(1), "a1")
+    sink.commit(sink.prepare())
+    shutil.copy(folder / "catalog.db", folder / "standby.db")
+    writer.stage([2], epoch(2), "a2", by=sink)
+    sink.commit(sink.prepare())
+    return sink
+
+
+def fail_over(folder: Path) -> None:
+    shutil.copy(folder / "standby.db", folder / "catalog.db")
+
+
+def test_no_epoch_is_written_after_one_that_the_catalog_has_lost(
+    writer: Writer, folder: Path
+) -> None:
+    sink = shown_to_2(writer, folder)
+    fail_over(folder)
+    with pytest.raises(LineageError, match="no longer shows epoch 2, which was committed"):
+        writer.stage([3], epoch(3), "a3", by=sink)
+    assert iceberg.numbers(folder) == [1]
+    assert sink.leftovers() == []
+
+
+def test_no_epoch_is_shown_after_one_that_the_catalog_has_lost(
+    writer: Writer, folder: Path
+) -> None:
+    sink = shown_to_2(writer, folder)
+    writer.stage([3], epoch(3), "a3", by=sink)
+    third = sink.prepare()
+    fail_over(folder)
+    with pytest.raises(LineageError, match="no longer shows epoch 2, which was committed"):
+        sink.commit(third)
+    assert iceberg.numbers(folder) == [1]
+
+
+def test_an_epoch_that_this_run_has_taken_back_is_not_missed(writer: Writer, folder: Path) -> None:
+    sink = shown_to_2(writer, folder)
+    assert sink.unpublish_after(1) == [2]
+    writer.stage([20], epoch(2, NEW), "b2", by=sink)
+    sink.commit(sink.prepare())
+    assert iceberg.numbers(folder) == [1, 20]

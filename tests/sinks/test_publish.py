@@ -330,3 +330,26 @@ def test_something_that_is_no_committable_is_refused(path: Path) -> None:
 def test_preparing_needs_something_staged(path: Path) -> None:
     with pytest.raises(InvalidInputError, match="nothing was staged"):
         HandWritten(path).prepare()
+
+
+def test_no_epoch_is_written_after_one_that_the_folder_has_lost(path: Path) -> None:
+    sink = HandWritten(path)
+    for number in (1, 2):
+        sink.stage(frame(ROWS), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+    (path / "epoch=000002").rename(path.parent / "lost")
+    with pytest.raises(LineageError, match="no longer shows epoch 2, which was committed"):
+        sink.stage(frame(ROWS), epoch(3), "a3")
+    assert sink.leftovers() == []
+    assert [one.epoch for one in read_receipts(path)] == [1]
+
+
+def test_an_epoch_that_was_taken_back_is_not_missed(path: Path) -> None:
+    sink = HandWritten(path)
+    for number in (1, 2):
+        sink.stage(frame(ROWS), epoch(number), f"a{number}")
+        sink.commit(sink.prepare())
+    assert sink.unpublish_after(1) == [2]
+    sink.stage(frame(ROWS), epoch(2, NEW), "b2")
+    sink.commit(sink.prepare())
+    assert [one.timeline for one in read_receipts(path)] == [OLD, NEW]

@@ -113,6 +113,8 @@ class Sink(ABC):
     """
     remembers: ClassVar[bool] = True
     """True when ``committed`` still knows in another process what was committed here."""
+    catches_up: ClassVar[bool] = False
+    """True when ``commit`` brings a target that has lost earlier epochs up again, or raises."""
 
     default_staging: str | None = None
     """A folder for rows that wait for their commit, for a sink that needs one and was given none.
@@ -232,6 +234,17 @@ def receipt_of(epoch: Epoch, attempt: str) -> Receipt:
         fingerprint=epoch.fingerprint,
         attempt=attempt,
         plan=epoch.plan,
+    )
+
+
+def no_longer_shown(last: Identity, target: str, where: str) -> LineageError:
+    """The error for an epoch that a run has shown and that its ``target`` has lost since."""
+    return LineageError(
+        f"the {target} no longer shows epoch {last.epoch}, which was committed",
+        where=where,
+        hint="A failover to a server that lacked it, a restore from a backup, or somebody has "
+        f"taken it back. The next epoch is not written. Bring the {target} to that epoch, or roll "
+        f"the pipeline back to the newest one that the {target} shows.",
     )
 
 

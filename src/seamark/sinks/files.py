@@ -29,6 +29,7 @@ from seamark.sinks.contract import (
     Receipt,
     Sink,
     identity_in,
+    no_longer_shown,
     receipt_of,
 )
 from seamark.sinks.epoch_folder import drop_litter, folder_name, seal_epoch
@@ -113,6 +114,8 @@ class FileSink(Sink):
         self._coalesce = coalesce
         self._staged: Receipt | None = None
         self._prepared: Known | None = None
+        self._last: Prepared | None = None
+        """What this run has shown last."""
 
     def _folder_at(self, path: str | os.PathLike[str]) -> str:
         return local_folder(path)
@@ -129,12 +132,14 @@ class FileSink(Sink):
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         in_ranges = self._per_range is not None
         check_schema(schema, self._format, self._partition_by, in_ranges=in_ranges)
+        self._last = None
         claim_folder(self.path, pipeline, sink, self._format, self._partition_by, self._per_range)
 
     # writing an epoch
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
+        self._require_last()
         folder = staging_folder(self.path, attempt, epoch.number)
         self._staged = self._prepared = None
         with staging_into(folder, self.path):
@@ -162,7 +167,16 @@ class FileSink(Sink):
         return committable_of(receipt, [file.size for file in sealed.record.files], sealed.digest)
 
     def commit(self, committable: Committable) -> None:
-        publish(self.path, identity_in(committable, Prepared), self._prepared, self._per_range)
+        prepared = identity_in(committable, Prepared)
+        publish(self.path, prepared, self._prepared, self._per_range)
+        self._last = prepared
+
+    def _require_last(self) -> None:
+        """:class:`LineageError` when the folder has lost what this run has shown last."""
+        if (last := self._last) is not None:
+            shown = self.committed(last.timeline, last.epoch)
+            if shown is None or not last.is_shown_by(shown):
+                raise no_longer_shown(last, "folder", self.path)
 
     def read_point(self, committable: Committable) -> ReadPoint:
         at = {
@@ -193,6 +207,7 @@ class FileSink(Sink):
         require_whole_ranges(self.path, epoch)
 
     def unpublish_after(self, epoch: int) -> list[int]:
+        self._last = None
         if self._per_range is None:
             return unpublish_after(self.path, epoch)
         with lock_ranges(self.path):

@@ -48,6 +48,7 @@ class HdfsFileSink(FileSink):
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         check_schema(schema, self._format, self._partition_by)
+        self._last = None
         self._folder.claim(Target(pipeline, sink, self._format, self._partition_by))
 
     def close(self) -> None:
@@ -55,6 +56,7 @@ class HdfsFileSink(FileSink):
 
     def stage(self, df: DataFrame, epoch: Epoch, attempt: str) -> None:
         check_token(epoch.timeline, "a timeline")
+        self._require_last()
         self._staged = None
         self._folder.stage(attempt, epoch.number, lambda folder: self._write(df, folder))
         self._staged = receipt_of(epoch, attempt)
@@ -67,7 +69,9 @@ class HdfsFileSink(FileSink):
         return committable_of(receipt, [file.size for file in sealed.record.files], sealed.digest)
 
     def commit(self, committable: Committable) -> None:
-        self._folder.publish(identity_in(committable, Prepared))
+        prepared = identity_in(committable, Prepared)
+        self._folder.publish(prepared)
+        self._last = prepared
 
     def abort(self, attempt: str) -> None:
         self._folder.remove_staged(attempt)
@@ -86,4 +90,5 @@ class HdfsFileSink(FileSink):
         """Whatever was published here can be taken back."""
 
     def unpublish_after(self, epoch: int) -> list[int]:
+        self._last = None
         return self._folder.unpublish_after(epoch)

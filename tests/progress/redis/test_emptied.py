@@ -184,3 +184,57 @@ def test_options_of_the_connection_can_be_set(server: RedisServer) -> None:
     with open_progress(f"{server.url}?namespace={uuid.uuid4()}&socket_timeout=3") as store:
         write_number(store, 1)
         assert whole_number(store) == 1
+
+
+# a server that lacks what another one had acknowledged
+
+
+def fail_over(client: Any, standby: dict[bytes, bytes]) -> None:
+    """Another server takes over, with what it had."""
+    client.flushall()
+    for key, value in standby.items():
+        client.restore(key, 0, value)
+
+
+def replicated(client: Any) -> dict[bytes, bytes]:
+    return {key: client.dump(key) for key in client.keys("*")}
+
+
+def test_nothing_is_written_after_a_session_that_a_failover_has_lost(
+    first: SourceCheckpointStore, client: Any
+) -> None:
+    standby = replicated(client)
+    write_number(first, 2)
+    fail_over(client, standby)
+    for write in (
+        partial(write_number, first, 3),
+        first.clear_checkpoints,
+        partial(first.write_config_hash, 1),
+    ):
+        with pytest.raises(DamageError, match="lost a session that it had acknowledged"):
+            write()
+    assert whole_number(first) == 1
+
+
+def test_a_first_session_that_a_failover_has_lost_is_missed(url: str, client: Any) -> None:
+    client.flushall()
+    with open_progress(url) as store:
+        standby = replicated(client)
+        write_number(store, 1)
+        fail_over(client, standby)
+        with pytest.raises(DamageError, match="lost a session that it had acknowledged"):
+            write_number(store, 2)
+        assert store.read_all_checkpoints() == {}
+
+
+def test_a_store_that_is_opened_again_goes_on_from_what_the_server_has(
+    first: SourceCheckpointStore, url: str, client: Any
+) -> None:
+    standby = replicated(client)
+    write_number(first, 2)
+    fail_over(client, standby)
+    with open_progress(url) as again:
+        assert whole_number(again) == 1
+        write_number(again, 2)
+        write_number(again, 3)
+        assert whole_number(again) == 3

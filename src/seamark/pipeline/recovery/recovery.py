@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from seamark._common.logs import logger_named
@@ -290,7 +291,10 @@ class Recovery:
         # first: a sink must not be finished by a checkpoint whose state turns out to be damaged
         copied = self._copies.fitting(dirs, chain, history.timeline, self._changes.moves)
         planned = copied.planned
-        finished = finish_sinks(self._sinks, chosen, history.generation, self._moved(chosen))
+        before = partial(self._epoch_before, chosen)
+        finished = finish_sinks(
+            self._sinks, chosen, history.generation, self._moved(chosen), before
+        )
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
         history.ahead = sinks_ahead(self._sinks, chosen, history.timeline)
@@ -343,6 +347,17 @@ class Recovery:
         except SeamarkError as error:
             log.warning("the finished sinks were not recorded: %s", error)
             return chosen
+
+    def _epoch_before(self, chosen: CheckpointManifest) -> CheckpointManifest | None:
+        """The checkpoint of the epoch before; None when it is not there, or damaged."""
+        at: CheckpointManifest | None = chosen
+        while at is not None and at.epoch >= chosen.epoch:
+            number, parent = at.checkpoint_id, at.parent_id
+            try:
+                at = self._store.load_by_id(parent) if parent and parent < number else None
+            except DamageError:
+                return None
+        return at
 
     def _moved(self, chosen: CheckpointManifest) -> set[str]:
         """Sinks that write to another place than before; a policy has let that pass."""

@@ -1,23 +1,28 @@
 """What a start does with the sinks: finish the decided epoch, and remove what no epoch owns.
 
-Tests: ``tests/pipeline/test_recovery.py``.
+Tests: ``tests/pipeline/test_recovery.py``, ``tests/pipeline/test_sink_recovery.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import MOST_EPOCHS_AHEAD
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
+from seamark.manifest.described import described
 from seamark.pipeline.declaration.compile import Output
+from seamark.pipeline.declaration.target_names import has_same_target
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import is_from_earlier
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.sinks.contract import Receipt, Sink
+
+EpochBefore = Callable[[], CheckpointManifest | None]
+"""Looks up the checkpoint of the epoch before the chosen one; None when it is not known."""
 
 
 @dataclass
@@ -36,11 +41,13 @@ def finish_sinks(
     chosen: CheckpointManifest | None,
     generation: int,
     moved: Collection[str] = (),
+    before: EpochBefore = lambda: None,
 ) -> FinishedSinks:
     """Commit the chosen epoch in every sink that lacks it, and abort attempts of earlier writers.
 
     Attempts of this generation or a later one stay: a writer that has taken over the store may be
-    working on them. Sinks in ``moved`` have a new target and start there.
+    working on them. Sinks in ``moved`` have a new target and start there. A sink that has lost the
+    epoch of ``before`` since is not taken past it.
     """
     done = FinishedSinks()
     if chosen is not None:
@@ -49,7 +56,7 @@ def finish_sinks(
             if output.name in moved:
                 done.outcomes[output.name] = f"has a new target, starts at epoch {chosen.epoch + 1}"
                 continue
-            _finish(output, sinks, chosen, done)
+            _finish(output, sinks, chosen, done, before)
         shown = {*chosen.sink_commit_statuses}.difference(moved)
         timeline = shown_timeline(chosen)
         done.read_points = missing_read_points(sinks.outputs, chosen, shown, timeline)
@@ -73,7 +80,11 @@ def _require_all(sinks: PipelineSinks, chosen: CheckpointManifest, moved: Collec
 
 
 def _finish(
-    output: Output, sinks: PipelineSinks, chosen: CheckpointManifest, done: FinishedSinks
+    output: Output,
+    sinks: PipelineSinks,
+    chosen: CheckpointManifest,
+    done: FinishedSinks,
+    before: EpochBefore,
 ) -> None:
     name, sink = output.name, output.sink
     status = chosen.sink_commit_statuses.get(name)
@@ -94,6 +105,8 @@ def _finish(
         return
     if status.is_committed and name not in _committables(chosen):
         raise _fell_behind(name, chosen, "it shows nothing of it")
+    if not sink.catches_up and (earlier := before()) is not None:
+        _require_before(output, chosen, earlier)
     _commit(name, sinks, chosen, done)
 
 
@@ -109,6 +122,20 @@ def _beside(sink: Sink, chosen: CheckpointManifest) -> str:
         f", beside epochs up to {newest.epoch} of timeline {newest.timeline}: "
         "unpublish_after() takes back what was rolled back while it was away"
     )
+
+
+def _require_before(output: Output, chosen: CheckpointManifest, before: CheckpointManifest) -> None:
+    """:class:`DamageError` when a sink has lost the epoch before, which it had committed."""
+    name = output.name
+    old, new = (described(one, "sinks").get(name) for one in (before, chosen))
+    status = before.sink_commit_statuses.get(name)
+    if status is None or old is None or new is None or not has_same_target(old, new):
+        return  # it began with the chosen epoch
+    newest = output.sink.newest()
+    if newest is None or newest.epoch < before.epoch:
+        shows = "nothing" if newest is None else f"epoch {newest.epoch}"
+        why = f"it shows {shows}, and had committed epoch {before.epoch}"
+        raise _fell_behind(name, chosen, why)
 
 
 def _commit(

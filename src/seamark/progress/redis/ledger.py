@@ -56,6 +56,9 @@ class RedisLedger(Ledger):
         self.errors = Errors(url)
         self.generation: int | None = None
         self._owner: bytes | None = None
+        self._sessions: set[bytes | None] = set()
+        """Tokens that the last session may have, while nobody else writes: more than one after a
+        commit whose outcome is not known."""
         prefix = f"seamark:{{{namespace}}}"
         self.meta = f"{prefix}:meta"
         self.positions = f"{prefix}:positions"
@@ -82,8 +85,9 @@ class RedisLedger(Ledger):
         with self.errors.translated("taking the store over"), self.client.pipeline() as pipe:
             pipe.hincrby(self.meta, _GENERATION, 1)
             pipe.hset(self.meta, _OWNER, owner)
-            self.generation, _ = pipe.execute()
-        self._owner = owner
+            pipe.hget(self.meta, SESSION)
+            self.generation, _, session = pipe.execute()
+        self._owner, self._sessions = owner, {session}
 
     def space(self, space: str) -> str:
         """The key that holds a space."""
@@ -166,9 +170,22 @@ class RedisLedger(Ledger):
         return RedisTransaction(self)
 
     def require_claim(self, meta: Mapping[bytes, bytes]) -> None:
-        """:class:`FencedError` when another writer has taken the store over."""
+        """:class:`FencedError` when another writer has taken the store over.
+
+        :class:`DamageError` when the server has lost a session that it had acknowledged.
+        """
         generation = self._number(meta, _GENERATION) or 0
-        if self.generation is None or meta.get(_OWNER) == self._owner:
+        if self.generation is None:
+            return
+        if meta.get(_OWNER) == self._owner:
+            if meta.get(SESSION) not in self._sessions:
+                raise DamageError(
+                    "the server has lost a session that it had acknowledged",
+                    where=self.url,
+                    hint="Another server has taken its place that lacked it, or an older save was "
+                    "brought back. Nothing was written. Open the store again, and go on from the "
+                    "checkpoints that it has.",
+                )
             return
         if generation < self.generation:
             raise DamageError(
@@ -182,6 +199,14 @@ class RedisLedger(Ledger):
             where=self.url,
             hint="Nothing of this session was written. Only one program may write at a time.",
         )
+
+    def sending(self, session: bytes) -> None:
+        """Note that a session is about to be sent: from now on it may be the last one."""
+        self._sessions.add(session)
+
+    def is_last(self, session: bytes | None) -> None:
+        """Note that a session is the last one that the server has."""
+        self._sessions = {session}
 
     def require_hashes(self, changes: Changes) -> None:
         """:class:`DamageError` when a key is not a HASH: Redis would apply the rest without it."""
@@ -213,11 +238,13 @@ class RedisLedger(Ledger):
             except StoreUnavailableError:
                 continue
             if meta.get(SESSION) == token:
+                self.is_last(token)
                 return True
             is_alone = self._owner is not None and meta.get(_OWNER) == self._owner
             if meta.get(SESSION) != before and not is_alone:
                 raise self._unknown("another writer has written since")
             self.require_claim(meta)
+            self.is_last(meta.get(SESSION))
             return False
         raise self._unknown("the server does not answer")
 

@@ -106,6 +106,7 @@ class RedisTransaction(Transaction):
         from redis.exceptions import TimeoutError as Late
 
         ledger, pipe = self._ledger, self._begun()
+        ledger.sending(token)
         try:
             pipe.multi()
             _queue(pipe, ledger, changes, self._meta)
@@ -119,6 +120,7 @@ class RedisTransaction(Transaction):
         for answer in answers:
             if isinstance(answer, Exception):
                 raise ledger.partly_applied(answer)
+        ledger.is_last(token)
         return True
 
     def abandon(self) -> None:

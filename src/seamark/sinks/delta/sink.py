@@ -31,6 +31,7 @@ from seamark.sinks.contract import (
     Receipt,
     Sink,
     identity_in,
+    no_longer_shown,
     receipt_of,
 )
 from seamark.sinks.delta.actions import staged_file
@@ -72,10 +73,9 @@ _INLINE: Final = 8 << 10
 
 
 class _Shown(NamedTuple):
-    """The newest epoch that this process knows to be shown."""
+    """The newest epoch that this run has shown."""
 
-    epoch: int
-    attempt: str
+    identity: Prepared
     version: int | None
 
 
@@ -155,6 +155,7 @@ class DeltaSink(Sink):
             where=self._place.url,
         )
         self._epochs = self._for(pipeline, sink)
+        self._last = None
         output = (pipeline, sink)
         self._target = Target(self._place, self._mode, self._partition_by, columns, output)
         self._target.require(merges_schema=self._merges_schema)
@@ -165,6 +166,7 @@ class DeltaSink(Sink):
         check_token(epoch.timeline, "a timeline")
         self._staged = self._known = None
         table = self._place.look()
+        self._require_last(table)
         fits = self._target.check(table)
         partitions = tuple(table.metadata().partition_columns)
         receipt = receipt_of(epoch, attempt)
@@ -267,14 +269,23 @@ class DeltaSink(Sink):
         if self._keys:
             self._epochs.staging.remove_rows(prepared.attempt)
         last = self._last
-        if last is None or last.epoch <= prepared.epoch:
-            self._last = _Shown(prepared.epoch, prepared.attempt, version)
-            if last is not None and last.epoch < prepared.epoch:
-                self._epochs.staging.forget_shown(last.attempt)
+        if last is None or last.identity.epoch <= prepared.epoch:
+            self._last = _Shown(prepared, version)
+            if last is not None and last.identity.epoch < prepared.epoch:
+                self._epochs.staging.forget_shown(last.identity.attempt)
+
+    def _require_last(self, table: DeltaTable) -> None:
+        """:class:`LineageError` when the table has lost what this run has shown last."""
+        if self._last is not None:
+            last = self._last.identity
+            is_shown, _ = self._epochs.shown_version(table, last)
+            if not is_shown:
+                raise no_longer_shown(last, "table", self._place.url)
 
     def _apply(self, table: DeltaTable, prepared: Prepared) -> int:
         """Write the entry of the log; its version."""
         self._target.check_staged(table, prepared)
+        self._require_last(table)
         receipt = self._staged_receipt(prepared)
         added = self._added(prepared)
         self._target.check_columns(table, added)
@@ -333,7 +344,7 @@ class DeltaSink(Sink):
     def read_point(self, committable: Committable) -> ReadPoint | None:
         identity = identity_in(committable, Identity)
         version = None
-        if self._last is not None and self._last.attempt == identity.attempt:
+        if self._last is not None and self._last.identity.attempt == identity.attempt:
             version = self._last.version
         if version is None:
             _, version = self._epochs.shown_version(self._place.look(), identity)
@@ -360,6 +371,7 @@ class DeltaSink(Sink):
         self._epochs.plan_take_back(self._place.look(), epoch)
 
     def unpublish_after(self, epoch: int) -> list[int]:
+        self._last = None
         taken = self._epochs.take_back(epoch)
         if taken and self._merges_schema and self._target.columns.types:
             # columns that were added since are gone, and the next epoch has them

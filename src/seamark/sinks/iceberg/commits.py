@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, LineageError, OutcomeUnknownError, StoreUnavailableError
-from seamark.sinks.contract import Identity, another_lineage
+from seamark.sinks.contract import Identity, another_lineage, no_longer_shown
 from seamark.sinks.iceberg.data_files import read_list
 from seamark.sinks.iceberg.marks import Mark, Next, Output, judged
 from seamark.sinks.iceberg.staging import Staging
@@ -61,6 +61,23 @@ class Committer:
         self._place = place
         self._settled: str | None = None
         self._newest: tuple[Mark, str] | None = None
+        self._last: Prepared | None = None
+
+    def forget(self) -> None:
+        """Forget what was shown: another run begins, or epochs are taken back."""
+        self._last = None
+
+    def require_last(self, table: Table) -> None:
+        """:class:`LineageError` when the table has lost what this run has shown last.
+
+        A catalog that fails over may go back to earlier metadata, in which the mark is earlier too.
+        """
+        last = self._last
+        if last is None:
+            return
+        mark = last.output.shown_mark(table.metadata)
+        if mark is None or mark.epoch < last.epoch:
+            raise no_longer_shown(last, "table", self._place.described)
 
     def remembered(self, identity: Identity) -> tuple[int, str] | None:
         """The snapshot of the epoch that was committed here last, and the metadata with it."""
@@ -71,12 +88,18 @@ class Committer:
 
     def commit(self, prepared: Prepared, files: Sequence[DataFile] | None = None) -> None:
         """Show an epoch, once. ``files`` are its data files, if this process has them still."""
+        self._show(prepared, files)
+        if self._last is None or self._last.epoch <= prepared.epoch:
+            self._last = prepared
+
+    def _show(self, prepared: Prepared, files: Sequence[DataFile] | None) -> None:
         output = prepared.output
         for table in self._loaded():
             _require_same_table(table, prepared, self._place.described)
             staging = Staging.of(table, output)
             if not self._is_missing(prepared, table):
                 return
+            self.require_last(table)
             self.settle(output, table)
             try:
                 change = self._change(table, staging, prepared, files)

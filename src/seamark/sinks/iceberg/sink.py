@@ -105,6 +105,7 @@ class IcebergSink(Sink):
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         self._output = Output(pipeline, sink)
+        self._committer.forget()
         where = self._place.described
         table = self._place.load()
         check_table(table.metadata, where)
@@ -136,6 +137,7 @@ class IcebergSink(Sink):
         self._staged = self._prepared = None
         output = Output(epoch.pipeline, epoch.sink)
         table = self._place.load()
+        self._committer.require_last(table)
         check_table(table.metadata, self._place.described)
         self._check_deletes(table)
         check_columns(df.schema, table.schema(), self._delete_where, self._place.described)
@@ -281,6 +283,7 @@ class IcebergSink(Sink):
     def unpublish_after(self, epoch: int) -> list[int]:
         from seamark.sinks.iceberg.snapshots import Change
 
+        self._committer.forget()
         taken: tuple[int, ...] = ()
 
         def plan(table: Table) -> tuple[Change, Mark | None] | None:

@@ -158,6 +158,30 @@ class EpochWriter:
                 "topic.",
             )
 
+    def require_nothing_lost(self) -> None:
+        """:class:`LineageError` when the topic ends before the newest epoch does.
+
+        A broker that loses its disk's cache, or an unclean election of a leader, takes back what
+        was acknowledged. Call it after :meth:`take_over`, which has read the ledger.
+        """
+        newest, topic = self.ledger.newest(), self._topic
+        if newest is None or topic is None or topic not in newest.ends:
+            return
+        counts = partition_counts(self._cluster, self.admin, [topic])
+        if topic not in counts:
+            return  # which is refused when it is asked what the topic takes
+        ends = end_offsets(self._cluster, self.admin, counts)[topic]
+        for partition, end in sorted(newest.ends[topic].items()):
+            if (now := ends.get(partition, 0)) < end:
+                raise LineageError(
+                    "Kafka has lost records that it had acknowledged: epoch "
+                    f"{newest.receipt.epoch} ended at {end} in partition {partition} of the topic "
+                    f"{topic!r}, which ends at {now}",
+                    where=self._cluster.bootstrap,
+                    hint="A power cut, an unclean election of a leader, or somebody who has made "
+                    "the topic anew. The next epoch is not written. Continue into a new topic.",
+                )
+
     def is_shown(self, prepared: Identity) -> bool:
         """Whether this very epoch is shown, nobody else being about to show it.
 

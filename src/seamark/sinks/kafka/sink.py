@@ -138,6 +138,7 @@ class KafkaSink(Sink):
         # what forbids us to write is found here, before anything is decided
         self._epochs.take_over(self._shards)
         self._epochs.require_nothing_shown_in_part(epoch.number)
+        self._epochs.require_nothing_lost()
         with self._staging.writing(attempt, epoch.number) as folder:
             self._write(df, folder)
         self._staged = receipt_of(epoch, attempt)

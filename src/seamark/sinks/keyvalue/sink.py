@@ -72,6 +72,7 @@ class KeyValueSink(Sink):
     """
 
     consumes_all = True
+    catches_up = True
 
     def __init__(
         self,

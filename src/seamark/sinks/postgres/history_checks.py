@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seamark.errors import LineageError, RefusedError
+from seamark.sinks.contract import Identity, no_longer_shown
 
 if TYPE_CHECKING:
-    from seamark.sinks.contract import Identity
     from seamark.sinks.postgres.connections import Rows, TableAddress
     from seamark.sinks.postgres.ledger import Ledger, Unnumbered
 
@@ -37,13 +37,7 @@ def require_shown(connection: Rows, ledger: Ledger, last: Identity) -> None:
     """:class:`LineageError` when the ledger lacks an epoch that this run has shown."""
     shown = ledger.entry(connection, last.epoch)
     if shown is None or not last.is_shown_by(shown):
-        raise LineageError(
-            f"the table no longer shows epoch {last.epoch}, which was committed",
-            where=ledger.address.shown,
-            hint="A failover to a standby that lacked it, or a restore from a backup, has taken it "
-            "back. The next epoch is not written. Bring the table to that epoch, or roll the "
-            "pipeline back to the newest one that the table shows.",
-        )
+        raise no_longer_shown(last, "table", ledger.address.shown)
 
 
 def another_table(address: TableAddress, epoch: int) -> LineageError:

@@ -1,0 +1,105 @@
+"""A start takes no sink past an epoch that it has lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from seamark.errors import DamageError
+from seamark.manifest import CheckpointManifest, SinkCommitStatus
+from seamark.pipeline.declaration.compile import Output
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.recovery.sink_recovery import finish_sinks
+from seamark.sinks.contract import Committable
+from seamark.testing.conformance.sink_examples import OLD, SINK, epoch
+from tests.sinks.support.frames import frame
+from tests.sinks.support.hand_written import HandWritten, shown_epoch
+
+
+class OneSink:
+    """What a start asks of the sinks of a pipeline that has one."""
+
+    def __init__(self, sink: HandWritten) -> None:
+        self.outputs = [Output(SINK, cast("Any", None), sink)]
+        self.names = [SINK]
+
+    def commit(self, committables: Mapping[str, Committable]) -> dict[str, SinkCommitStatus]:
+        self.outputs[0].sink.commit(committables[SINK])
+        return {SINK: SinkCommitStatus.committed()}
+
+
+def checkpoint(
+    number: int, path: Path, committable: Committable | None, *, pending: bool = False
+) -> CheckpointManifest:
+    status = SinkCommitStatus.pending() if pending else SinkCommitStatus.committed()
+    return CheckpointManifest.new(
+        number,
+        epoch=number,
+        sink_commit_statuses={SINK: status},
+        sink_names=[SINK],
+        attempt=f"a{number}",
+        fingerprint=epoch(number).fingerprint,
+        timeline=OLD,
+        sink_committables={} if committable is None else {SINK: committable},
+        structure={"sinks": {SINK: {"kind": "files", "target": str(path)}}},
+    )
+
+
+def start(
+    path: Path, chosen: CheckpointManifest, before: CheckpointManifest | None
+) -> dict[str, str]:
+    sinks = cast("PipelineSinks", OneSink(HandWritten(path)))
+    return finish_sinks(sinks, chosen, 1, (), lambda: before).outcomes
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    HandWritten(tmp_path / "rows").open("trades", "bars", None)
+    return tmp_path / "rows"
+
+
+def decided(path: Path, number: int) -> CheckpointManifest:
+    """An epoch whose driver died before its commit."""
+    sink = HandWritten(path)
+    sink.stage(frame([number]), epoch(number), f"a{number}")
+    return checkpoint(number, path, sink.prepare(), pending=True)
+
+
+def lose(path: Path, number: int) -> None:
+    """The file system comes back without what it had acknowledged."""
+    (path / f"epoch={number:06}").rename(path.parent / "lost")
+
+
+def test_a_sink_that_has_lost_the_epoch_before_is_not_taken_past_it(path: Path) -> None:
+    shown_epoch(path, 1)
+    before = checkpoint(2, path, shown_epoch(path, 2))
+    chosen = decided(path, 3)
+    lose(path, 2)
+    with pytest.raises(DamageError, match="'bars' cannot be brought to epoch 3") as caught:
+        start(path, chosen, before)
+    assert "it shows epoch 1, and had committed epoch 2" in str(caught.value)
+    assert sorted(p.name for p in path.glob("epoch=*")) == ["epoch=000001"]
+
+
+def test_a_sink_that_shows_nothing_any_more_is_not_taken_past_it(path: Path) -> None:
+    before = checkpoint(1, path, shown_epoch(path, 1))
+    chosen = decided(path, 2)
+    lose(path, 1)
+    with pytest.raises(DamageError, match="'bars' cannot be brought to epoch 2") as caught:
+        start(path, chosen, before)
+    assert "it shows nothing, and had committed epoch 1" in str(caught.value)
+
+
+def test_an_epoch_is_finished_in_a_sink_that_has_the_one_before(path: Path) -> None:
+    before = checkpoint(1, path, shown_epoch(path, 1))
+    assert start(path, decided(path, 2), before) == {SINK: "committed from its committable"}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["at another target", "not known"])
+def test_an_epoch_is_finished_in_a_sink_that_began_with_it(path: Path, known: bool) -> None:
+    elsewhere = checkpoint(1, path.parent / "elsewhere", None) if known else None
+    outcomes = start(path, decided(path, 2), elsewhere)
+    assert outcomes == {SINK: "committed from its committable"}
