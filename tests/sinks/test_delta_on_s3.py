@@ -109,7 +109,7 @@ def test_an_epoch_costs_a_few_requests_however_many_there_have_been(
         costs.append(Counter(request.split()[0] for request in proxy.take_requests()))
     totals = [cost.total() for cost in costs]
     assert len({*totals[2:]}) == 1, totals
-    assert totals[-1] <= 21, costs[-1]
+    assert totals[-1] <= 23, costs[-1]  # two of them look whether the epoch before is still there
     assert costs[-1]["PUT"] == 4, "the record, the file, the list, and the entry of the log"
 
 
