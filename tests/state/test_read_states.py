@@ -7,20 +7,11 @@ from typing import Any
 import pytest
 
 from seamark._common.parallel import map_in_threads
-from seamark.state import CheckpointId, ReadStates, StateStore, cleanup, read_states
+from seamark.state import ReadStates, StateStore, cleanup, read_states
+from tests.state.support.chains import chain
 from tests.support.counted_blobs import CountedBlobs
 
 LINKS = 30
-
-
-def chain(store: StateStore) -> list[CheckpointId]:
-    """Checkpoints that build on each other; each adds a partition."""
-    ids: list[CheckpointId] = []
-    for epoch in range(LINKS):
-        with store.begin(epoch, parent=ids[-1] if ids else None) as writer:
-            writer.put("agg", epoch, b"state %d" % epoch)
-            ids.append(writer.commit().checkpoint_id)
-    return ids
 
 
 @pytest.fixture
@@ -36,7 +27,7 @@ def store(blobs: CountedBlobs) -> StateStore:
 def test_a_long_chain_is_read_once_however_many_are_verified(
     blobs: CountedBlobs, store: StateStore
 ) -> None:
-    ids = chain(store)
+    ids = chain(store, LINKS)
     blobs.forget()
     known = ReadStates()
     results = [store.verify(checkpoint_id, known=known) for checkpoint_id in reversed(ids)]
@@ -49,7 +40,7 @@ def test_a_long_chain_is_read_once_however_many_are_verified(
 def test_what_is_damaged_is_read_once_and_told_of_all_that_build_on_it(
     blobs: CountedBlobs, store: StateStore
 ) -> None:
-    ids = chain(store)
+    ids = chain(store, LINKS)
     key = next(
         entry.key
         for entry in blobs.entries(f"checkpoints/{ids[10]}/")
@@ -65,14 +56,14 @@ def test_what_is_damaged_is_read_once_and_told_of_all_that_build_on_it(
 
 
 def test_a_new_pass_sees_what_was_damaged_since(blobs: CountedBlobs, store: StateStore) -> None:
-    ids = chain(store)
+    ids = chain(store, LINKS)
     assert store.verify(ids[-1], known=ReadStates()).valid
     blobs.delete([f"checkpoints/{ids[3]}/manifest.json"])
     assert f"{ids[3]}" in store.verify(ids[-1], known=ReadStates()).issues[0]
 
 
 def test_presence_is_no_proof_of_the_bytes(blobs: CountedBlobs, store: StateStore) -> None:
-    ids = chain(store)
+    ids = chain(store, LINKS)
     known = ReadStates()
     for entry in list(blobs.entries(f"checkpoints/{ids[0]}/")):
         if not entry.key.endswith("manifest.json"):
@@ -86,14 +77,14 @@ def test_of_very_many_the_first_are_forgotten_and_read_again(
     blobs: CountedBlobs, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_states, "_MOST_ENTRIES", 10)
-    ids = chain(store)
+    ids = chain(store, LINKS)
     known = ReadStates()
     assert all(store.verify(checkpoint_id, known=known).valid for checkpoint_id in ids)
     assert len(known.manifests) == 5  # each is one, with one entry
 
 
 def test_copies_of_many_read_a_long_chain_once(blobs: CountedBlobs, store: StateStore) -> None:
-    ids = chain(store)
+    ids = chain(store, LINKS)
     there = CountedBlobs()
     target = StateStore(there)
     blobs.forget()
@@ -108,7 +99,7 @@ def test_copies_of_many_read_a_long_chain_once(blobs: CountedBlobs, store: State
 def test_no_thread_is_asked_for_an_object_that_was_looked_at(
     store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids, known, asked = chain(store), ReadStates(), 0
+    ids, known, asked = chain(store, LINKS), ReadStates(), 0
 
     def counted(work: Any, items: Any, threads: int, name: str) -> list[Any]:
         nonlocal asked

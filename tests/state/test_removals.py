@@ -8,17 +8,8 @@ from seamark import limits
 from seamark.blobs.memory import MemoryBlobs
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
 from seamark.state import CheckpointId, StateStore
+from tests.state.support.chains import chain
 from tests.support.counted_blobs import CountedBlobs
-
-
-def chain(store: StateStore, length: int) -> list[CheckpointId]:
-    """Checkpoints that build on each other; each adds a partition."""
-    ids: list[CheckpointId] = []
-    for epoch in range(length):
-        with store.begin(epoch, parent=ids[-1] if ids else None) as writer:
-            writer.put("agg", epoch, b"state %d" % epoch)
-            ids.append(writer.commit().checkpoint_id)
-    return ids
 
 
 def test_every_manifest_is_read_once_however_many_go() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from seamark._common.text import shortened
 from seamark.errors import InvalidInputError
 from seamark.limits import LONGEST_PREFIX
 
@@ -240,9 +241,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return repr(value)
     text = _text(value)
-    if isinstance(value, dict | list) and len(text) > _LONGEST:
-        return f"{text[: _LONGEST - 1]}…"
-    return text
+    return shortened(text, _LONGEST) if isinstance(value, dict | list) else text
 
 
 def _place(before: str, part: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
+from seamark._common.text import shortened
 from seamark._redaction import redacted
 from seamark.errors import RefusedError, SeamarkError, SourceSilentError, SourceUnavailableError
 from seamark.spark.error_transport import arrived
@@ -270,11 +271,7 @@ def _not_planned(error: Exception, what: str) -> SeamarkError:
 def _short(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     plain = [line for line in lines if not line.startswith(("at ", "...", "=== "))]
-    return _cut(" ".join(plain), 600)
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return shortened(" ".join(plain), 600)
 
 
 def missing_connector(text: str) -> RefusedError | None:
@@ -345,10 +342,10 @@ def said_by(error: Exception) -> SparkFailure:
     match = _CONDITION.search(text)
     if match is None:
         first = next((line for line in _CALL.sub("", text).splitlines() if line.strip()), "")
-        return SparkFailure("", _cut(first or type(error).__name__, 400))
+        return SparkFailure("", shortened(first or type(error).__name__, 400))
     condition, line = match[1], _ADVICE.sub("", _STATE.sub("", match[2])).strip()
     causes = _CAUSE.findall(text)
     if condition.endswith(".UNCATEGORIZED") and causes:
         name, said = causes[-1]
         line = f"{line} {name}: {said}"
-    return SparkFailure(condition, _cut(line, 400))
+    return SparkFailure(condition, shortened(line, 400))
