@@ -23,14 +23,13 @@ from seamark._common.files import (
     ABSENT,
     Inside,
     clock_at,
-    make_folder,
     read_all,
     sync_folder,
     version_of_file,
     write_all,
 )
 from seamark._common.holes import is_mostly_hole
-from seamark._common.new_names import NO_LINKS, link_file, make_root
+from seamark._common.new_names import NO_LINKS, link_file
 from seamark._common.os_errors import translate_os_errors
 from seamark.blobs.contract import (
     TEMPORARY,
@@ -47,10 +46,10 @@ from seamark.blobs.contract import (
     check_range,
     is_key,
 )
+from seamark.blobs.durable_folders import DurableFolders
 from seamark.errors import DamageError, StoreUnavailableError
 
 _LOCK: Final = "locks/writers.lock"
-_FOLDERS_REMEMBERED: Final = 1000
 
 
 class FilesystemBlobs(Blobs):
@@ -61,7 +60,7 @@ class FilesystemBlobs(Blobs):
     def __init__(self, root: str) -> None:
         self.url = os.path.abspath(root)
         self._turn = threading.RLock()
-        self._durable: set[str] = set()
+        self._folders = DurableFolders(self.url)
         self._inside = Inside(self.url)
         self._depth = 0
 
@@ -225,7 +224,7 @@ class FilesystemBlobs(Blobs):
         path, there = self._path(key), other._path(key)
         with translate_os_errors("linking", path):
             other._inside.require(there)
-            self._make_folder(os.path.dirname(path))
+            self._folders.make(os.path.dirname(path))
             if is_linked := link_file(there, path):
                 self.make_durable(key)
         return is_linked
@@ -253,8 +252,8 @@ class FilesystemBlobs(Blobs):
     def make_durable(self, key: str) -> None:
         path = self._path(key)
         with translate_os_errors("syncing", path):
-            self._durable.discard(os.path.dirname(path))
-            self._make_folder(os.path.dirname(path))
+            self._folders.forget(os.path.dirname(path))
+            self._folders.make(os.path.dirname(path))
             fd = self._inside.open(path)
             if fd is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -289,7 +288,7 @@ class FilesystemBlobs(Blobs):
     def _remove_if_empty(self, folder: str) -> None:
         # the folders of the first level stay: somebody may be about to use them
         while os.path.dirname(os.path.dirname(folder)).startswith(self.url):
-            self._durable.discard(folder)
+            self._folders.forget(folder)
             self._inside.forget(folder)
             try:
                 os.rmdir(folder)
@@ -300,8 +299,8 @@ class FilesystemBlobs(Blobs):
     def _write_temporary(self, path: str, pieces: Iterable[Buffer]) -> str:
         temporary = self._path(f"{TEMPORARY}{os.getpid()}-{os.urandom(8).hex()}")
         with translate_os_errors("writing", temporary):
-            self._make_folder(os.path.dirname(temporary))
-            self._make_folder(os.path.dirname(path))
+            self._folders.make(os.path.dirname(temporary))
+            self._folders.make(os.path.dirname(path))
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             for piece in pieces:  # an error of the producer is its own, not the store's
@@ -322,31 +321,14 @@ class FilesystemBlobs(Blobs):
             os.close(fd)
         return temporary
 
-    def _make_folder(self, folder: str) -> None:
-        """Make a folder below the root and be sure that its name survives a power cut.
-
-        A folder that is there already may have been made by a process that died before its
-        fsync, so each handle makes sure once.
-        """
-        if folder in self._durable:
-            return
-        if folder == self.url:
-            make_root(folder)
-        else:
-            self._make_folder(os.path.dirname(folder))
-            make_folder(folder, 0o755)
-        if len(self._durable) >= _FOLDERS_REMEMBERED:
-            self._durable.clear()
-        self._durable.add(folder)
-
     def _link(self, temporary: str, path: str) -> None:
         try:
             os.link(temporary, path)
         except FileNotFoundError:
             # a clean-up has removed the folder since this handle made it
             folder = os.path.dirname(path)
-            self._durable.discard(folder)
-            self._make_folder(folder)
+            self._folders.forget(folder)
+            self._folders.make(folder)
             os.link(temporary, path)
 
     def _rename_unless_there(self, temporary: str, path: str, key: str) -> None:
@@ -390,7 +372,7 @@ class FilesystemBlobs(Blobs):
     def _lock(self, key: str) -> FileLock:
         path = self._path(key)
         with translate_os_errors("locking", path):
-            self._make_folder(os.path.dirname(path))
+            self._folders.make(os.path.dirname(path))
         return FileLock(path)
 
     def _path(self, key: str) -> str:
