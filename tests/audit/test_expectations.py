@@ -11,7 +11,7 @@ from seamark.audit.expectations import EpochRows, SinkHistory, histories_of, who
 from seamark.audit.kafka import _ends_in
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.sinks.read_point import ReadPoint
-from seamark.spark.row_digests import RowDigest
+from seamark.spark.row_digests import FORMULA, RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
 
 
@@ -32,6 +32,7 @@ def checkpoint(
     superseded: bool = False,
     damage: str | None = None,
     digested: bool = True,
+    formula: int = FORMULA,
     **fields: Any,
 ) -> ScannedCheckpoint:
     epoch = epoch or number
@@ -42,6 +43,7 @@ def checkpoint(
         "since": since,
         "total_rows": upto.rows,
         "total_digest": upto.digest,
+        "formula": formula,
     }
     status = SinkCommitStatus.committed() if committed else SinkCommitStatus.pending()
     manifest = CheckpointManifest.new(
@@ -100,6 +102,12 @@ def test_totals_of_another_target_and_epochs_without_a_digest_end_it() -> None:
     assert found.since == 3
     found = history(checkpoint(3, since=3), checkpoint(2, digested=False), checkpoint(1))
     assert [each.epoch for each in found.epochs] == [3]
+
+
+def test_a_digest_of_another_formula_is_as_good_as_none() -> None:
+    found = history(checkpoint(3, since=3), checkpoint(2, formula=1), checkpoint(1, formula=1))
+    assert [each.epoch for each in found.epochs] == [3]
+    assert history(checkpoint(1, formula=FORMULA + 1)).epochs == ()
 
 
 def test_without_any_digest_it_says_so() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from seamark.pipeline.recovery.fork import first_of
+from seamark.spark.row_digests import FORMULA
 from seamark.store import open_store
 from tests.cli.support.running import Cli, options_of
 from tests.pipeline.support.forks import everything, filled
@@ -89,7 +90,7 @@ def test_two_stores_are_compared_by_what_their_checkpoints_say(
 ) -> None:
     def digests(rows: int) -> dict[str, Any]:
         digest = f"{rows * 77:032x}"
-        of_bars = {"rows": rows, "digest": digest, "since": 3}
+        of_bars = {"rows": rows, "digest": digest, "since": 3, "formula": FORMULA}
         return {
             "inputs": {"trades": {"read": "the same"}},
             "output_digests": {"bars": {**of_bars, "total_rows": rows, "total_digest": digest}},

@@ -55,6 +55,7 @@ VALUES: dict[str, Any] = {
             "since": 1,
             "total_rows": 9,
             "total_digest": "cd" * 16,
+            "formula": 2,
         }
     },
     "fork": {

@@ -16,7 +16,7 @@ from seamark.pipeline.comparison import (
     compare,
     rows_after,
 )
-from seamark.spark.row_digests import RowDigest
+from seamark.spark.row_digests import FORMULA, RowDigest
 
 
 def rows(*numbers: int) -> RowDigest:
@@ -59,6 +59,7 @@ class History:
                     "since": self.since,
                     "total_rows": self.total.rows,
                     "total_digest": self.total.digest,
+                    "formula": FORMULA,
                 }
             }
         self.manifests.insert(
@@ -139,6 +140,14 @@ def test_epochs_without_digests_are_told_and_not_called_equal() -> None:
     found = compared(a, b)
     assert found.epochs[0].outputs[0].verdict is Verdict.UNKNOWN
     assert "no digests" in " ".join(found.notes)
+
+
+def test_digests_of_another_formula_are_not_compared() -> None:
+    a = History("a").ran("1", rows(1)).ran("2", rows(2))
+    b = History("b", a, 1).ran("2", rows(2))
+    bars = {**msgspec.to_builtins(b.manifests[0].output_digests)["bars"], "formula": 1}
+    b.manifests[0] = b.manifests[0].replace(output_digests={"bars": bars})
+    assert compared(a, b).epochs[0].outputs[0].verdict is Verdict.UNKNOWN
 
 
 def test_two_forks_of_one_origin_are_compared_from_the_later_one_on() -> None:

@@ -229,3 +229,11 @@ def test_an_epoch_without_a_digest_ends_the_totals() -> None:
     silent = parent().replace(output_digests=None)
     recorded = recorded_digests({"bars": RowDigest(3, "2" * 32)}, 5, structure(), silent)
     assert cast("dict[str, Any]", recorded)["bars"]["since"] == 5
+
+
+def test_digests_of_another_formula_are_not_added_to() -> None:
+    digests = {"bars": {**msgspec.to_builtins(parent().output_digests)["bars"], "formula": 1}}
+    earlier = parent().replace(output_digests=digests)
+    recorded = recorded_digests({"bars": RowDigest(3, "2" * 32)}, 5, structure(), earlier)
+    assert cast("dict[str, Any]", recorded)["bars"]["since"] == 5
+    assert carried_digests(earlier, structure(), {"bars": "bars"}) == digests

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as f
 
 from seamark.errors import InvalidInputError
 from seamark.spark.row_digests import (
+    FORMULA,
     RowDigest,
     digest_of,
     digests_by,
@@ -117,6 +119,33 @@ def test_a_value_that_moves_to_the_next_column_changes_the_digest(spark: SparkSe
     pairs = [(None, "a"), ("a", None), ("", "a"), ("a", ""), ("ab", "c"), ("a", "bc")]
     digests = {digest_of(spark.createDataFrame([pair], "x string, y string")) for pair in pairs}
     assert len(digests) == len(pairs)
+
+
+def test_values_that_change_places_between_rows_change_the_digest(spark: SparkSession) -> None:
+    numbers = range(300)
+    there = [(n, 1000 + n) for n in numbers]
+    for swapped in ([(0, 1001), (1, 1000), *there[2:]], [(n, 1000 + n ^ 1) for n in numbers]):
+        assert sorted(y for _, y in swapped) == sorted(y for _, y in there)
+        frames = [spark.createDataFrame(rows, "x bigint, y bigint") for rows in (there, swapped)]
+        assert digest_of(frames[0]) != digest_of(frames[1])
+
+
+def test_equal_values_in_two_columns_do_not_cancel_each_other(spark: SparkSession) -> None:
+    rows = [(n, n) for n in range(50)]
+    digests = {digest_of(spark.createDataFrame([row], "x bigint, y bigint")) for row in rows}
+    assert len(digests) == len(rows)
+
+
+def test_a_digest_is_the_same_in_every_version_that_has_this_formula(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT 1L n, 'a' text UNION ALL SELECT 2L, NULL")
+    assert (FORMULA, digest_of(rows)) == (2, RowDigest(2, "eee0b2728f279e7da0bdcb11d0653c71"))
+
+
+def test_a_row_of_very_many_columns_has_a_digest(spark: SparkSession) -> None:
+    wide = spark.range(2).selectExpr(*(f"id + {n} AS c{n}" for n in range(700)))
+    other = wide.withColumn("c699", f.lit(0).cast("bigint"))
+    assert digest_of(wide) != digest_of(other)
+    assert digest_of(wide).rows == 2
 
 
 def test_names_and_types_are_part_of_the_digest(spark: SparkSession) -> None:

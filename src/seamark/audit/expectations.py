@@ -14,7 +14,7 @@ from seamark._common.checks import I64_MAX
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
 from seamark.sinks.read_point import ReadPoint, read_point_in
-from seamark.spark.row_digests import RowDigest
+from seamark.spark.row_digests import RowDigest, comparable_digest
 from seamark.store.manifest_scan import ScannedCheckpoint
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
@@ -131,7 +131,7 @@ def _history(
         manifest = by_epoch[epoch]
         if manifest is newest and not _is_shown(manifest, sink):
             continue
-        digest = (manifest.output_digests or {}).get(sink)
+        digest = comparable_digest(manifest, sink)
         if digest is None or (epochs and digest.since != epochs[-1].since):
             break  # older ones are of another target, or were not digested
         point = (manifest.read_points or {}).get(sink) or late.get(epoch, {}).get(sink)

@@ -56,6 +56,8 @@ class OutputDigest(msgspec.Struct, frozen=True):
     """The first epoch that is part of the totals; there is none without a digest since then."""
     total_rows: _Id
     total_digest: _RowDigest
+    formula: _Id = 1
+    """What made both digests: those of another formula cannot be compared with them."""
 
 
 class _Document(Protocol):

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import is_first_of_fork
-from seamark.spark.row_digests import RowDigest
+from seamark.spark.row_digests import RowDigest, comparable_digests
 
 Epochs = Mapping[int, CheckpointManifest]
 """By epoch: the newest checkpoint of it."""
@@ -224,7 +224,7 @@ def _inputs(a: CheckpointManifest, b: CheckpointManifest) -> Inputs:
 
 def digests(manifest: CheckpointManifest) -> dict[str, RowDigest]:
     """The rows of each output in one epoch, where they are known."""
-    found = (manifest.output_digests or {}).items()
+    found = comparable_digests(manifest).items()
     return {sink: RowDigest(each.rows, each.digest) for sink, each in found}
 
 
@@ -262,8 +262,8 @@ def rows_after(epochs: Epochs, start: int, end: int) -> dict[str, RowDigest]:
     Every manifest is asked once, and nothing is counted up to the numbers in them but what there
     is: they may be anybody's.
     """
-    newest = epochs[end].output_digests or {}
-    before = (epochs[start].output_digests or {}) if start in epochs else {}
+    newest = comparable_digests(epochs[end])
+    before = comparable_digests(epochs[start]) if start in epochs else {}
     between = [epoch for epoch in epochs if start < epoch <= end]
     each = [digests(epochs[epoch]) for epoch in between] if len(between) == end - start else []
     found: dict[str, RowDigest] = {}

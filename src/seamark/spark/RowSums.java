@@ -23,7 +23,7 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 
 /**
- * Adds up the numbers of the rows that pass a filter, which lets all of them pass.
+ * Adds up two hashes of the numbers of the rows that pass a filter, which lets all of them pass.
  *
  * The filter is part of the code that Spark generates for a stage. That code names only a class of
  * the JDK, and what comes back from a task is an accumulator of Spark's own: no class loader but
@@ -33,13 +33,15 @@ public class RowSums implements LongPredicate, Serializable {
   private final LongAccumulator first;
   private final LongAccumulator second;
   private final CollectionAccumulator readers;
+  private final Long salt;
   private final long seed;
   private transient boolean begun;
   private transient SparkContext context;
 
-  public RowSums(SparkContext context, Long seed) {
+  public RowSums(SparkContext context, Long salt) {
     this.context = context;
-    this.seed = seed.longValue();
+    this.salt = salt;
+    this.seed = XXH64.hashLong(salt.longValue(), 42L); // as xxhash64(salt, number) has it in SQL
     this.first = context.longAccumulator();
     this.second = context.longAccumulator();
     this.readers = context.collectionAccumulator();
@@ -47,10 +49,10 @@ public class RowSums implements LongPredicate, Serializable {
 
   /** Sums of their own for the next rows. */
   public RowSums next() {
-    return new RowSums(context, Long.valueOf(seed));
+    return new RowSums(context, salt);
   }
 
-  /** A condition that is always true. Where it is evaluated, the number of the row is added. */
+  /** A condition that is always true. Where it is evaluated, the row is added. */
   public Column condition(Column number) {
     Expression sums = new Literal(this, new ObjectType(LongPredicate.class));
     Seq nothing = (Seq) Nil$.MODULE$;
@@ -65,8 +67,8 @@ public class RowSums implements LongPredicate, Serializable {
     if (!begun) {
       begin();
     }
-    first.add(number);
-    second.add(XXH64.hashLong(seed, XXH64.hashLong(number, 42L)));
+    first.add(XXH64.hashLong(number, 42L));
+    second.add(XXH64.hashLong(number, seed));
     return true;
   }
 

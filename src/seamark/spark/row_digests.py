@@ -1,10 +1,11 @@
 """How many rows there are and which, in one short text that does not depend on their order.
 
-Each row becomes a number of 64 bits: Spark's ``xxhash64`` over its columns in the order of the
-schema, each value followed by whether it is null, seeded with a hash of the names and types. The
-digest is the sum of these numbers over all rows, and the sum of a second number made of each, both
-modulo 2^64. So digests of parts add up to that of the whole, and no partitioning, order, time zone
-or ANSI setting changes them.
+Each value becomes a number of 64 bits: Spark's ``xxhash64``, seeded with a hash of the names and
+types of all columns and with the place of its own. The number of a row is the exclusive or of them.
+A processor computes these side by side; in one hash over all columns each waits for the one before.
+The digest is the sum of two hashes of each row's number over all rows, modulo 2^64. So digests of
+parts add up to that of the whole, and no partitioning, order, time zone or ANSI setting changes
+them.
 
 It finds what happens by accident or by hand: a row that is lost, doubled or edited leaves the
 digest as it was with a chance of 2^-64. It is no signature: xxhash64 is no cryptographic hash, and
@@ -24,6 +25,8 @@ import msgspec
 
 from seamark._common.text import backquoted
 from seamark.errors import InvalidInputError
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.facts import OutputDigest
 from seamark.spark.type_names import FIXED_SIZE
 
 if TYPE_CHECKING:
@@ -40,7 +43,9 @@ _ROWS: Final = "rows"
 _GROUP: Final = "group"
 _NUMBER: Final = "_seamark_row_number"
 SECOND: Final = 0x5EA3A7C0DE15EA1
-"""Makes the second number of a row from the first."""
+"""Seeds the second hash of a row's number."""
+FORMULA: Final = 2
+"""The formula of these digests. Version 1 hashed one column after the other."""
 
 
 class RowDigest(msgspec.Struct, frozen=True):
@@ -102,6 +107,18 @@ def digests_by(rows: DataFrame, column: str) -> dict[Any, RowDigest]:
     columns, group = digest_columns(others), f.col(backquoted(column)).alias(_GROUP)
     groups = rows.select(group, columns.number).groupBy(_GROUP).agg(*columns.sums)
     return {row[_GROUP]: _from_sums(row.asDict()) for row in groups.collect()}
+
+
+def comparable_digest(manifest: CheckpointManifest, output: str) -> OutputDigest | None:
+    """The digest of an output in an epoch; None for none, and for one of another formula."""
+    recorded = (manifest.output_digests or {}).get(output)
+    return recorded if recorded is not None and recorded.formula == FORMULA else None
+
+
+def comparable_digests(manifest: CheckpointManifest) -> dict[str, OutputDigest]:
+    """The same by output, for all that have one."""
+    recorded = (manifest.output_digests or {}).items()
+    return {output: each for output, each in recorded if each.formula == FORMULA}
 
 
 def why_undigestible(schema: StructType) -> str | None:
@@ -172,7 +189,7 @@ class DigestColumns(NamedTuple):
     """How the digest of rows is computed. It is made of names, and serves for one schema."""
 
     number: Column
-    """The number of a row."""
+    """The number of a row, which both hashes are made of."""
     sums: list[Column]
     """What is aggregated over these: how many there are, and each lane of both sums."""
 
@@ -186,22 +203,40 @@ def digest_columns(schema: StructType) -> DigestColumns:
 
     if problem := why_undigestible(schema):
         raise InvalidInputError(f"these rows have no digest: {problem}")
-    digest = hashlib.sha256(schema_text(schema).encode()).digest()
-    seed = int.from_bytes(digest[:8], "big") >> 1
-    values = [
-        part
-        for field in schema.fields
-        for part in _parts(backquoted(field.name), field.dataType, depth=0)
-    ]
-    first = f"xxhash64({', '.join([f'{seed}L', *values])})"
-    second = f"xxhash64({_NUMBER}, {SECOND}L)"
+    number = _in_pairs([*_hashed_columns(schema)] or ["0L"])
+    hashes = (("a", f"xxhash64({_NUMBER})"), ("b", f"xxhash64({SECOND}L, {_NUMBER})"))
     lanes = [
         f"sum(shiftrightunsigned({word}, {lane * _LANE_BITS}) & {_MASK}L) AS {name}{lane}"
-        for name, word in (("a", _NUMBER), ("b", second))
+        for name, word in hashes
         for lane in range(_LANES)
     ]
     sums = [f.expr(text) for text in (f"count(1) AS {_ROWS}", *lanes)]
-    return DigestColumns(f.expr(first).alias(_NUMBER), sums)
+    return DigestColumns(f.expr(number).alias(_NUMBER), sums)
+
+
+def _hashed_columns(schema: StructType) -> Iterator[str]:
+    """The hash of each column, in SQL. A null leaves the seed, which no other column has."""
+    text = schema_text(schema)
+    for place, field in enumerate(schema.fields):
+        digest = hashlib.sha256(f"{place}\n{text}".encode()).digest()
+        seed = int.from_bytes(digest[:8], "big") >> 1
+        is_null, *parts = _parts(backquoted(field.name), field.dataType, depth=0)
+        values = parts if _is_one_value(field.dataType) else [is_null, *parts]
+        yield f"xxhash64({', '.join([f'{seed}L', *values])})"
+
+
+def _is_one_value(kind: DataType) -> bool:
+    from pyspark.sql import types as t
+
+    return not isinstance(kind, t.StructType | t.ArrayType | t.MapType)
+
+
+def _in_pairs(numbers: list[str]) -> str:
+    """The exclusive or of all, nested as little as can be: Spark recurses into what is nested."""
+    while len(numbers) > 1:
+        pairs = zip(numbers[::2], [*numbers[1::2], None], strict=False)
+        numbers = [one if other is None else f"({one} ^ {other})" for one, other in pairs]
+    return numbers[0]
 
 
 def _from_sums(sums: Mapping[str, Any]) -> RowDigest:

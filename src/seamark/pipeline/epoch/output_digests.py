@@ -19,7 +19,13 @@ from seamark.manifest import CheckpointManifest
 from seamark.manifest.described import described
 from seamark.pipeline.declaration.compile import Output
 from seamark.spark.observed_digests import DigestObserver, ObservedDigest
-from seamark.spark.row_digests import RowDigest, digest_of, why_undigestible
+from seamark.spark.row_digests import (
+    FORMULA,
+    RowDigest,
+    comparable_digests,
+    digest_of,
+    why_undigestible,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,9 +112,10 @@ def recorded_digests(
 ) -> dict[str, Any] | None:
     """The digests as the manifest of an epoch keeps them; None for none.
 
-    Totals go on from those of the parent, unless the output writes other columns now, or elsewhere.
+    Totals go on from those of the parent, unless the output writes other columns now, or elsewhere,
+    or another formula has made them.
     """
-    before = (parent.output_digests if parent is not None else None) or {}
+    before = {} if parent is None else comparable_digests(parent)
     recorded = {}
     for name, own in digests.items():
         since, total = epoch, own
@@ -120,6 +127,7 @@ def recorded_digests(
             "since": since,
             "total_rows": total.rows,
             "total_digest": total.digest,
+            "formula": FORMULA,
         }
     return recorded or None
 

@@ -46,7 +46,12 @@ from seamark.spark.failures import explained, is_of_spark
 from seamark.spark.kept_rows import drop_rows, in_session
 from seamark.spark.plans.determinism import unrepeatable_parts
 from seamark.spark.plans.plan import analyzed
-from seamark.spark.row_digests import RowDigest, digest_of, why_undigestible
+from seamark.spark.row_digests import (
+    RowDigest,
+    comparable_digest,
+    digest_of,
+    why_undigestible,
+)
 from seamark.spark.session import is_local, use_own_python
 from seamark.store import CheckpointStore
 
@@ -223,7 +228,7 @@ class Replayer:
         changes: tuple[str, ...],
         sources: list[str],
     ) -> OutputComparison:
-        known = (decided.output_digests or {}).get(name)
+        known = comparable_digest(decided, name)
         recorded = None if known is None else RowDigest(known.rows, known.digest)
         replayed = None if why_undigestible(frame.schema) else digest_of(frame)
         unrepeatable: list[str] = []
