@@ -49,7 +49,7 @@ from seamark.ui.store_watch import StoreWatch
 from tests.pipeline.support.forks import Origin, contents
 from tests.store.support.interleaving import Kind, Place, Seat
 
-KINDS: list[Kind] = ["object", "locked"]
+KINDS = ["object", pytest.param("locked", marks=pytest.mark.slow)]
 Read = Callable[[CheckpointStore], Any]
 Visit = Callable[[Origin], Iterator[object]]
 WANTED = 5
