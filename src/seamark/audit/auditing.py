@@ -17,6 +17,7 @@ from seamark.manifest.decisions import chain_findings, link_of
 from seamark.store import CheckpointStore
 from seamark.store.inspection import scan
 from seamark.store.manifest_scan import ScannedCheckpoint
+from seamark.table_formats.services import is_same_service
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,10 +159,12 @@ class _Reading:
         )
 
     def _again(self, history: SinkHistory) -> SinkHistory | None:
-        """The sink's history as it is now; None if no epoch has been committed meanwhile."""
+        """The sink's history as it is now; None if no epoch was decided or committed meanwhile."""
         now = next((h for h in histories_of(scan(self._store)) if h.sink == history.sink), None)
-        has_gone_on = now is not None and now.epochs and now.newest.epoch != history.newest.epoch
-        return now if has_gone_on else None
+        if now is None or not now.epochs:
+            return None
+        was = history.newest.epoch, history.pending
+        return now if (now.newest.epoch, now.pending) != was else None
 
     def _shown(self, history: SinkHistory) -> list[Shown]:
         if not history.epochs:
@@ -193,11 +196,14 @@ class _Reading:
             case "delta":
                 from seamark.audit.delta import read_delta
 
+                # a login goes where the user has said, or where the store is
+                if given is None and not is_same_service(history.target, self._store.url):
+                    options = {}
                 return read_delta(self._spark(), moved, options)
             case "iceberg":
                 from seamark.audit.iceberg import read_iceberg
 
-                return read_iceberg(self._spark(), history, options, given)
+                return read_iceberg(self._spark(), history, options, given, self._store.url)
             case "postgres":
                 from seamark.audit.postgres import read_postgres
 

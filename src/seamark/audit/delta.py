@@ -15,6 +15,7 @@ from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
+from seamark.table_formats.delta_addresses import is_known_address
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -25,8 +26,16 @@ if TYPE_CHECKING:
 def read_delta(
     spark: SparkSession, history: SinkHistory, storage_options: Mapping[str, str]
 ) -> Iterator[Shown]:
-    """What the table shows of each epoch, and of all together."""
+    """What the table shows of each epoch, and of all together.
+
+    A table that is neither at a path nor in a bucket is not read: nobody writes one there, and a
+    server that only a checkpoint names is not spoken to.
+    """
     schema = declared_schema(history.columns)
+    if not is_known_address(history.target):
+        note = "only tables at a path or in a bucket are read"
+        yield Shown(first=history.since, last=history.newest.epoch, note=note)
+        return
     if schema is None:
         note = "the types of its columns cannot be read from the checkpoint"
         yield Shown(first=history.since, last=history.newest.epoch, note=note)

@@ -6,7 +6,7 @@ Tests: ``tests/audit/test_expectations.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -48,7 +48,9 @@ class SinkHistory:
     columns: tuple[tuple[str, str], ...] = ()
     """Names and types of the output's columns."""
     epochs: tuple[EpochRows, ...] = ()
-    """Those that are known one by one, in their order, without a gap between them."""
+    """Those that are known one by one, in their order; checkpoints between them may be pruned."""
+    pending: EpochRows | None = None
+    """The newest epoch while no checkpoint says that the sink has committed it: it may have."""
     note: str = ""
     """Why nothing, or not everything, can be compared."""
 
@@ -61,6 +63,11 @@ class SinkHistory:
     def newest(self) -> EpochRows:
         """The newest epoch."""
         return self.epochs[-1]
+
+    @property
+    def total_ahead(self) -> RowDigest | None:
+        """All rows if the pending epoch is among them; None when there is none."""
+        return self.pending.total if self.pending is not None else None
 
     def expected(self, first: int, last: int) -> RowDigest | None:
         """The digest of some epochs together; None when the checkpoints do not tell."""
@@ -76,6 +83,17 @@ class SinkHistory:
             if known.epoch == epoch + 1:
                 return known.total - known.own
         return None
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """The first and last epoch of all that lie before a known one and are only known together.
+
+        Their checkpoints are pruned; those between two that are known too, if one is pinned.
+        """
+        before = self.since - 1
+        for known in self.epochs:
+            if known.epoch > before + 1:
+                yield before + 1, known.epoch - 1
+            before = known.epoch
 
     def within(self, first: int, last: int) -> SinkHistory:
         """The same with only these epochs; what lies before them is not told."""
@@ -127,29 +145,38 @@ def _history(
         columns=_columns(about.get("columns")),
     )
     epochs: list[EpochRows] = []
+    pending: EpochRows | None = None
     for epoch in sorted(by_epoch, reverse=True):
         manifest = by_epoch[epoch]
+        rows = _rows_of(manifest, sink, late.get(epoch, {}))
         if manifest is newest and not _is_shown(manifest, sink):
+            pending = rows
             continue
-        digest = comparable_digest(manifest, sink)
-        if digest is None or (epochs and digest.since != epochs[-1].since):
+        if rows is None or (epochs and rows.since != epochs[-1].since):
             break  # older ones are of another target, or were not digested
-        point = (manifest.read_points or {}).get(sink) or late.get(epoch, {}).get(sink)
-        committable = _object((manifest.sink_committables or {}).get(sink))
-        epochs.append(
-            EpochRows(
-                epoch=epoch,
-                checkpoint_id=manifest.checkpoint_id,
-                own=RowDigest(digest.rows, digest.digest),
-                since=digest.since,
-                total=RowDigest(digest.total_rows, digest.total_digest),
-                point=read_point_in(point),
-                prepared=_text(committable.get("digest")),
-            )
-        )
+        epochs.append(rows)
     if not epochs:
         return replace(history, note="no checkpoint has a digest of its rows")
-    return replace(history, epochs=tuple(reversed(epochs)))
+    if pending is not None and pending.since != epochs[-1].since:
+        pending = None  # of another target
+    return replace(history, epochs=tuple(reversed(epochs)), pending=pending)
+
+
+def _rows_of(manifest: CheckpointManifest, sink: str, late: Mapping[str, Any]) -> EpochRows | None:
+    """What a checkpoint says of a sink's rows; None when it has no digest of them."""
+    digest = comparable_digest(manifest, sink)
+    if digest is None:
+        return None
+    committable = _object((manifest.sink_committables or {}).get(sink))
+    return EpochRows(
+        epoch=manifest.epoch,
+        checkpoint_id=manifest.checkpoint_id,
+        own=RowDigest(digest.rows, digest.digest),
+        since=digest.since,
+        total=RowDigest(digest.total_rows, digest.total_digest),
+        point=read_point_in((manifest.read_points or {}).get(sink) or late.get(sink)),
+        prepared=_text(committable.get("digest")),
+    )
 
 
 def whole_number(value: object) -> int | None:

@@ -106,7 +106,9 @@ def _units(
     """
     last = history.newest.epoch
     known = {each.epoch for each in history.epochs}
-    numbers = sorted({n for n in (*folders, *known) if history.since <= n <= last})
+    # of those that are only known together the ends too: all of their folders may be gone
+    ends = (number for stretch in history.stretches() for number in stretch)
+    numbers = sorted({n for n in (*folders, *known, *ends) if history.since <= n <= last})
     for number in numbers:
         ranges = [(a, b) for a, b in merged if a <= number <= b]
         if not ranges:

@@ -15,6 +15,8 @@ from seamark.audit.tables import TableVersions, compare_table
 from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
+from seamark.table_formats.iceberg_settings import guard, refuse_overruling, static_table
+from seamark.table_formats.services import is_same_service
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -27,11 +29,13 @@ def read_iceberg(
     history: SinkHistory,
     storage_options: Mapping[str, str],
     metadata: str | None = None,
+    store: str = "",
 ) -> Iterator[Shown]:
     """What the table shows of each epoch, and of all together.
 
     It is opened by the name of its catalog, if pyiceberg is configured for that, else by the
-    metadata file that the newest epoch has written; ``metadata`` names another one.
+    metadata file that the newest epoch has written; ``metadata`` names another one. One that only
+    the checkpoint names gets the options only if it is in the service of the ``store``.
     """
     first, last = history.since, history.newest.epoch
     schema = declared_schema(history.columns)
@@ -40,7 +44,7 @@ def read_iceberg(
         yield Shown(first=first, last=last, note=note)
         return
     try:
-        table, is_now = _opened(history, storage_options, metadata)
+        table, is_now = _opened(history, storage_options, metadata, store)
     except DamageError as error:
         yield Shown(first=first, last=last, expected=history.newest.total, damage=error.what)
         return
@@ -54,12 +58,11 @@ def read_iceberg(
 
 
 def _opened(
-    history: SinkHistory, options: Mapping[str, str], metadata: str | None
+    history: SinkHistory, options: Mapping[str, str], metadata: str | None, store: str
 ) -> tuple[Table, bool]:
     try:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
-        from pyiceberg.table import StaticTable
     except ModuleNotFoundError:
         raise InvalidInputError(
             "reading an Iceberg table needs pyiceberg", hint="pip install 'seamark[iceberg]'"
@@ -69,13 +72,18 @@ def _opened(
     try:
         if metadata is None and catalog and name and at.get("catalog_is_configured") is not False:
             try:
-                return load_catalog(str(catalog), **options).load_table(str(name)), True
+                opened = load_catalog(str(catalog), **options)
+                guard(opened, history.target)
+                table = opened.load_table(str(name))
+                refuse_overruling(table.metadata.properties, opened, history.target)
+                return table, True
             except NoSuchTableError:
                 raise DamageError(f"the table {name} is gone") from None
         where = metadata or at.get("metadata_location")
         if not where:
             raise DamageError("nothing says where the metadata of the table is")
-        return StaticTable.from_metadata(str(where), dict(options)), False
+        is_named = metadata is not None or is_same_service(str(where), store)
+        return static_table(str(where), options if is_named else {}), False
     except SeamarkError:
         raise
     except FileNotFoundError as error:

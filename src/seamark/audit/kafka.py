@@ -61,14 +61,15 @@ def read_kafka(
         for epoch, digest in shape.digests(several).items():
             found[epoch] = found.get(epoch, RowDigest.empty()) + digest
     for before, known in pairwise(history.epochs):
+        start = before.epoch + 1  # with those between them whose checkpoints are pruned
         if _is_cut_off(lows, ends[before.epoch], ends[known.epoch]):
             note = "the topic does not keep all of its records any more"
-            yield Shown(first=known.epoch, last=known.epoch, note=note)
+            yield Shown(first=start, last=known.epoch, note=note)
             continue
         yield Shown(
-            first=known.epoch,
+            first=start,
             last=known.epoch,
-            expected=known.own,
+            expected=known.total - before.total if start < known.epoch else known.own,
             found=found.get(known.epoch, RowDigest.empty()),
             note=shape.only_counted,
             is_counted=bool(shape.only_counted),

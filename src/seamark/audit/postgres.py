@@ -72,32 +72,24 @@ def read_postgres(spark: SparkSession, history: SinkHistory, dsn: str | None) ->
         note=table.only_counted,
         is_counted=bool(table.only_counted),
         is_of_now=True,
+        ahead=history.total_ahead,
     )
 
 
 def _by_epoch(
     history: SinkHistory, found: Mapping[int | None, RowDigest], *, counted: str
 ) -> Iterator[Shown]:
-    is_counted = bool(counted)
-    since, oldest = history.since, history.epochs[0].epoch
-    if oldest > since:
-        older = [d for e, d in found.items() if e is not None and since <= e < oldest]
+    spans = [*history.stretches(), *((known.epoch, known.epoch) for known in history.epochs)]
+    own = {known.epoch: known.own for known in history.epochs}
+    for first, last in sorted(spans):
+        rows = [digest for epoch, digest in found.items() if epoch and first <= epoch <= last]
         yield Shown(
-            first=since,
-            last=oldest - 1,
-            expected=history.expected(since, oldest - 1),
-            found=sum(older, RowDigest.empty()),
+            first=first,
+            last=last,
+            expected=own.get(last) or history.expected(first, last),
+            found=sum(rows, RowDigest.empty()),
             note=counted,
-            is_counted=is_counted,
-        )
-    for known in history.epochs:
-        yield Shown(
-            first=known.epoch,
-            last=known.epoch,
-            expected=known.own,
-            found=found.get(known.epoch, RowDigest.empty()),
-            note=counted,
-            is_counted=is_counted,
+            is_counted=bool(counted),
         )
 
 

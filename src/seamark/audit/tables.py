@@ -69,7 +69,7 @@ def _appended(known: EpochRows, table: TableVersions) -> Shown:
 def _all_rows(history: SinkHistory, table: TableVersions) -> Shown:
     """All rows that there are now, without those that were there before the pipeline."""
     first, last = history.since, history.newest.epoch
-    expected = history.newest.total
+    expected, ahead = history.newest.total, history.total_ahead
     version = table.newest()
     if version is None:
         version = table.version_of(history.newest)
@@ -78,7 +78,7 @@ def _all_rows(history: SinkHistory, table: TableVersions) -> Shown:
         if found is None:
             return Shown(first=first, last=last, note="the table cannot be read as a whole")
         oldest = history.epochs[0]
-        if found != expected and (then := table.version_of(oldest)) is not None:
+        if found not in (expected, ahead) and (then := table.version_of(oldest)) is not None:
             # rows of others: as many as there were when the oldest epoch was shown
             whole_then = table.whole(then)
             others = whole_then - oldest.total if whole_then is not None else RowDigest.empty()
@@ -92,22 +92,34 @@ def _all_rows(history: SinkHistory, table: TableVersions) -> Shown:
                     found=rest,
                     note=note,
                     is_of_now=True,
+                    ahead=ahead,
                 )
     except DamageError as error:
         return Shown(first=first, last=last, expected=expected, damage=error.what)
-    return Shown(first=first, last=last, expected=expected, found=found, is_of_now=True)
+    return Shown(
+        first=first, last=last, expected=expected, found=found, is_of_now=True, ahead=ahead
+    )
 
 
 def _replaced(history: SinkHistory, table: TableVersions) -> Iterator[Shown]:
     """A table that holds its newest epoch and nothing else."""
     for known in history.epochs:
-        version = table.version_of(known)
-        if known is history.newest:
+        version, ahead = table.version_of(known), None
+        if is_newest := known is history.newest:
             version = table.newest() or version
+            ahead = history.pending.own if history.pending is not None else None
         try:
             found = table.whole(version) if version is not None else None
         except DamageError as error:
             yield Shown(first=known.epoch, last=known.epoch, expected=known.own, damage=error.what)
             continue
         note = "" if found is not None else "the table does not keep this version any more"
-        yield Shown(first=known.epoch, last=known.epoch, expected=known.own, found=found, note=note)
+        yield Shown(
+            first=known.epoch,
+            last=known.epoch,
+            expected=known.own,
+            found=found,
+            note=note,
+            is_of_now=is_newest,
+            ahead=ahead,
+        )

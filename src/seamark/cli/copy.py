@@ -13,6 +13,7 @@ from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputErr
 from seamark.reports.named_checkpoints import resolve_id
 from seamark.reports.places import local_path
 from seamark.store import CheckpointStore, open_store
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.copy.plan import CopyPlan, CopyResult, plan_copy
 from seamark.store.copy.run import copy_checkpoints, take_over_target
 
@@ -50,18 +51,34 @@ def command(
     on TARGET continues from there.
     """
     with opened_store(source) as here, open_target(target, to_options) as there:
-        checkpoint_id = resolve_id(here, checkpoint) if checkpoint is not None else None
         if take_over:
-            take_over_target(here, there, checkpoint_id)
-        plan = plan_copy(here, there, checkpoint_id, pins=pins)
-        with progress_bar("copying", plan.size, of_bytes=True) as advance:
-            results = copy_checkpoints(here, there, plan, advance=advance)
-        if checkpoint_id is not None:
-            _require(checkpoint_id, results, here)
+            chosen = resolve_id(here, checkpoint) if checkpoint is not None else None
+            take_over_target(here, there, chosen)
+        plan, results = until_settled(lambda: _copied(here, there, checkpoint, pins=pins), here.url)
         document = _document(here, there, plan, results)
     print_answer(document, lambda clean: _show(clean, source, target))
     if any(copied.outcome == "damaged" for copied in results):
         raise click.exceptions.Exit(DamageError.exit_code)
+
+
+def _copied(
+    source: CheckpointStore, target: CheckpointStore, checkpoint: str | None, *, pins: bool
+) -> tuple[CopyPlan, list[CopyResult]]:
+    """:class:`Overtaken` when the newest is pruned before it is copied: there are newer ones."""
+    checkpoint_id = resolve_id(source, checkpoint) if checkpoint is not None else None
+    try:
+        plan = plan_copy(source, target, checkpoint_id, pins=pins)
+    except CheckpointNotFoundError:
+        if checkpoint != "latest":
+            raise
+        raise Overtaken from None
+    with progress_bar("copying", plan.size, of_bytes=True) as advance:
+        results = copy_checkpoints(source, target, plan, advance=advance)
+    if checkpoint in (None, "latest") and results and results[-1].outcome == "gone":
+        raise Overtaken
+    if checkpoint_id is not None:
+        _require(checkpoint_id, results, source)
+    return plan, results
 
 
 def open_target(url: str, options: dict[str, str]) -> CheckpointStore:

@@ -61,12 +61,13 @@ def command(store: str, verify: bool, wide: bool) -> None:
 def _listed(
     store: CheckpointStore, *, verify: bool
 ) -> tuple[dict[int, CheckpointSummary], list[int]]:
-    """:class:`Overtaken` when all that there was is pruned before it is verified."""
+    """:class:`Overtaken` when the newest is pruned before it is verified: there are newer ones."""
     known = summarize_checkpoints(store)
     if not known or not verify:
         return known, []
+    newest = max(known)
     unproven = _verify(store, known)
-    if not known:
+    if newest not in known:
         raise Overtaken
     return known, unproven
 

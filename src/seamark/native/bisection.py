@@ -17,10 +17,9 @@ from pathlib import Path
 from seamark._common.logs import logger_named
 from seamark.checkpoint_dir.places.local import LocalDirectory
 from seamark.errors import CheckpointNotFoundError, DamageError, InvalidInputError
-from seamark.manifest import CheckpointManifest
 from seamark.native.restore import restore_directory
 from seamark.store import CheckpointStore
-from seamark.store.owner import Standing, standing
+from seamark.store.inspection import scan
 
 log = logger_named("seamark.native")
 
@@ -127,16 +126,14 @@ def span_of(store: CheckpointStore, *, good: int | None = None, bad: int | None 
     ``good`` and ``bad`` are ids of checkpoints that are known to pass and to fail: only what lies
     between them is tested. A checkpoint that cannot be read is left out.
     """
-    owner = store.owner()
     newest: dict[int, int] = {}
     epochs: dict[int, int] = {}
-    for checkpoint_id in store.list_ids():
-        if standing(owner, checkpoint_id) is not Standing.CURRENT:
-            continue
-        manifest = _readable(store, checkpoint_id)
-        if manifest is not None:
-            newest[manifest.epoch] = checkpoint_id
-            epochs[checkpoint_id] = manifest.epoch
+    for each in scan(store):  # newest first
+        if each.manifest is None:
+            log.warning("checkpoint %d is left out: %s", each.checkpoint_id, each.damage)
+        elif not each.superseded:
+            newest.setdefault(each.manifest.epoch, each.checkpoint_id)
+            epochs[each.checkpoint_id] = each.manifest.epoch
     for name, given in (("good", good), ("bad", bad)):
         if given is not None and given not in epochs:
             raise CheckpointNotFoundError(f"there is no checkpoint {given}, given as {name}")
@@ -154,14 +151,6 @@ def span_of(store: CheckpointStore, *, good: int | None = None, bad: int | None 
         and (known_bad is None or epoch < known_bad.epoch)
     )
     return Span(tuple(between), known_good, known_bad)
-
-
-def _readable(store: CheckpointStore, checkpoint_id: int) -> CheckpointManifest | None:
-    try:
-        return store.load_by_id(checkpoint_id)
-    except DamageError as error:
-        log.warning("checkpoint %d is left out: %s", checkpoint_id, error)
-        return None
 
 
 def restored_test(store: CheckpointStore, judge: Callable[[int, Path], Verdict]) -> Test:

@@ -22,7 +22,13 @@ from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.plans.lossy_options import recorded_losses
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
-from seamark.store.inspection import partitions_of, pruned_or, read_sidecar_range, stored_bytes
+from seamark.store.inspection import (
+    partitions_of,
+    pruned_or,
+    read_sidecar_range,
+    require_there,
+    stored_bytes,
+)
 from seamark.store.owner import Owner, Standing, known_pins, standing
 from seamark.store.validation import LONGEST_CHAIN
 
@@ -138,7 +144,8 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
     chain, broken = chain_of(store, manifest)
     files = _index_of(store, manifest)
     operators = operators_of(store, chain, files)
-    own = sum(stored_bytes(store, each) for each in chain)
+    sizes = [stored_bytes(store, each) for each in chain]
+    require_there(store, manifest.checkpoint_id)
     # by a pipeline of ours or a snapshot; another system knows nothing of Spark's batches
     is_of_spark = manifest.attempt is not None or manifest.native is not None
     return {
@@ -161,11 +168,11 @@ def describe(store: CheckpointStore, manifest: CheckpointManifest) -> Document:
         "supersedes": _merged(manifest.supersedes),
         "new_bytes": sum(o.new_bytes for o in operators.values()),
         "stored_bytes": sum(o.stored_bytes for o in operators.values()),
-        "size_bytes": stored_bytes(store, manifest)
+        "size_bytes": sizes[0]
         + sum(o.beside_bytes for o in operators.values())
         + (files.new_object_bytes if files is not None else 0),
         "referenced_bytes": files.referenced_bytes if files is not None else 0,
-        "restore_reads_bytes": own + files.object_bytes if files is not None else None,
+        "restore_reads_bytes": sum(sizes) + files.object_bytes if files is not None else None,
         "restore_bytes": manifest.restore_bytes,
         "state_checksum": manifest.state_checksum,
         "state_partitions": manifest.state_partitions or None,

@@ -13,7 +13,7 @@ from typing import Final
 from seamark.capture.checkpoint_contents import Chain
 from seamark.capture.file_index import FileIndex
 from seamark.checkpoint_dir.state_files import is_state
-from seamark.errors import DamageError
+from seamark.errors import CheckpointNotFoundError, DamageError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.facts import SharedObject
 from seamark.reports.document import Document
@@ -121,7 +121,9 @@ def _new_objects(store: CheckpointStore, manifest: CheckpointManifest) -> frozen
         return frozenset()
     try:
         older = store.load_by_id(before)
-        index = Chain.load(store, older, with_contents=False).index if older is not None else None
-    except DamageError:
+        if older is None:
+            return frozenset()
+        index = Chain.load(store, older, with_contents=False).index
+    except (CheckpointNotFoundError, DamageError):
         return frozenset()
     return named - frozenset(index.shared_objects) if index is not None else named

@@ -14,6 +14,7 @@ from seamark.reports.document import Document
 from seamark.reports.named_checkpoints import load
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
+from seamark.store.inspection import require_there
 from seamark.store.validation import weakest
 
 
@@ -53,6 +54,7 @@ def _chosen(store: CheckpointStore, checkpoint_id: int) -> Document:
     manifest = load(store, checkpoint_id)
     chain, _ = chain_of(store, manifest)
     operators = operators_of(store, chain)
+    require_there(store, checkpoint_id)
     sink_statuses = sinks(manifest)
     return {
         "id": checkpoint_id,

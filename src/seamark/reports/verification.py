@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seamark._common.progress_bars import Advance, Bar
-from seamark.errors import DamageError, StoreUnavailableError
+from seamark.errors import CheckpointNotFoundError, DamageError, StoreUnavailableError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.decisions import Link, chain_findings, link_of
 from seamark.reports.checkpoint_summary import (
@@ -161,8 +161,12 @@ def check_named(
     ``share`` of their bytes is read. :class:`Overtaken` when all that there was is pruned before it
     is checked.
     """
+    # first: what is saved after the summary would seem to build on nothing
+    checkpoint_id = resolve_id(store, checkpoint) if checkpoint is not None else None
     known = summarize_checkpoints(store)
-    ids = _chosen_ids(store, checkpoint, known)
+    ids = list(known)
+    if checkpoint_id is not None:
+        ids = _chain_of(store, checkpoint_id, known, is_latest=checkpoint == "latest")
     read = chosen_share(ids, known, share, seed)
     weights = {i: _size(known, i) for i in ids} if read else None
     total = sum(weights.values()) if weights is not None else len(ids)
@@ -177,15 +181,22 @@ def check_named(
     return checks
 
 
-def _chosen_ids(
-    store: CheckpointStore, checkpoint: str | None, known: dict[int, CheckpointSummary]
+def _chain_of(
+    store: CheckpointStore,
+    checkpoint_id: int,
+    known: dict[int, CheckpointSummary],
+    *,
+    is_latest: bool,
 ) -> list[int]:
-    if checkpoint is None:
-        return list(known)
-    checkpoint_id = resolve_id(store, checkpoint)
-    if checkpoint_id not in known:
+    """A checkpoint and what it builds on; :class:`Overtaken` when the summary has missed it."""
+    if checkpoint_id in known:
+        return chain_ids(checkpoint_id, known)
+    try:
         load(store, checkpoint_id)  # says that there is none, or what is wrong with it
-    return chain_ids(checkpoint_id, known) or [checkpoint_id]
+    except CheckpointNotFoundError:
+        if not is_latest:
+            raise
+    raise Overtaken
 
 
 def chosen_share(

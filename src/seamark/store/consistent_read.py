@@ -36,6 +36,15 @@ class Listing(NamedTuple):
     owner: Owner
 
 
+class PointedListing(NamedTuple):
+    """A listing, and what the pointer said before it."""
+
+    ids: list[int]
+    owner: Owner
+    named: int | None
+    """As :meth:`Manifests.read_pointer` has it."""
+
+
 def until_settled(look: Callable[[], T], where: str) -> T:
     """What ``look`` finds, called again as long as it raises :class:`Overtaken`."""
     for _ in range(TRIES):
@@ -62,6 +71,21 @@ def listing(manifests: Manifests, ownership: Ownership) -> Listing:
             return Listing(ids, owner)
         before = ids, owner.prune_boundary
     raise pruned_too_fast(manifests.url)
+
+
+def pointed_listing(manifests: Manifests, ownership: Ownership) -> PointedListing:
+    """The listing and the pointer, which shows what a listing has lost.
+
+    The pointer is read first: what was saved before the checkpoint that it names is then listed as
+    well. Read last, it could name one that came after the listing, and those between would seem to
+    be gone. :class:`Overtaken` when the one that it names is gone because the store has gone on.
+    """
+    named = manifests.read_pointer()
+    ids, owner = listing(manifests, ownership)
+    is_lost = bool(named) and named not in ids and standing(owner, named or 0) not in UNCOUNTED
+    if is_lost and manifests.read_pointer() != named:
+        raise Overtaken
+    return PointedListing(ids, owner, named)
 
 
 def raise_if_overtaken(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from seamark.errors import DamageError
 from seamark.store.checkpoint_store import CheckpointStore
+from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.health import HealthCheck, failed, ok, tried, warning
 from seamark.store.owner import Standing, standing
 from seamark.store.ownership import claim_age, claim_mark
@@ -54,13 +55,17 @@ def _owner(store: CheckpointStore) -> HealthCheck:
 
 
 def _pointer(store: CheckpointStore) -> HealthCheck:
-    # the listing first: it is the pointer that a save moves last
-    ids = store.list_ids()
-    named = store._parts.manifests.read_pointer()
+    return until_settled(lambda: _compared_pointer(store), store.url)
+
+
+def _compared_pointer(store: CheckpointStore) -> HealthCheck:
+    """:class:`Overtaken` when the store has gone on between the pointer and the listing."""
+    manifests = store._parts.manifests
+    named = manifests.read_pointer()
+    newest = max(store.list_ids(), default=None)
+    if named != newest and manifests.read_pointer() != named:
+        raise Overtaken
     owner = store.owner()
-    if named is not None and named > max(ids, default=0):
-        ids = store.list_ids()  # it may have been saved meanwhile
-    newest = max((i for i in ids if standing(owner, i) is not Standing.PRUNED), default=None)
     advice = "It is only a hint, and the next save puts it right."
     if newest is None:
         if not named or standing(owner, named) is Standing.PRUNED:

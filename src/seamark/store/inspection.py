@@ -173,3 +173,12 @@ def was_pruned(store: StoreReader, checkpoint_id: int, *, was_there: bool = True
 def pruned_or(store: StoreReader, checkpoint_id: int, error: DamageError) -> SeamarkError:
     """The error itself, unless the checkpoint has been pruned since."""
     return store._pruned_or(checkpoint_id, error)
+
+
+def require_there(store: StoreReader, checkpoint_id: int) -> None:
+    """:class:`CheckpointNotFoundError` when a checkpoint was pruned since its manifest was read.
+
+    To be asked after all of it was looked at, by whoever takes what is missing for nothing.
+    """
+    if was_pruned(store, checkpoint_id):
+        raise store._pruned(checkpoint_id)

@@ -16,7 +16,7 @@ from seamark.store.consistent_read import (
     Overtaken,
     history_of,
     is_pruned,
-    listing,
+    pointed_listing,
     raise_if_overtaken,
     raise_if_rewritten,
 )
@@ -76,8 +76,8 @@ def _scan(parts: StoreParts, *, unreadable: bool) -> Iterator[list[ScannedCheckp
     The owner that held when the first of them had been read judges all: later ones are older.
     """
     manifests, ownership = parts.manifests, parts.ownership
-    listed, owner = listing(manifests, ownership)
-    named = manifests.read_pointer() or 0
+    listed, owner, pointer = pointed_listing(manifests, ownership)
+    named = pointer or 0
     present = frozenset(listed)
     ids = [i for i in reversed(listed) if standing(owner, i) not in UNCOUNTED]
     if named and named not in present and standing(owner, named) not in UNCOUNTED:

@@ -319,6 +319,9 @@ class StoreReader:
         """
         if not is_pruned(self._manifests, self._reading(), checkpoint_id):
             return error
+        return self._pruned(checkpoint_id)
+
+    def _pruned(self, checkpoint_id: int) -> CheckpointNotFoundError:
         return CheckpointNotFoundError(
             f"checkpoint {checkpoint_id} was pruned while it was being read",
             where=self.url,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from seamark.store.consistent_read import listing, raise_if_overtaken, until_settled
+from seamark.store.consistent_read import pointed_listing, raise_if_overtaken, until_settled
 from seamark.store.owner import UNCOUNTED, Owner, Standing, standing
 from seamark.store.parts import StoreParts
 from seamark.store.validation import CheckpointKind, KnownCheckpoints, ReadState
@@ -51,9 +51,8 @@ def recover(parts: StoreParts, read_state: ReadState = "always") -> RecoveryRepo
 
 
 def _walk(parts: StoreParts, started: float, read_state: ReadState) -> RecoveryReport:
-    listed, owner = listing(parts.manifests, parts.ownership)
+    listed, owner, named = pointed_listing(parts.manifests, parts.ownership)
     present = frozenset(listed)
-    named = parts.manifests.read_pointer()
     skipped: list[tuple[int, str]] = []
     given_up: set[int] = set()
     examined = 0

@@ -18,6 +18,7 @@ from seamark.errors import RefusedError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import StaticTable
 
 _PREFIXES: Final = (
     "adls.", "auth.", "client.", "gcs.", "gs.", "hdfs.", "header.", "hf.", "oauth2.", "oss.",
@@ -91,3 +92,26 @@ def guard(catalog: Catalog, where: str) -> None:
             return load_file_io(properties or {}, *args, **more)
 
         made._load_file_io = checked_io
+
+
+def static_table(location: str, settings: Mapping[str, str]) -> StaticTable:
+    """The table of a metadata file, or of the folder that has one, without a catalog.
+
+    Its own properties have no say in how its files are reached: ``StaticTable.from_metadata`` would
+    let them overrule the settings.
+    """
+    from pyiceberg.catalog.noop import NoopCatalog
+    from pyiceberg.io import load_file_io
+    from pyiceberg.serializers import FromInputFile
+    from pyiceberg.table import StaticTable
+
+    if not location.endswith(".metadata.json"):
+        location = StaticTable._metadata_location_from_version_hint(location, dict(settings))
+    io = load_file_io(dict(settings), location=location)
+    return StaticTable(
+        identifier=("static-table", location),
+        metadata_location=location,
+        metadata=FromInputFile.table_metadata(io.new_input(location)),
+        io=io,
+        catalog=NoopCatalog("static-table"),
+    )

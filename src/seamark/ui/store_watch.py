@@ -17,7 +17,8 @@ from typing import Final
 
 from seamark.errors import DamageError, SeamarkError
 from seamark.store import CheckpointStore
-from seamark.store.inspection import glance, is_writer_alive, scan_chosen
+from seamark.store.consistent_read import Overtaken, until_settled
+from seamark.store.inspection import glance, is_writer_alive, scan_chosen, was_pruned
 from seamark.store.owner import UNCOUNTED, Owner, standing
 from seamark.ui.bounds import KEPT_POINTS, LIST_EVERY, NEWEST
 from seamark.ui.points import Point, point_of
@@ -72,6 +73,10 @@ class StoreWatch:
 
     def look(self) -> bool:
         """Look once, and tell whether anything is new. I/O errors pass through."""
+        return until_settled(self._look, self.store.url)
+
+    def _look(self) -> bool:
+        """:class:`Overtaken` when the newest one is pruned before it is read."""
         store = self.store
         try:
             pointer, owner = glance(store)
@@ -87,9 +92,11 @@ class StoreWatch:
             ids = self._with_new(store, before.ids, pointer, owner)
         else:
             ids = list(before.ids)
-        self._pointer = pointer
         ids = [i for i in ids if standing(owner, i) not in UNCOUNTED]
         fresh = self._read_newest(ids, owner, _MAY_CHANGE if not is_due else NEWEST)
+        if ids and ids[-1] not in self._points and was_pruned(store, ids[-1]):
+            raise Overtaken
+        self._pointer = pointer
         if ids != list(before.ids):
             ids = self._with_missed(ids, owner)
         state = StoreState(store.url, owner, tuple(ids), frozenset(ids), alive)

@@ -22,7 +22,7 @@ from seamark.pipeline.declaration.target_names import target_names
 from seamark.pipeline.recovery.sink_opening import open_sink
 from seamark.store import CheckpointStore, Owner
 from seamark.store.consistent_read import Overtaken, history_of, until_settled
-from seamark.store.inspection import pruned_or
+from seamark.store.inspection import pruned_or, require_there, was_pruned
 from seamark.store.owner import Standing, standing
 from seamark.store.ownership import claim_mark
 
@@ -217,7 +217,7 @@ def plan_rollback(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
 
 
 def _plan(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
-    """:class:`Overtaken` when somebody else rolls the store back meanwhile."""
+    """:class:`Overtaken` when the store is rolled back, or its newest one pruned, meanwhile."""
     owner = store.owner()
     chosen = require_rollback_target(store, checkpoint_id)
     later = [
@@ -234,6 +234,9 @@ def _plan(store: CheckpointStore, checkpoint_id: int) -> RollbackPlan:
         if manifest is not None:  # a fenced writer's late one does not count
             counting.append(later_id)
             newest = newest or manifest
+    if later and later[-1] not in counting and was_pruned(store, later[-1]):
+        raise Overtaken
+    require_there(store, checkpoint_id)
     given_up_before = _given_up_before(store, owner, chosen, newest)
     if history_of(store.owner()) != history_of(owner):
         raise Overtaken

@@ -1,0 +1,42 @@
+"""Which service a table or store is in: what a login for the one may be sent to for the other.
+
+Tests: ``tests/audit/test_logins.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+_KINDS: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "az": "azure",
+    "azure": "azure",
+    "adl": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+}
+
+
+def is_same_service(one: str, other: str) -> bool:
+    """Whether two URLs are of buckets in one service, by the URLs alone.
+
+    Settings say which server of S3 or Google that is. A URL of Azure may name the account, and with
+    it the server: then it must be the same one.
+    """
+    here = _service_of(one)
+    return here is not None and here == _service_of(other)
+
+
+def _service_of(url: str) -> tuple[str, str] | None:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    kind = _KINDS.get(parts.scheme.lower())
+    if kind is None:
+        return None
+    account = parts.netloc.rpartition("@")[2] if "@" in parts.netloc else ""
+    return kind, account.lower() if kind == "azure" else ""

@@ -1,0 +1,179 @@
+"""A sink that shows what was written is not called damaged, whatever the pipeline does meanwhile
+and whichever of its checkpoints are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seamark.audit import kafka
+from seamark.audit.auditing import _Reading
+from seamark.audit.expectations import SinkHistory
+from seamark.audit.files import _parts
+from seamark.audit.postgres import _by_epoch
+from seamark.audit.tables import TableVersions, compare_table
+from seamark.audit.verdicts import Result, Shown, verdict_of
+from seamark.sinks.read_point import ReadPoint
+from seamark.spark.row_digests import RowDigest
+from tests.audit.test_expectations import checkpoint, history, own, total
+
+NO_DIGEST = RowDigest.empty().digest
+
+
+class Table(TableVersions):
+    """A table of one version for each epoch."""
+
+    def __init__(self, newest: int, *, replaces: bool = False) -> None:
+        self._newest, self._replaces = newest, replaces
+
+    def version_of(self, known: Any) -> int | None:
+        return int(known.epoch)
+
+    def newest(self) -> int | None:
+        return self._newest
+
+    def added(self, version: int) -> RowDigest | None:
+        return own(version)
+
+    def whole(self, version: int) -> RowDigest | None:
+        return own(version) if self._replaces else total(1, version)
+
+
+def results(found: SinkHistory, shown: list[Shown]) -> list[tuple[str, Result]]:
+    verdicts = [verdict_of(each, found.epochs) for each in shown]
+    return [(each.epochs, each.result) for each in verdicts if each.result is not Result.UNCOMPARED]
+
+
+def of_mode(found: SinkHistory, mode: str) -> SinkHistory:
+    return SinkHistory(
+        sink="bars",
+        kind="delta",
+        target="/x",
+        options={"mode": mode},
+        epochs=found.epochs,
+        pending=found.pending,
+    )
+
+
+DECIDED = history(checkpoint(3, committed=False), checkpoint(2), checkpoint(1))
+PINNED = history(checkpoint(9), checkpoint(8), checkpoint(2))
+
+
+# an epoch that is decided, and whose sink may have committed it or not
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("newest", [2, 3])
+def test_an_epoch_that_is_committed_and_not_yet_recorded_is_no_damage(
+    mode: str, newest: int
+) -> None:
+    found = of_mode(DECIDED, mode)
+    shown = list(compare_table(found, Table(newest, replaces=mode == "overwrite")))
+    assert {result for _, result in results(found, shown)} == {Result.OK}
+    assert ("epoch 3 already" in verdict_of(shown[-1], found.epochs).text) == (newest == 3)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_rows_of_an_epoch_that_nobody_has_decided_are_damage(mode: str) -> None:
+    found = of_mode(DECIDED, mode)
+    shown = list(compare_table(found, Table(4, replaces=mode == "overwrite")))
+    assert results(found, shown)[-1][1].is_damage
+    assert shown[-1].is_of_now, "it is read again if the pipeline has gone on"
+
+
+def test_counted_rows_may_be_those_of_the_next_epoch_too() -> None:
+    counted = RowDigest(DECIDED.newest.total.rows + own(3).rows, NO_DIGEST)
+    shown = Shown(
+        first=1,
+        last=2,
+        expected=DECIDED.newest.total,
+        found=counted,
+        is_counted=True,
+        ahead=DECIDED.total_ahead,
+    )
+    assert results(DECIDED, [shown]) == [("1 to 2", Result.OK)]
+
+
+def test_an_audit_looks_again_when_an_epoch_was_decided_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = history(checkpoint(2), checkpoint(1))
+    store: Any = None
+    monkeypatch.setattr("seamark.audit.auditing.scan", lambda _: None)
+    monkeypatch.setattr("seamark.audit.auditing.histories_of", lambda _: [DECIDED])
+    reading = _Reading(store, store, store, None)
+    assert reading._again(before) is DECIDED
+    assert reading._again(DECIDED) is None
+
+
+def test_a_pending_epoch_of_another_target_is_not_expected() -> None:
+    found = history(checkpoint(3, since=3, committed=False), checkpoint(2), checkpoint(1))
+    assert found.pending is None
+
+
+# checkpoints that are pruned between others, because one of them is pinned
+
+
+def test_epochs_between_two_that_are_known_are_known_together() -> None:
+    assert list(PINNED.stretches()) == [(1, 1), (3, 7)]
+    assert PINNED.expected(3, 7) == total(3, 7)
+    assert list(history(checkpoint(3), checkpoint(2), checkpoint(1)).stretches()) == []
+
+
+def test_topics_are_compared_across_pruned_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(epoch: int) -> int:
+        return sum(range(epoch + 1))  # an epoch has as many records as its number
+
+    def counted(_: object, records: list[dict[str, Any]]) -> dict[int, RowDigest]:
+        epochs = [record[kafka._EPOCH] for record in records]
+        return {epoch: RowDigest(epochs.count(epoch), NO_DIGEST) for epoch in set(epochs)}
+
+    records = [
+        {"topic": "t", "partition": 0, "offset": offset} for offset in range(ended(2), ended(9))
+    ]
+    monkeypatch.setattr(kafka, "first_offsets", lambda *_: {"t": {0: 0}})
+    monkeypatch.setattr(kafka, "kafka_records", lambda *_, **__: iter(records))
+    monkeypatch.setattr(kafka._Records, "digests", counted)
+    monkeypatch.setattr(kafka._Records, "_why_only_counted", lambda _: "only counted")
+    pinned = SinkHistory(
+        sink="bars",
+        kind="kafka",
+        target="t",
+        epochs=tuple(
+            type(known)(
+                **{name: getattr(known, name) for name in ("epoch", "checkpoint_id", "own")},
+                since=1,
+                total=known.total,
+                point=ReadPoint(
+                    "kafka", "t", {"topic": "t", "end_offsets": {"0": ended(known.epoch)}}
+                ),
+            )
+            for known in PINNED.epochs
+        ),
+    )
+    spark: Any = None
+    shown = list(kafka.read_kafka(spark, pinned, None, {}))
+    assert results(pinned, shown) == [("3 to 8", Result.OK), ("9", Result.OK)]
+
+
+def test_rows_that_a_table_has_lost_between_two_kept_checkpoints_are_missed() -> None:
+    whole: dict[int | None, RowDigest] = {epoch: own(epoch) for epoch in range(1, 10)}
+    assert {
+        result for _, result in results(PINNED, list(_by_epoch(PINNED, whole, counted="")))
+    } == {Result.OK}
+    lost = {epoch: rows for epoch, rows in whole.items() if epoch != 5}
+    damaged = results(PINNED, list(_by_epoch(PINNED, lost, counted="")))
+    assert [epochs for epochs, result in damaged if result.is_damage] == ["3 to 7"]
+
+
+@pytest.mark.parametrize("left", [range(1, 10), [1, 2, 4, 8, 9], [2, 8, 9], [8, 9]])
+def test_no_folder_of_an_epoch_is_gone_without_a_word(left: list[int]) -> None:
+    folders = {number: f"/x/epoch={number:06}" for number in left}
+    parts = list(_parts(PINNED, folders, []))
+    told = [number for first, last, _ in parts for number in range(first, last + 1)]
+    assert told == list(range(1, 10))
+    for first, last, numbers in parts:
+        shows = sum((own(number) for number in numbers if number in folders), RowDigest.empty())
+        is_whole = all(number in folders for number in range(first, last + 1))
+        assert (shows == PINNED.expected(first, last)) == is_whole

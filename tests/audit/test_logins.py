@@ -1,0 +1,131 @@
+"""An audit of anybody's store sends the user's keys nowhere, and runs nobody's code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seamark.audit import delta, iceberg
+from seamark.audit.auditing import Access, _Reading
+from seamark.audit.expectations import SinkHistory
+from seamark.audit.verdicts import Shown
+from seamark.errors import RefusedError
+from seamark.sinks.read_point import ReadPoint
+from seamark.table_formats.services import is_same_service
+from tests.audit.test_expectations import checkpoint, history
+from tests.sinks.support import iceberg as tables
+
+LOGIN = {"s3.access-key-id": "KEY", "s3.secret-access-key": "SECRET"}
+SPARK: Any = None
+called: list[Mapping[str, str]] = []
+
+
+class Spy:
+    """Code that a table's property names."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        called.append(properties)
+
+
+def of_table(kind: str, target: str, **at: object) -> SinkHistory:
+    found = replace(history(checkpoint(1)), kind=kind, target=target)
+    point = ReadPoint(kind, target, dict(at))
+    return replace(found, epochs=tuple(replace(each, point=point) for each in found.epochs))
+
+
+def hostile_metadata(folder: Path, properties: Mapping[str, str]) -> str:
+    """The metadata file of a table whose properties are for pyiceberg itself."""
+    location = tables.make_table(folder).metadata_location
+    path = Path(location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    metadata["properties"] |= properties
+    path.write_text(json.dumps(metadata))
+    return location
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_properties_of_a_table_that_a_checkpoint_names_have_no_say(
+    given: bool, tmp_path: Path
+) -> None:
+    impl = f"{__name__}.{Spy.__name__}"
+    location = hostile_metadata(
+        tmp_path, {"py-io-impl": impl, "s3.endpoint": "http://evil.invalid"}
+    )
+    found = of_table("iceberg", "c.n.t", metadata_location=location)
+    called.clear()
+    table, is_now = iceberg._opened(found, LOGIN, location if given else None, "s3://mine/store")
+    assert (called, is_now) == ([], False)
+    assert dict(table.io.properties) == (LOGIN if given else {})
+
+
+def test_a_configured_catalog_does_not_let_a_table_overrule_it(tmp_path: Path) -> None:
+    hostile_metadata(tmp_path, {"s3.endpoint": "http://evil.invalid"})
+    properties = tables.properties(tmp_path)
+    name = properties.pop("name")
+    found = of_table("iceberg", "c.n.t", catalog=name, table=tables.TABLE)
+    with pytest.raises(RefusedError, match="overrule"):
+        iceberg._opened(found, properties, None, "")
+
+
+@pytest.mark.parametrize(
+    "target", ["http://169.254.169.254/x", "hdfs://theirs:9000/x", "lakefs://r"]
+)
+def test_no_server_is_spoken_to_that_no_delta_table_can_be_at(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "_DeltaVersions", lambda *_: pytest.fail("it was opened"))
+    (shown,) = delta.read_delta(SPARK, of_table("delta", target), {})
+    assert shown.note == "only tables at a path or in a bucket are read"
+
+
+@pytest.mark.parametrize(
+    ("store", "target", "given", "is_sent"),
+    [
+        ("s3://mine/store", "s3a://tables/bars", None, True),
+        ("s3://mine/store", "abfss://c@theirs.dfs.core.windows.net/bars", None, False),
+        (
+            "abfss://c@mine.dfs.core.windows.net/s",
+            "abfss://c@theirs.dfs.core.windows.net/t",
+            None,
+            False,
+        ),
+        (
+            "abfss://c@mine.dfs.core.windows.net/s",
+            "abfss://t@mine.dfs.core.windows.net/t",
+            None,
+            True,
+        ),
+        ("s3://mine/store", "/data/bars", None, False),
+        ("s3://mine/store", "gs://theirs/bars", "gs://theirs/bars", True),
+    ],
+)
+def test_options_go_to_a_table_that_the_user_names_or_that_is_where_the_store_is(
+    store: str, target: str, given: str | None, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Mapping[str, str]] = []
+
+    def read(_: object, __: object, options: Mapping[str, str]) -> list[Shown]:
+        sent.append(options)
+        return []
+
+    class Opened:
+        url = store
+
+    monkeypatch.setattr(delta, "read_delta", read)
+    opened: Any = Opened()
+    targets = {"bars": given} if given else {}
+    access = Access(targets=targets, storage_options=LOGIN)
+    list(_Reading(opened, lambda: SPARK, access, None)._read(of_table("delta", target)))
+    assert sent == [LOGIN if is_sent else {}]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "/data", "file:///data", "http://[", "https://s3/x", "memory://"]
+)
+def test_what_is_in_no_bucket_is_in_no_service(url: str) -> None:
+    assert not is_same_service(url, url)
