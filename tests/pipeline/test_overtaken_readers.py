@@ -39,6 +39,7 @@ from seamark.reports.recovery_walk import explain_walk
 from seamark.reports.store_health import check_store
 from seamark.reports.verification import check_named
 from seamark.sinks.consistent_cut import read_epoch
+from seamark.spark.row_digests import FORMULA
 from seamark.store import CheckpointStore
 from seamark.store.consistent_read import until_settled
 from seamark.store.inspection import scan
@@ -263,7 +264,7 @@ class Meeting:
 
     def __init__(self, kind: Kind) -> None:
         place = Place(kind)
-        digest = {"rows": 1, "digest": "a" * 32, "since": 1}
+        digest = {"rows": 1, "digest": "a" * 32, "since": 1, "formula": FORMULA}
         self.origin = Origin(
             place.store(place.seat()),
             sink_commit_statuses={"bars": SinkCommitStatus.committed()},

@@ -14,6 +14,7 @@ from seamark.manifest import (
     OperatorCheckpoint,
     SinkCommitStatus,
 )
+from seamark.spark.row_digests import FORMULA
 from seamark.state.pack import PackBuilder
 from seamark.store import CheckpointStore, open_store
 
@@ -29,7 +30,7 @@ def lag_line(partitions: dict[str, int]) -> str:
 def digest(rows: int, epochs: int) -> dict[str, Any]:
     """What an output is said to have got in each of so many epochs."""
     totals = {"total_rows": rows * epochs, "total_digest": "b" * 32}
-    return {"rows": rows, "digest": "a" * 32, "since": 1, **totals}
+    return {"rows": rows, "digest": "a" * 32, "since": 1, "formula": FORMULA, **totals}
 
 
 def epoch_manifest(number: int, *, newest: int, now_ms: int, **changes: Any) -> CheckpointManifest:
