@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark._redaction import redacted
-from seamark.errors import LineageError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
+from seamark.errors import (
+    DamageError,
+    LineageError,
+    OutcomeUnknownError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.manifest import SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.settings import Step
@@ -314,9 +320,12 @@ class PipelineSinks:
 
 
 def _is_worth_trying(error: Exception) -> bool:
-    """Whether a commit may succeed at once when it is repeated."""
+    """Whether a commit may succeed at once when it is repeated.
+
+    Damage does not pass: a target that has taken a part of the epoch may say that it shows it.
+    """
     waited = isinstance(error, StoreUnavailableError) and not isinstance(error, OutcomeUnknownError)
-    return not waited and not isinstance(error, LineageError)
+    return not waited and not isinstance(error, LineageError | DamageError)
 
 
 def _failed(error: Exception) -> SinkCommitStatus:
