@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from seamark import FencedError, Pipeline, open_store
-from seamark.errors import LineageError
+from seamark.errors import LineageError, SeamarkError
+from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.recovery.rollback import roll_back
 from seamark.sinks import FileSink, ForeachBatchSink
 from seamark.sinks.foreach import EpochNumber
@@ -253,3 +255,69 @@ def test_plans_are_stored_only_for_sinks_that_show_rows_before_the_decision(
 def test_the_number_that_a_function_gets_can_be_sent_to_executors() -> None:
     sent = pickle.loads(pickle.dumps(EpochNumber(7, "t", "key")))
     assert (sent, sent.timeline, sent.key) == (7, "t", "key")
+
+
+# jobs that are cancelled while a function writes
+
+
+class Careless:
+    """Has a job write its rows, and goes on when that fails."""
+
+    def __init__(self, marks: Path) -> None:
+        self._marks = marks
+        self.caught: list[str] = []
+
+    @property
+    def is_writing(self) -> bool:
+        return (self._marks / "writing").exists()
+
+    def __call__(self, df: DataFrame, epoch: EpochNumber) -> None:
+        marks = self._marks
+
+        def write(_: Any) -> None:
+            (marks / "writing").touch()
+            deadline = time.monotonic() + 600
+            while time.monotonic() < deadline:
+                time.sleep(0.1)
+
+        try:
+            df.foreachPartition(write)
+        except Exception as error:  # noqa: BLE001 - as programs do that must not stop
+            self.caught.append(type(error).__name__)
+
+
+def nothing_is_decided(base: Path) -> bool:
+    with open_store(base / "store") as store:
+        return store.list_ids() == []
+
+
+@pytest.mark.warm
+def test_an_epoch_that_a_stop_has_cut_off_is_not_decided_though_its_function_hides_it(
+    spark: SparkSession, tmp_path: Path, table: Table
+) -> None:
+    add_file(tmp_path, 0)
+    careless = Careless(tmp_path)
+    run = pipeline(spark, tmp_path, careless).start()
+    while not careless.is_writing:
+        time.sleep(0.05)
+    run.stop(timeout=0.1)
+    assert run.await_termination()
+    assert careless.caught
+    assert nothing_is_decided(tmp_path)
+    pipeline(spark, tmp_path, by_key(table)).run()
+    assert table.values() == rows_of(0)
+
+
+@pytest.mark.warm
+def test_an_epoch_that_writes_for_too_long_is_not_decided_though_its_function_hides_it(
+    spark: SparkSession, tmp_path: Path, table: Table
+) -> None:
+    add_file(tmp_path, 0)
+    careless = Careless(tmp_path)
+    limits = {Step.WRITE: 5}
+    with pytest.raises(SeamarkError, match="the step 'write' did not finish in 5 s"):
+        pipeline(spark, tmp_path, careless, step_timeouts=limits).run()
+    assert careless.caught
+    assert nothing_is_decided(tmp_path)
+    pipeline(spark, tmp_path, by_key(table)).run()
+    assert table.values() == rows_of(0)

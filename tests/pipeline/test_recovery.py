@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from seamark import open_store
+from seamark.errors import LineageError
 from seamark.pipeline.recovery import copy_maker, recovery
 from seamark.pipeline.recovery.working_dirs import WorkingDirs
 from seamark.testing.crashes import SimulatedCrash, When
@@ -109,6 +110,22 @@ def test_damage_around_a_compaction_of_the_sources_log_runs_the_same_files_again
     assert finished.report.epoch == decided - 2
     run(spark, kind, provider, folder, tmp_path / "calm", **options)
     assert shown(damaged) == shown(tmp_path / "calm")
+
+
+def test_starts_on_a_wrong_store_remove_nothing_that_the_right_one_still_has_to_show(
+    spark: SparkSession, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    kind, provider, store = "stateless-one-sink", "hdfs", tmp_path / "store"
+    crash(spark, kind, provider, uninterrupted.folder, tmp_path, "save:after:3")
+    store.rename(tmp_path / "right")
+    for _ in range(2):  # each claims its store, so the second is of a later generation
+        with pytest.raises(LineageError, match="no checkpoint, and sinks show epochs already"):
+            run(spark, kind, provider, uninterrupted.folder, tmp_path)
+    store.rename(tmp_path / "wrong")
+    (tmp_path / "right").rename(store)
+    finished = run(spark, kind, provider, uninterrupted.folder, tmp_path).report.finished
+    assert finished == {"main": "committed from its committable"}
+    assert shown(tmp_path) == uninterrupted(kind)
 
 
 def test_the_working_copy_of_every_start_but_the_last_is_gone(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.types import StructType
 
-from seamark.errors import DamageError
+from seamark.errors import DamageError, LineageError
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
+from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
-from seamark.pipeline.recovery.sink_recovery import finish_sinks
+from seamark.pipeline.recovery.sink_recovery import finish_sinks, sinks_ahead
+from seamark.sinks import MemorySink
 from seamark.sinks.contract import Committable
-from seamark.testing.conformance.sink_examples import OLD, SINK, epoch
+from seamark.testing.conformance.sink_examples import NEW, OLD, SINK, epoch
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import HandWritten, shown_epoch
 
@@ -103,3 +107,40 @@ def test_an_epoch_is_finished_in_a_sink_that_began_with_it(path: Path, known: bo
     elsewhere = checkpoint(1, path.parent / "elsewhere", None) if known else None
     outcomes = start(path, decided(path, 2), elsewhere)
     assert outcomes == {SINK: "committed from its committable"}
+
+
+def test_a_start_goes_on_beside_later_epochs_only_of_its_own_history_or_of_one_to_take_back(
+    path: Path,
+) -> None:
+    shown_epoch(path, 1)
+    chosen = checkpoint(1, path, shown_epoch(path, 2))
+    sinks = cast("PipelineSinks", OneSink(HandWritten(path)))
+    assert sinks_ahead(sinks, chosen, OLD) == {SINK: 2}
+    assert sinks_ahead(sinks, chosen, NEW, {OLD}) == {}
+    with pytest.raises(LineageError, match="shows epoch 2 of another history"):
+        sinks_ahead(sinks, chosen, NEW)
+
+
+class Damaged(MemorySink):
+    """Takes a part of an epoch, as a server does that goes on after a failed command."""
+
+    calls = 0
+
+    def commit(self, committable: Committable) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise DamageError("a key holds something else; the rest of the session WAS applied")
+
+
+def test_a_commit_that_has_met_damage_is_told_and_not_repeated() -> None:
+    sink = Damaged()
+    rows = SimpleNamespace(schema=StructType())
+    outputs = [Output(SINK, cast("Any", rows), sink)]
+    compiled = SimpleNamespace(outputs=outputs)
+    declared = SimpleNamespace(compiled=compiled, settings=PipelineSettings())
+    sinks = PipelineSinks(cast("Any", declared))
+    status = sinks.commit({SINK: {}})[SINK]
+    sinks.close()
+    assert not status.is_committed
+    assert "the rest of the session WAS applied" in (status.message or "")
+    assert sink.calls == 1

@@ -6,6 +6,8 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from seamark.errors import DamageError, InvalidInputError, LineageError, Refused
 from seamark.sinks import DeltaSink, Receipt
 from seamark.sinks.contract import Sink
 from seamark.sinks.delta.committable import list_in
+from seamark.sinks.delta.file_changes import FileChange
 from seamark.sinks.delta.log import (
     Answer,
     LogEntry,
@@ -148,6 +151,64 @@ def test_an_entry_that_nobody_can_have_written_is_damage(content: bytes) -> None
     log.create(entry_name(0), content)
     with pytest.raises(DamageError, match="entry 0"):
         read_entry(log, 0)
+
+
+def changing(entry: LogEntry, added: str = "", removed: str = "") -> LogEntry:
+    """An entry with files, which are letters here."""
+    return replace(entry, files=FileChange(frozenset(added), frozenset(removed)))
+
+
+HISTORY = [
+    other(0),
+    changing(shows(1, 1), "a"),
+    changing(shows(2, 2), "b"),
+    changing(other(3), "c", "ab"),  # a compaction
+    changing(shows(4, 3), "d"),
+    shows(5, 4),  # an epoch without rows
+]
+
+
+@pytest.mark.parametrize(
+    ("added", "removed", "epochs"),
+    [
+        ("", "", [4, 3, 2, 1]),
+        ("", "d", [2, 1]),
+        ("ab", "cd", [2, 1]),
+        ("a", "cd", [1]),
+        ("", "cd", []),
+    ],
+)
+def test_a_restore_by_a_date_takes_away_what_its_files_tell(
+    added: str, removed: str, epochs: list[int]
+) -> None:
+    back = changing(LogEntry(6, "RESTORE", "Spark 4.2"), added, removed)
+    assert [epoch for _, epoch in shown(*HISTORY, back)] == epochs
+    after = changing(shows(7, 5), "e")
+    assert [epoch for _, epoch in shown(*HISTORY, back, after)] == [5, *epochs]
+
+
+def test_a_restore_by_a_date_to_before_what_the_log_has_leaves_nothing_that_is_known() -> None:
+    back = changing(LogEntry(6, "RESTORE", "Spark 4.2"), "", "cd")
+    assert shown(*HISTORY[3:], back) == []
+
+
+def test_a_restore_undone_by_another_one_has_taken_nothing_away() -> None:
+    back = changing(LogEntry(6, "RESTORE", "Spark 4.2"), "a", "cd")
+    again = changing(LogEntry(7, "RESTORE", "Spark 4.2"), "cd", "a")
+    assert [epoch for _, epoch in shown(*HISTORY, back, again)] == [4, 3, 2, 1]
+
+
+def test_a_file_is_another_one_when_more_of_its_rows_are_deleted() -> None:
+    log = MemoryBlobs()
+    vector = b'{"storageType":"u","pathOrInlineDv":"x","offset":1}'
+    added = b'{"add":{"path":"a%%20b","deletionVector":%b}}' % vector
+    log.create(entry_name(0), added + b'\n{"remove":{"path":"a b"}}')
+    entry = read_entry(log, 0)
+    assert entry is not None
+    assert entry.added == ("a b",)
+    assert entry.files.after(FileChange(frozenset(entry.files.removed))) == FileChange(
+        entry.files.added
+    )
 
 
 def test_a_restore_to_a_version_that_is_no_number_is_not_taken_for_one() -> None:
@@ -295,6 +356,7 @@ def test_an_epoch_that_was_taken_back_is_not_shown_again_by_who_was_asleep(
 def shown_to_2(writer: Writer) -> Sink:
     sink = writer.stage([1], epoch(1), "a1")
     sink.commit(sink.prepare())
+    time.sleep(0.01)  # dates are in milliseconds
     writer.stage([2], epoch(2), "a2", by=sink)
     sink.commit(sink.prepare())
     return sink
@@ -310,7 +372,14 @@ def restore(table: Path) -> None:
     handle.restore(handle.version() - 1)
 
 
-@pytest.mark.parametrize("lose", [put_back, restore])
+def restore_by_date(table: Path) -> None:
+    """As somebody does who knows when the table was right, and not its version."""
+    handle = DeltaTable(str(table))
+    first, last = (entry["timestamp"] for entry in (handle.history()[1], handle.history()[0]))
+    handle.restore(datetime.fromtimestamp((first + last) / 2000, UTC))
+
+
+@pytest.mark.parametrize("lose", [put_back, restore, restore_by_date])
 def test_no_epoch_is_written_after_one_that_the_table_has_lost(
     table: Path, writer: Writer, lose: Callable[[Path], None]
 ) -> None:
@@ -322,7 +391,7 @@ def test_no_epoch_is_written_after_one_that_the_table_has_lost(
     assert not [*table.rglob("a3")]
 
 
-@pytest.mark.parametrize("lose", [put_back, restore])
+@pytest.mark.parametrize("lose", [put_back, restore, restore_by_date])
 def test_no_epoch_is_shown_after_one_that_the_table_has_lost(
     table: Path, writer: Writer, lose: Callable[[Path], None]
 ) -> None:

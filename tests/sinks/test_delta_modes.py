@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 
 from seamark.errors import DamageError, RefusedError
 from seamark.sinks.delta import sink as sink_module
+from seamark.sinks.delta.entries import add_files
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from tests.sinks.support.deltas import HandWrittenDelta, arrow_frame, numbers, numbers_in, rows_in
 
@@ -190,6 +191,27 @@ def test_an_epoch_that_another_process_aborts_during_its_commit_is_not_shown(
         with pytest.raises(DamageError, match="neither shown nor staged"):
             asleep.commit(committable)
     assert numbers_in(tmp_path / "rows") == [1, 2]
+
+
+def test_a_commit_that_a_run_has_given_up_waiting_for_is_shut_out_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    """Its thread may go on in the same process, with the same sink."""
+    sink = HandWrittenDelta(tmp_path / "rows")
+    sink.open(PIPELINE, SINK, numbers([]).schema)
+    sink.stage(numbers([1]), epoch(1), "a1")
+    committable = sink.prepare()
+
+    def late(*arguments: Any) -> None:
+        sink.open(PIPELINE, SINK, numbers([]).schema)
+        sink.abort("a1")
+        add_files(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink_module, "add_files", late)
+        with pytest.raises(DamageError, match="neither shown nor staged"):
+            sink.commit(committable)
+    assert numbers_in(tmp_path / "rows") == []
 
 
 def test_an_epoch_is_shown_in_the_mode_that_it_was_staged_in(tmp_path: Path) -> None:

@@ -107,13 +107,18 @@ def test_vacuum_takes_nothing_of_a_merge_under_way(table: Path) -> None:
 
 
 def test_an_epoch_whose_files_somebody_has_vacuumed_is_not_shown(
-    table: Path, writer: Writer
+    table: Path, sink: HandWrittenDelta, writer: Writer
 ) -> None:
-    decided = writer.prepare([1, 2], epoch(1), "a1")
+    writer.stage([1, 2], epoch(1), "a1", by=sink)
+    decided = sink.prepare()
     make_old(table)
     DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     with pytest.raises(DamageError, match="vacuumed"):
         writer.new_handle().commit(decided)
+    sink.close()
+    sink.open(PIPELINE, SINK, numbers([]).schema)  # the next run of the same program
+    with pytest.raises(DamageError, match="vacuumed"):
+        sink.commit(decided)
     assert numbers_in(table) == []
 
 

@@ -353,6 +353,23 @@ def test_what_was_staged_and_is_gone_is_damage_not_an_empty_epoch(
         writer.new_handle().commit(committable)
 
 
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [(Path.unlink, "is gone"), (lambda file: os.truncate(file, 100), "has 100 bytes, not ")],
+)
+def test_a_decided_epoch_whose_rows_were_removed_as_orphans_is_damage_and_the_table_stays_readable(
+    writer: Writer, folder: Path, harm: Callable[[Path], None], said: str
+) -> None:
+    writer.show([1], epoch(1), "a1")
+    before = iceberg.data_files(folder)
+    committable = writer.prepare([2], epoch(2), "a2")
+    (orphan,) = iceberg.data_files(folder) - before
+    harm(Path(orphan))
+    with pytest.raises(DamageError, match=f"rows of a decided epoch are not all there: .*{said}"):
+        writer.new_handle().commit(committable)
+    assert iceberg.numbers(folder) == [1]
+
+
 def test_a_table_that_was_made_again_is_not_taken_for_the_old_one(
     writer: Writer, folder: Path
 ) -> None:

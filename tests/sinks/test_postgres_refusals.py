@@ -126,6 +126,16 @@ def test_what_fits_is_accepted(make: Make, table: str, kind: DataType) -> None:
             ],
             "this is a partition",
         ),
+        (["CREATE UNLOGGED TABLE t (x int)"], "unlogged: a crash of the server empties it"),
+        (
+            [
+                "CREATE TABLE t (x int) PARTITION BY LIST (x)",
+                "CREATE TABLE half (x int) PARTITION BY LIST (x)",
+                "CREATE UNLOGGED TABLE rest PARTITION OF half DEFAULT",
+                "ALTER TABLE t ATTACH PARTITION half DEFAULT",
+            ],
+            "a partition of it, is unlogged",
+        ),
         (["CREATE TABLE t (x int)", "CREATE UNIQUE INDEX odd ON t ((x % 2))"], "index odd"),
         (
             ["CREATE TABLE o (x int PRIMARY KEY)", "CREATE TABLE t (x int REFERENCES o)"],
@@ -133,7 +143,7 @@ def test_what_fits_is_accepted(make: Make, table: str, kind: DataType) -> None:
         ),
     ],
 )
-def test_what_could_fail_after_the_decision_is_refused(
+def test_what_could_fail_or_be_lost_after_the_decision_is_refused(
     make: Make, statements: list[str], why: str
 ) -> None:
     assert why in refusal(make(*statements), schema_of(x=INT))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from seamark.errors import (
     LineageError,
     StoreUnavailableError,
 )
-from seamark.sinks import epoch_folder, read_receipts
+from seamark.sinks import epoch_folder, folders, publish, read_receipts
 from seamark.testing.conformance.sink_examples import NEW, OLD, epoch, receipt
+from seamark.testing.crashes import SimulatedCrash
 from tests.sinks.support.frames import frame
 from tests.sinks.support.hand_written import (
     ROWS,
@@ -353,3 +355,34 @@ def test_an_epoch_that_was_taken_back_is_not_missed(path: Path) -> None:
     sink.stage(frame(ROWS), epoch(2, NEW), "b2")
     sink.commit(sink.prepare())
     assert [one.timeline for one in read_receipts(path)] == [OLD, NEW]
+
+
+def test_an_epoch_that_somebody_is_aborting_is_never_published_in_part(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, committable = prepared(path)
+    removed: list[str] = []
+
+    def unlink(name: str) -> None:
+        if removed:
+            raise SimulatedCrash("after the first file")
+        os.unlink(name)
+        removed.append(name)
+
+    def looked_at(*arguments: Any) -> str | None:
+        damage = epoch_folder.find_damage(*arguments)
+        with monkeypatch.context() as patch:
+            patch.setattr(folders, "os", SimpleNamespace(**{**vars(os), "unlink": unlink}))
+            with pytest.raises(SimulatedCrash):
+                HandWritten(path).abort(committable["attempt"])
+        return damage
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, "find_damage", looked_at)
+        with pytest.raises(DamageError, match="neither published nor staged"):
+            sink.commit(committable)
+    assert removed
+    assert read_receipts(path) == []
+    assert sink.leftovers() == [committable["attempt"]]
+    sink.abort(committable["attempt"])
+    assert sink.leftovers() == []

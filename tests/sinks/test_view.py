@@ -120,14 +120,23 @@ def test_what_was_taken_back_stays_so_after_a_reset_that_is_done_again(world: Wo
 # runs with and without expire
 
 
+def test_a_start_without_expire_that_shows_nothing_forgets_no_times(world: World) -> None:
+    """As one does that is refused because the option has changed."""
+    world.show(world.handle(expire="time"), told(1), {"n": 1, "time": 100}, {"n": 2, "time": 900})
+    world.close()
+    world.handle()
+    world.close()
+    world.show(world.handle(expire="time"), told(2, watermark=200), {"n": 3, "time": 900})
+    assert world.rows().keys() == {"2", "3"}
+
+
 def test_times_are_forgotten_by_a_run_that_lets_nothing_expire(world: World) -> None:
     rows = [{"n": 1, "time": 100}, {"n": 2, "time": 300}]
     world.show(world.handle(expire="time"), told(1, watermark=0), *rows)
     assert times(world) == {"1": 100, "2": 300}
     world.close()
-    without = world.handle()
+    world.show(world.handle(), told(2, watermark=50), {"n": 1, "v": "stays"})
     assert times(world) == {}
-    world.show(without, told(2, watermark=50), {"n": 1, "v": "stays"})
     world.close()
     again = world.handle(expire="time")
     world.show(again, told(3, watermark=500), {"n": 3, "time": 900})

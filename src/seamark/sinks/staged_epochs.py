@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from seamark._common.files import require_inside, sync_folder
 from seamark._common.os_errors import translate_os_errors
 from seamark.errors import DamageError
 from seamark.sinks.contract import Receipt
-from seamark.sinks.epoch_folder import folder_name
+from seamark.sinks.epoch_folder import epoch_of, folder_name
 from seamark.sinks.folders import check_token, is_there, names_in, remove_tree, sync_if_there
 
 if TYPE_CHECKING:
@@ -97,11 +98,18 @@ def staged_attempts(path: str) -> list[str]:
 
 
 def remove_staged(path: str, attempt: str) -> None:
-    """Remove what was staged under a token; harmless when nothing was."""
+    """Remove what was staged under a token; harmless when nothing was.
+
+    Whoever is about to publish an epoch of it finds all of the epoch, or nothing.
+    """
     folder = attempt_folder(path, attempt)
     with translate_os_errors("removing", folder):
-        require_inside(path, folder)
+        require_inside(path, f"{folder}/")
         if is_there(folder):
+            for name in names_in(folder):
+                if epoch_of(name) is not None:
+                    with suppress(FileNotFoundError):
+                        os.rename(f"{folder}/{name}", f"{folder}/removed-{uuid.uuid4().hex}")
             remove_tree(folder)
             sync_if_there(os.path.dirname(folder))
 

@@ -155,10 +155,14 @@ class RunningQuery:
         """Make the action that the batch is running fail."""
         self._context.cancelJobGroup(self._run_id)
 
+    def is_stopped(self) -> bool:
+        """Whether the query is to stop, or has stopped: then Spark cancels what its batch runs."""
+        return not bool(self._execution.isActive())
+
     def wait_until_stopped(self, patience: float) -> None:
         """Wait until Spark knows that the query is to stop."""
         deadline = time.monotonic() + patience
-        while bool(self._execution.isActive()) and time.monotonic() < deadline:
+        while not self.is_stopped() and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def state_partitions(self) -> dict[int, int]:

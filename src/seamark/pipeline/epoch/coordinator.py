@@ -47,7 +47,7 @@ from seamark.pipeline.epoch.epoch_plan import (
     store_plan,
 )
 from seamark.pipeline.epoch.output_digests import rows_by_sink
-from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, write_time_limit
+from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks, writing
 from seamark.pipeline.epoch.read_points import missing_read_points
 from seamark.pipeline.epoch.running_epoch import EpochHistory, Interrupted, RunningEpoch
 from seamark.pipeline.epoch.save_with_retry import fencing_behind, save_with_retry
@@ -175,7 +175,7 @@ class Coordinator:
             if needs_stored_plans(self._sinks.outputs):
                 store_plan(self._store, epoch, self.history, self._settings.store_timeout)
         try:
-            with self._step(epoch, Step.WRITE), self._time_limit():
+            with self._step(epoch, Step.WRITE), self._writing():
                 apart = self._running().mixes_state
                 self._sinks.stage(batch, epoch, already, self._check_claim, apart=apart)
             with self._step(epoch, Step.PREPARE):
@@ -247,9 +247,8 @@ class Coordinator:
             self._store.check_claim, self._settings.store_timeout, "reading the owner"
         )
 
-    def _time_limit(self) -> AbstractContextManager[None]:
-        limit = self._settings.step_timeouts.get(Step.WRITE)
-        return write_time_limit(limit, self._running().cancel_jobs)
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self._running(), self._settings.step_timeouts.get(Step.WRITE))
 
     # 4 capture
 

@@ -15,15 +15,22 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from seamark._common.logs import logger_named
 from seamark._common.retry import retry_unavailable
 from seamark._redaction import redacted
-from seamark.errors import LineageError, OutcomeUnknownError, SeamarkError, StoreUnavailableError
+from seamark.errors import (
+    DamageError,
+    LineageError,
+    OutcomeUnknownError,
+    SeamarkError,
+    StoreUnavailableError,
+)
 from seamark.manifest import SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.settings import Step
 from seamark.pipeline.declaration.structure import DeclaredPipeline
 from seamark.pipeline.epoch.output_digests import OutputDigests
-from seamark.pipeline.epoch.running_epoch import RunningEpoch
+from seamark.pipeline.epoch.running_epoch import Interrupted, RunningEpoch
 from seamark.sinks.contract import Committable
 from seamark.spark.failures import is_of_spark
+from seamark.spark.query import INTERRUPTED_BY_STOP, RunningQuery
 from seamark.spark.session import is_local, may_mix_state_in_a_task
 
 if TYPE_CHECKING:
@@ -44,24 +51,42 @@ class StepTimeout(SeamarkError):
 
 
 @contextmanager
-def write_time_limit(seconds: float | None, cancel: Callable[[], None]) -> Iterator[None]:
-    """Cancel Spark's jobs when staging takes longer than it may."""
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(seconds, cancel)
-    timer.start()
+def writing(query: RunningQuery, seconds: float | None) -> Iterator[None]:
+    """Cancel Spark's jobs when staging takes longer than it may, and see that none was cancelled.
+
+    :class:`StepTimeout`, and :class:`Interrupted` when the query was stopped meanwhile: also when
+    everything has come to its end. A function may have caught the error of a job that was
+    cancelled, and then its rows are not written.
+    """
+    cancelled = threading.Event()
+
+    def cancel() -> None:
+        cancelled.set()
+        query.cancel_jobs()
+
+    timer = None if seconds is None else threading.Timer(seconds, cancel)
     try:
+        if timer is not None:
+            timer.start()
         yield
     except Exception as error:
-        if timer.is_alive():
-            raise
-        raise StepTimeout(
-            f"the step 'write' did not finish in {seconds:g} s",
-            hint="The epoch is run again by the next start. step_timeouts sets the limit.",
-        ) from error
+        if cancelled.is_set():
+            raise _too_late(seconds or 0) from error
+        raise
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
+    if cancelled.is_set():
+        raise _too_late(seconds or 0)
+    if query.is_stopped():
+        raise Interrupted(INTERRUPTED_BY_STOP)
+
+
+def _too_late(seconds: float) -> StepTimeout:
+    return StepTimeout(
+        f"the step 'write' did not finish in {seconds:g} s",
+        hint="The epoch is run again by the next start. step_timeouts sets the limit.",
+    )
 
 
 class SinkFailed(SeamarkError):
@@ -295,9 +320,12 @@ class PipelineSinks:
 
 
 def _is_worth_trying(error: Exception) -> bool:
-    """Whether a commit may succeed at once when it is repeated."""
+    """Whether a commit may succeed at once when it is repeated.
+
+    Damage does not pass: a target that has taken a part of the epoch may say that it shows it.
+    """
     waited = isinstance(error, StoreUnavailableError) and not isinstance(error, OutcomeUnknownError)
-    return not waited and not isinstance(error, LineageError)
+    return not waited and not isinstance(error, LineageError | DamageError)
 
 
 def _failed(error: Exception) -> SinkCommitStatus:

@@ -45,7 +45,7 @@ from seamark.pipeline.recovery.adoption import adopt_checkpoint
 from seamark.pipeline.recovery.copy_maker import CopyMaker
 from seamark.pipeline.recovery.pipeline_changes import PipelineChanges
 from seamark.pipeline.recovery.reanchor import record_gaps
-from seamark.pipeline.recovery.rollback import shown_timeline
+from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.pipeline.recovery.sink_recovery import (
     FinishedSinks,
     finish_sinks,
@@ -227,6 +227,8 @@ class Recovery:
     def _fresh(
         self, dirs: WorkingDirs, history: EpochHistory, *, after_reset: bool
     ) -> StartingPoint:
+        if not after_reset:  # else what they show is taken back
+            self._refuse_shown(history.timeline)
         finished = finish_sinks(self._sinks, None, history.generation)
         if after_reset:
             self._notes += reset_sinks(self._sinks, history.timeline)
@@ -292,6 +294,8 @@ class Recovery:
         copied = self._copies.fitting(dirs, chain, history.timeline, self._changes.moves)
         planned = copied.planned
         before = partial(self._epoch_before, chosen)
+        # what is staged in the target of another history is not removed
+        sinks_ahead(self._sinks, chosen, history.timeline, abandoned_timelines(chosen))
         finished = finish_sinks(
             self._sinks, chosen, history.generation, self._moved(chosen), before
         )

@@ -202,12 +202,16 @@ def take_back_abandoned(
 
 
 def sinks_ahead(
-    sinks: PipelineSinks, chosen: CheckpointManifest | None, timeline: str
+    sinks: PipelineSinks,
+    chosen: CheckpointManifest | None,
+    timeline: str,
+    abandoned: Collection[str] = (),
 ) -> dict[str, int]:
     """Sinks that show later epochs of this timeline than the chosen one, and up to which.
 
     It happens when a newer checkpoint was damaged after its epoch had been committed.
-    :class:`LineageError` when what a sink shows belongs to another history.
+    :class:`LineageError` when what a sink shows belongs to another history, unless that is one of
+    the ``abandoned`` ones, which are taken back.
     """
     ahead: dict[str, int] = {}
     epoch = chosen.epoch if chosen is not None else 0
@@ -217,7 +221,7 @@ def sinks_ahead(
             continue
         if chosen is None or newest.timeline == timeline:
             ahead[output.name] = newest.epoch
-        else:
+        elif newest.timeline not in abandoned:
             raise LineageError(
                 f"sink {output.name!r} shows epoch {newest.epoch} of another history",
                 where=f"The newest checkpoint is epoch {epoch} of timeline {timeline}; the sink is "

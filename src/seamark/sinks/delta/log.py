@@ -21,9 +21,11 @@ from seamark.blobs.contract import Blobs
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import LARGEST_TABLE_FILE
 from seamark.sinks.contract import Identity, Receipt
+from seamark.sinks.delta.file_changes import NO_FILES, FileChange, UnnamedVersion
 from seamark.sinks.delta.place import entry_name
 
 KEY: Final = "seamark"
+_RESTORE: Final = "RESTORE"
 
 
 class TakenBack(msgspec.Struct, frozen=True):
@@ -44,9 +46,23 @@ class ColumnsAdded(msgspec.Struct, frozen=True):
     names: list[str]
 
 
+class _DeletionVector(msgspec.Struct, frozen=True):
+    storageType: str = ""
+    pathOrInlineDv: str = ""
+    offset: int | None = None
+
+
 class _File(msgspec.Struct, frozen=True):
     path: str = ""
     dataChange: bool = True
+    deletionVector: _DeletionVector | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells it from others: rows that are deleted in it make it another one."""
+        gone = self.deletionVector
+        which = "" if gone is None else f"{gone.storageType}{gone.pathOrInlineDv}@{gone.offset}"
+        return f"{unquote(self.path)}\n{which}"
 
 
 class _Transaction(msgspec.Struct, frozen=True):
@@ -74,7 +90,9 @@ class LogEntry:
     took_back: TakenBack | None = None
     added_columns: ColumnsAdded | None = None
     restored: int | None = None
-    """The version that the table went back to, by us or by somebody else."""
+    """The version that the table went back to, by us or by somebody else; None also for one that
+    was named by a date."""
+    files: FileChange = NO_FILES
     changes_rows: bool = False
     changes_table: bool = False
     added: tuple[str, ...] = ()
@@ -86,6 +104,11 @@ class LogEntry:
         """Whether this sink has written it."""
         record = self.shows or self.took_back or self.added_columns
         return record is not None and (record.pipeline, record.sink) == (pipeline, sink)
+
+    @property
+    def is_restore(self) -> bool:
+        """Whether the table went back to an earlier version."""
+        return self.restored is not None or self.operation == _RESTORE
 
     @property
     def described(self) -> str:
@@ -115,6 +138,10 @@ def read_entry(log: Blobs, version: int) -> LogEntry | None:
         took_back=_part(ours, "took_back", TakenBack),
         added_columns=_part(ours, "added_columns", ColumnsAdded),
         restored=_restored(info),
+        files=FileChange(
+            frozenset(line.add.name for line in lines if line.add is not None),
+            frozenset(line.remove.name for line in lines if line.remove is not None),
+        ),
         changes_rows=any(file.dataChange for file in files),
         changes_table=any(line.metaData is not None or line.protocol is not None for line in lines),
         added=tuple(unquote(line.add.path) for line in lines if line.add is not None),
@@ -133,12 +160,12 @@ def _part(ours: object, name: str, kind: type[Any]) -> Any:
 
 def _restored(info: dict[str, Any]) -> int | None:
     parameters = info.get("operationParameters")
-    if info.get("operation") != "RESTORE" or not isinstance(parameters, dict):
+    if info.get("operation") != _RESTORE or not isinstance(parameters, dict):
         return None
     try:
         return int(parameters.get("version"))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        return None  # by a date; it cannot be told what that took away
+        return None  # by a date: its files tell
 
 
 def entries_from(log: Blobs, version: int) -> Iterator[LogEntry]:
@@ -164,13 +191,19 @@ def epochs_in(entries: Iterable[LogEntry], pipeline: str, sink: str) -> Iterator
     """The epochs of a sink, newest first, those that were taken back among them. Pure."""
     back: LogEntry | None = None
     valid_from: int | None = None
+    unnamed: UnnamedVersion | None = None
     for entry in entries:
+        if unnamed is not None and unnamed.is_reached:
+            valid_from, unnamed = entry.version, None
         # a restore takes away everything between itself and the version that it goes back to
-        is_gone = valid_from is not None and entry.version > valid_from
+        is_gone = unnamed is not None or (valid_from is not None and entry.version > valid_from)
         if entry.shows is not None and entry.belongs_to(pipeline, sink):
             yield Shown(entry, entry.shows, back if is_gone else None)
-        if entry.restored is not None and not is_gone:
+        if unnamed is not None:
+            unnamed = unnamed.before(entry.files)
+        elif entry.is_restore and not is_gone:
             back, valid_from = entry, entry.restored
+            unnamed = UnnamedVersion(entry.files.undone) if entry.restored is None else None
 
 
 class Answer(Enum):

@@ -155,7 +155,8 @@ class DeltaSink(Sink):
             where=self._place.url,
         )
         self._epochs = self._for(pipeline, sink)
-        self._last = None
+        # what an earlier run has staged is anybody's by now, and was not looked at since
+        self._staged = self._known = self._last = None
         output = (pipeline, sink)
         self._target = Target(self._place, self._mode, self._partition_by, columns, output)
         self._target.require(merges_schema=self._merges_schema)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.errors import RefusedError
+from seamark.errors import DamageError, RefusedError
 from seamark.sinks.iceberg.data_names import new_token
-from seamark.sinks.iceberg.files import sync_files
+from seamark.sinks.iceberg.files import size_problem, sync_files
 from seamark.sinks.iceberg.staging import LIST, Staging
 
 if TYPE_CHECKING:
@@ -214,7 +214,11 @@ def write_list(
 
 
 def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list[DataFile]:
-    """The data files of an attempt. :class:`DamageError` when the list is gone or damaged."""
+    """The data files of an attempt.
+
+    :class:`DamageError` when the list is gone or damaged, or a file of it: whatever removes orphans
+    may have taken it, and a table that names it could not be read any more.
+    """
     from pyiceberg.manifest import ManifestContent, ManifestFile
 
     staging.read(attempt, LIST, digest)
@@ -225,7 +229,16 @@ def read_list(staging: Staging, attempt: str, digest: str, spec_id: int) -> list
         sequence_number=0,
         added_snapshot_id=_NO_SNAPSHOT,
     )
-    return [entry.data_file for entry in manifest.fetch_manifest_entry(staging.io)]
+    files = [entry.data_file for entry in manifest.fetch_manifest_entry(staging.io)]
+    problem = size_problem(staging.io, {file.file_path: file.file_size_in_bytes for file in files})
+    if problem is not None:
+        raise DamageError(
+            f"the rows of a decided epoch are not all there: {problem}",
+            where=staging.location(attempt, LIST),
+            hint="Who has removed it? Nothing was shown. Roll the pipeline back to the newest "
+            "epoch that the table shows; it then writes these rows again.",
+        )
+    return files
 
 
 def added_by(table: Table, snapshot_id: int) -> set[str]:

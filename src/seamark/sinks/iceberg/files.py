@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -132,6 +132,21 @@ def remove_files(io: FileIO, paths: Iterable[str]) -> None:
     for path in paths:
         with suppress(FileNotFoundError):
             io.delete(path)
+
+
+def size_problem(io: FileIO, sizes: Mapping[str, int]) -> str | None:
+    """What is wrong with the first file that is gone or has another size; None when all are there.
+
+    ``sizes`` are by full path.
+    """
+    for location, size in sizes.items():
+        system, path = file_system(io, location)
+        info = system.get_file_info(path)
+        if not info.is_file:
+            return f"{location} is gone"
+        if info.size != size:
+            return f"{location} has {info.size} bytes, not {size}"
+    return None
 
 
 def sync_files(io: FileIO, paths: Iterable[str]) -> None:

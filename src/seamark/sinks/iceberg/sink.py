@@ -105,6 +105,7 @@ class IcebergSink(Sink):
 
     def open(self, pipeline: str, sink: str, schema: StructType) -> None:
         self._output = Output(pipeline, sink)
+        self._staged = self._prepared = None  # an earlier run may have ended without a close
         self._committer.forget()
         where = self._place.described
         table = self._place.load()

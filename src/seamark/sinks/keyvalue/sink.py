@@ -33,7 +33,6 @@ from seamark.sinks.folders import check_token, local_folder
 from seamark.sinks.keyvalue.view import (
     StagedEpoch,
     ViewOwner,
-    forget_times,
     receipt_of_epoch,
     require_owner,
     shown_version,
@@ -130,8 +129,6 @@ class KeyValueSink(Sink):
             self._staging.below = f"{check_name(pipeline)}/{check_name(sink)}"
         owner = ViewOwner(pipeline, sink, self._shape.key)
         self._view.in_session(lambda session: require_owner(session, owner))
-        if self._shape.expire is None:
-            self._view.in_session(forget_times)
         self._staging.make()
 
     def close(self) -> None:

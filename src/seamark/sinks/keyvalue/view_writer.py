@@ -33,6 +33,7 @@ from seamark.sinks.keyvalue.view import (
     apply_epoch,
     effect_of,
     forget_all,
+    forget_times,
     receipt_of_epoch,
     shown_version,
     was_taken_back,
@@ -122,6 +123,8 @@ class ViewWriter:
         self._opened: SourceCheckpointStore | None = None
         self._expiry: Expiry | None = None
         self._last: ViewVersion | None = None
+        self._may_have_times = not expires
+        """Whether an earlier run may have left times at which rows expire, which do not count."""
         self.namespace = ""
         """Of a view in Redis whose URL names none."""
 
@@ -164,6 +167,7 @@ class ViewWriter:
         if self._opened is not None:
             self._opened.close()
         self._opened = self._expiry = self._last = None
+        self._may_have_times = not self._expires
 
     def in_session(self, work: Callable[[Session], T]) -> T:
         """Do something in one session, and again when another process came in between."""
@@ -196,6 +200,7 @@ class ViewWriter:
             )
             if effect is not None and self._expiry is not None:
                 self._expiry.follow(effect, done)
+            self._may_have_times = self._may_have_times and effect is None
             if done == prepared.version:
                 self._last = done
                 return effect is not None or shown_version(self.store) == done
@@ -256,6 +261,9 @@ class ViewWriter:
         if folder is not None:
             with _overtaken_without(folder):
                 keep_what_was(session, folder, staged, effect)
+        if self._may_have_times:
+            # with the first epoch and not before: a start may yet be refused, and change nothing
+            forget_times(session)
         apply_epoch(session, staged, effect)
         return step, effect
 

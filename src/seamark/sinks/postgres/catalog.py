@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _TABLE: Final = """
 SELECT c.oid, c.relkind IN ('r', 'p'), c.relhasrules, row_security_active(c.oid), c.relispartition,
        c.relkind = 'p' AND NOT EXISTS (SELECT 1 FROM pg_partitioned_table p
-                                       WHERE p.partrelid = c.oid AND p.partdefid <> 0)
+                                       WHERE p.partrelid = c.oid AND p.partdefid <> 0),
+       'u' IN (SELECT p.relpersistence FROM pg_class p WHERE p.oid = c.oid
+               OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
@@ -97,6 +99,8 @@ class Table:
     """Whether policies apply to the user who is connected."""
     is_partition: bool
     lacks_default_partition: bool
+    is_unlogged: bool
+    """Whether it, or one of its partitions, is empty after a crash of the server."""
     columns: tuple[TableColumn, ...]
     indexes: tuple[Index, ...]
     foreign_keys: tuple[ForeignKey, ...]

@@ -99,6 +99,9 @@ def _check_kind(table: Table, where: str) -> None:
     elif table.lacks_default_partition:
         problem = "the table is partitioned, and a row may belong to no partition"
         hint = "CREATE TABLE … PARTITION OF … DEFAULT gives every row a place."
+    elif table.is_unlogged:
+        problem = "the table, or a partition of it, is unlogged: a crash of the server empties it"
+        hint = "ALTER TABLE … SET LOGGED keeps what was committed, also on standbys."
     if problem is not None:
         raise RefusedError(problem, where=where, hint=hint)
 
