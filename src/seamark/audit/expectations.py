@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from seamark._common.checks import I64_MAX
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import described
+from seamark.manifest.described import description_of
 from seamark.sinks.read_point import ReadPoint, read_point_in
 from seamark.spark.row_digests import RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
@@ -70,12 +71,22 @@ class SinkHistory:
     def _up_to(self, epoch: int) -> RowDigest | None:
         if epoch == self.since - 1:
             return RowDigest.empty()
-        for known in self.epochs:
-            if known.epoch == epoch:
-                return known.total
-            if known.epoch == epoch + 1:
-                return known.total - known.own
-        return None
+        if (known := self._by_epoch.get(epoch)) is not None:
+            return known.total
+        following = self._by_epoch.get(epoch + 1)
+        return following.total - following.own if following is not None else None
+
+    @cached_property
+    def _by_epoch(self) -> dict[int, EpochRows]:
+        return {each.epoch: each for each in reversed(self.epochs)}
+
+    def with_rows(self, rows: RowDigest) -> EpochRows | None:
+        """The first epoch that has these rows."""
+        return self._by_rows.get(rows)
+
+    @cached_property
+    def _by_rows(self) -> dict[RowDigest, EpochRows]:
+        return {each.own: each for each in reversed(self.epochs)}
 
     def within(self, first: int, last: int) -> SinkHistory:
         """The same with only these epochs; what lies before them is not told."""
@@ -90,35 +101,48 @@ def histories_of(newest_first: Iterable[ScannedCheckpoint]) -> list[SinkHistory]
     checkpoint of it, or a later epoch, says that every sink has committed it.
     """
     by_epoch: dict[int, CheckpointManifest] = {}
+    points: dict[int, dict[str, Any]] = {}
     late: dict[int, dict[str, Any]] = {}
     newest: CheckpointManifest | None = None
+    oldest = I64_MAX
     for one in newest_first:
         manifest = one.manifest
         if manifest is None or one.superseded or one.damage is not None:
             continue
         newest = newest or manifest
-        for epoch, points in (manifest.late_read_points or {}).items():
+        for epoch, told in (manifest.late_read_points or {}).items():
             if (number := whole_number(epoch)) is not None:
-                late.setdefault(number, points)
+                late.setdefault(number, told)
+        if manifest.epoch < oldest or not by_epoch:
+            by_epoch[manifest.epoch] = manifest
+            oldest = manifest.epoch
         if manifest.epoch in by_epoch:
             # an earlier checkpoint of the same epoch may know more about what is shown
-            known = by_epoch[manifest.epoch]
-            points = {**(manifest.read_points or {}), **(known.read_points or {})}
-            by_epoch[manifest.epoch] = known.replace(read_points=points or None)
-        elif not by_epoch or manifest.epoch < min(by_epoch):
-            by_epoch[manifest.epoch] = manifest
+            known = points.setdefault(manifest.epoch, {})
+            for sink, point in (manifest.read_points or {}).items():
+                known.setdefault(sink, point)
     if newest is None:
         return []
-    return [_history(name, newest, by_epoch, late) for name in newest.sink_names]
+    # a dictionary remembers their order, which is from the newest down
+    recorded = _Recorded(newest, by_epoch, points, late)
+    return [_history(name, recorded) for name in newest.sink_names]
 
 
-def _history(
-    sink: str,
-    newest: CheckpointManifest,
-    by_epoch: Mapping[int, CheckpointManifest],
-    late: Mapping[int, Mapping[str, Any]],
-) -> SinkHistory:
-    about = described(newest, "sinks").get(sink, {})
+class _Recorded(NamedTuple):
+    """What the checkpoints say of all sinks."""
+
+    newest: CheckpointManifest
+    by_epoch: Mapping[int, CheckpointManifest]
+    """The newest one of each epoch, from the newest epoch down."""
+    points: Mapping[int, Mapping[str, Any]]
+    """By epoch and sink: what to read."""
+    late: Mapping[int, Mapping[str, Any]]
+    """The same as later checkpoints have told it."""
+
+
+def _history(sink: str, recorded: _Recorded) -> SinkHistory:
+    newest = recorded.newest
+    about = description_of(newest, "sinks", sink) or {}
     history = SinkHistory(
         sink=sink,
         kind=str(about.get("kind") or "unknown"),
@@ -127,14 +151,13 @@ def _history(
         columns=_columns(about.get("columns")),
     )
     epochs: list[EpochRows] = []
-    for epoch in sorted(by_epoch, reverse=True):
-        manifest = by_epoch[epoch]
+    for epoch, manifest in recorded.by_epoch.items():
         if manifest is newest and not _is_shown(manifest, sink):
             continue
         digest = (manifest.output_digests or {}).get(sink)
         if digest is None or (epochs and digest.since != epochs[-1].since):
             break  # older ones are of another target, or were not digested
-        point = (manifest.read_points or {}).get(sink) or late.get(epoch, {}).get(sink)
+        point = recorded.points.get(epoch, {}).get(sink) or recorded.late.get(epoch, {}).get(sink)
         committable = _object((manifest.sink_committables or {}).get(sink))
         epochs.append(
             EpochRows(
