@@ -1,6 +1,6 @@
 """What objects of state hold, read once however many manifests name them.
 
-Tests: ``tests/state/test_object_looks.py``.
+Tests: ``tests/state/test_resolution.py``.
 """
 
 from __future__ import annotations

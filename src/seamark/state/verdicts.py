@@ -1,6 +1,6 @@
 """What is wrong with the state of many checkpoints that share most of it.
 
-Tests: ``tests/state/test_verdicts.py``.
+Tests: ``tests/state/test_resolution.py``.
 """
 
 from __future__ import annotations
