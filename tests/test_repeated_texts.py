@@ -67,17 +67,18 @@ def test_the_name_of_an_operator_is_not_repeated_for_each_lost_partition(
 ) -> None:
     state = put_state(tmp_path, LONG)
     with StateStore(tmp_path) as store:
-        issues = store.verify(state, read_data=read_data).issues
-    assert len(issues) == MANY
+        *issues, rest = store.verify(state, read_data=read_data).issues
+    assert rest == f"and {MANY - len(issues)} more"
     assert max(map(len, issues)) < SHORT
+    assert sum(map(len, issues)) <= limits.LONGEST_LIST
 
 
 def test_what_is_wrong_with_a_pack_is_not_repeated_for_each_of_its_entries(tmp_path: Path) -> None:
     state = put_state(tmp_path, "agg", path="pack", pack=[8, 0, 0])
     (tmp_path / f"checkpoints/{state}/pack").write_bytes(damaged_pack(b"\xff" * len(LONG)))
     with StateStore(tmp_path) as store:
-        issues = store.verify(state).issues
-    assert len(issues) == MANY
+        *issues, rest = store.verify(state).issues
+    assert rest == f"and {MANY - len(issues)} more"
     assert max(map(len, issues)) < SHORT
 
 

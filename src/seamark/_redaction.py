@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -77,7 +78,12 @@ _USER_IS_SECRET: Final = re.compile(r"https?:", re.IGNORECASE)
 
 def is_secret_name(name: str) -> bool:
     """Whether the value of an option, setting or field of this name should not be shown."""
-    end = name[-_LONGEST_NAME:]
+    return _ends_as_secret(name[-_LONGEST_NAME:])
+
+
+@lru_cache(maxsize=1024)
+def _ends_as_secret(end: str) -> bool:
+    """The same by the end of a name; documents repeat few names very many times."""
     return _SECRET_NAME.search(end) is not None or (
         not end.isupper() and _SECRET_NAME.search(_CAMEL.sub("_", end)) is not None
     )

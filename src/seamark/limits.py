@@ -62,9 +62,9 @@ MOST_STORE_NAMES: Final = 100
 LARGEST_ENTRY: Final = 10**12
 """No log of Spark has an entry with a higher number."""
 
-MOST_ENTRIES_TRIED: Final = 500_000
-"""Files that are examined to find the batches that a directory can be rolled back to: trying one
-batch goes through all of them. Spark keeps about 100 batches."""
+TRYING_SECONDS: Final = 0.8
+"""Processor time for finding the batches that a directory can be rolled back to, the newest first.
+Trying one goes through all files; Spark keeps about 100 batches."""
 
 # documents
 
@@ -74,6 +74,9 @@ and compared as one value."""
 
 LONGEST_REASON: Final = 1_000
 """Characters of what is wrong with one thing, where that is told of everything that needs it."""
+
+LONGEST_LIST: Final = 20_000
+"""Characters of all that is wrong with the partitions of one checkpoint."""
 
 LONGEST_TOPIC: Final = 249
 """No topic of Kafka has a longer name."""

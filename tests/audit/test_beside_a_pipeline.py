@@ -41,7 +41,7 @@ class Table(TableVersions):
 
 
 def results(found: SinkHistory, shown: list[Shown]) -> list[tuple[str, Result]]:
-    verdicts = [verdict_of(each, found.epochs) for each in shown]
+    verdicts = [verdict_of(each, found) for each in shown]
     return [(each.epochs, each.result) for each in verdicts if each.result is not Result.UNCOMPARED]
 
 
@@ -71,7 +71,7 @@ def test_an_epoch_that_is_committed_and_not_yet_recorded_is_no_damage(
     found = of_mode(DECIDED, mode)
     shown = list(compare_table(found, Table(newest, replaces=mode == "overwrite")))
     assert {result for _, result in results(found, shown)} == {Result.OK}
-    assert ("epoch 3 already" in verdict_of(shown[-1], found.epochs).text) == (newest == 3)
+    assert ("epoch 3 already" in verdict_of(shown[-1], found).text) == (newest == 3)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from seamark.audit.expectations import EpochRows
+from seamark.audit.expectations import EpochRows, SinkHistory
 from seamark.audit.verdicts import Result, Shown, verdict_of
 from seamark.spark.row_digests import RowDigest
 
 TEN = RowDigest(10, "a" * 32)
 OTHER = RowDigest(10, "b" * 32)
-KNOWN = [
+EPOCHS = tuple(
     EpochRows(epoch=number, checkpoint_id=number, own=own, since=1, total=own)
     for number, own in ((1, TEN), (2, OTHER), (3, RowDigest.empty()))
-]
+)
+KNOWN = SinkHistory(sink="s", kind="files", target="/t", epochs=EPOCHS)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seamark import limits, open_store
+from seamark import open_store
 from seamark.capture.batches import batch_at
 from seamark.checkpoint_dir.places.directory import Directory, Tree
 from seamark.checkpoint_dir.places.local import LocalCopy, LocalDirectory
@@ -18,7 +18,6 @@ from seamark.errors import RefusedError
 from seamark.native.rewind.barrier import found_barrier
 from seamark.native.rewind.files import OPERATORS, SINK_LOG, STATE
 from seamark.native.rewind.rewind import (
-    batches_to_try,
     plan_rewind,
     possible_batches,
     require_still,
@@ -132,33 +131,10 @@ def test_a_batch_without_its_state_is_refused_and_the_others_are_named(tmp_path:
     tree = Tree.of(LocalDirectory(tmp_path / "checkpoint"))
     with pytest.raises(MissingVersion, match="partition 1"):
         plan_rewind(tree, 5)
-    assert possible_batches(tree) == [2, 3, 4]
+    assert possible_batches(tree) == ([2, 3, 4], None)
     with pytest.raises(RefusedError) as told, planned_rewind(tree, RewindRequest(5), None):
         pass
     assert "batch 2 to 4 of the directory" in str(told.value)
-
-
-def test_of_very_many_batches_only_the_newest_are_tried_and_that_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = LocalDirectory(make_copy(tmp_path / "checkpoint", 6).root)
-    few = Tree.of(directory)
-    entry = few.entries["commits/5"]
-    far = {f"commits/{10**5 + n}": entry for n in range(10**5)}
-    many = Tree(directory, {**few.entries, **far})
-    tried = [*range(2 * 10**5 - len(batches_to_try(many)), 2 * 10**5)]
-    assert batches_to_try(many) == tried
-    assert len(tried) == 10 >= limits.MOST_ENTRIES_TRIED // 10**5
-    assert batches_to_try(few) == [0, 1, 2, 3, 4, 5]
-
-    monkeypatch.setattr(limits, "MOST_ENTRIES_TRIED", 0)
-    tree = Tree.of(LocalDirectory(make_copy(tmp_path / "longer", 15).root))
-    assert possible_batches(tree) == [*range(5, 15)]
-    with (
-        pytest.raises(RefusedError, match="batches before 5 were not tried"),
-        planned_rewind(tree, RewindRequest(99), None),
-    ):
-        pass
 
 
 def test_a_directory_that_changes_between_the_decision_and_the_deed_is_left_alone(

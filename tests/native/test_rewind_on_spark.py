@@ -232,7 +232,7 @@ def test_a_directory_bricked_by_a_batch_that_was_not_consumed_is_cured(
     assert tried(forget=4) is not None
     assert tried(forget=None) is not None, "Spark has cured it by itself"
     counts.clear()
-    assert possible_batches(Tree.of(LocalDirectory(checkpoint)))[-1] == 3
+    assert possible_batches(Tree.of(LocalDirectory(checkpoint))).batches[-1] == 3
     args = ("spark", "rollback", str(checkpoint), "--to-batch", "3", "--query-id", "keep", "--yes")
     assert seamark(args) == 0
     assert tried(forget=None) is None

@@ -25,7 +25,7 @@ from seamark.errors import (
 )
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.sinks import Committable, FileSink, ReadPoint, compaction, read_receipts
-from seamark.sinks.epoch_ranges import merged_beyond
+from seamark.sinks.epoch_ranges import MergedSpans
 from seamark.sinks.target_checks import claim_folder
 from seamark.store import CheckpointStore, open_store
 from seamark.testing import MakeFrame, OpenSink, ReadRows, SinkSuite
@@ -415,4 +415,4 @@ def test_no_epoch_is_read_merged_or_taken_back_behind_a_link(path: Path, tmp_pat
     ("target", "number"), [("nul\0", 1), ("a" * 5000, 1), ("/dev/null", 1), ("/", 10**4299 * 9 + 1)]
 )
 def test_a_place_or_epoch_that_cannot_be_was_merged_with_nothing(target: str, number: int) -> None:
-    assert merged_beyond(target, number, 10**4299 if number > 1 else 10) is None
+    assert MergedSpans().beyond(target, number, 10**4299 if number > 1 else 10) is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seamark._common.parallel import map_in_threads
-from seamark.state import ReadStates, StateStore, cleanup, read_states
+from seamark.state import ReadStates, StateStore, object_looks, read_states
 from tests.state.support.chains import chain
 from tests.support.counted_blobs import CountedBlobs
 
@@ -106,6 +106,6 @@ def test_no_thread_is_asked_for_an_object_that_was_looked_at(
         asked += len(items)
         return map_in_threads(work, items, threads, name)
 
-    monkeypatch.setattr(cleanup, "map_in_threads", counted)
+    monkeypatch.setattr(object_looks, "map_in_threads", counted)
     assert all(store.verify(checkpoint_id, known=known).valid for checkpoint_id in reversed(ids))
     assert asked == LINKS

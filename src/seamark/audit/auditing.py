@@ -141,7 +141,7 @@ class _Reading:
         """What one sink shows; read again when a running pipeline has gone on meanwhile."""
         for _ in range(_TRIES):
             shown = self._shown(history)
-            verdicts = tuple(verdict_of(each, history.epochs) for each in shown)
+            verdicts = tuple(verdict_of(each, history) for each in shown)
             ahead = [
                 each
                 for each, verdict in zip(shown, verdicts, strict=True)

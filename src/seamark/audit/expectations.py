@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from seamark._common.checks import I64_MAX
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import described
+from seamark.manifest.described import description_of
 from seamark.sinks.read_point import ReadPoint, read_point_in
 from seamark.spark.row_digests import RowDigest, comparable_digest
 from seamark.store.manifest_scan import ScannedCheckpoint
@@ -77,12 +78,22 @@ class SinkHistory:
     def _up_to(self, epoch: int) -> RowDigest | None:
         if epoch == self.since - 1:
             return RowDigest.empty()
-        for known in self.epochs:
-            if known.epoch == epoch:
-                return known.total
-            if known.epoch == epoch + 1:
-                return known.total - known.own
-        return None
+        if (known := self._by_epoch.get(epoch)) is not None:
+            return known.total
+        following = self._by_epoch.get(epoch + 1)
+        return following.total - following.own if following is not None else None
+
+    @cached_property
+    def _by_epoch(self) -> dict[int, EpochRows]:
+        return {each.epoch: each for each in reversed(self.epochs)}
+
+    def with_rows(self, rows: RowDigest) -> EpochRows | None:
+        """The first epoch that has these rows."""
+        return self._by_rows.get(rows)
+
+    @cached_property
+    def _by_rows(self) -> dict[RowDigest, EpochRows]:
+        return {each.own: each for each in reversed(self.epochs)}
 
     def stretches(self) -> Iterator[tuple[int, int]]:
         """The first and last epoch of all that lie before a known one and are only known together.
@@ -108,35 +119,48 @@ def histories_of(newest_first: Iterable[ScannedCheckpoint]) -> list[SinkHistory]
     checkpoint of it, or a later epoch, says that every sink has committed it.
     """
     by_epoch: dict[int, CheckpointManifest] = {}
+    points: dict[int, dict[str, Any]] = {}
     late: dict[int, dict[str, Any]] = {}
     newest: CheckpointManifest | None = None
+    oldest = I64_MAX
     for one in newest_first:
         manifest = one.manifest
         if manifest is None or one.superseded or one.damage is not None:
             continue
         newest = newest or manifest
-        for epoch, points in (manifest.late_read_points or {}).items():
+        for epoch, told in (manifest.late_read_points or {}).items():
             if (number := whole_number(epoch)) is not None:
-                late.setdefault(number, points)
+                late.setdefault(number, told)
+        if manifest.epoch < oldest or not by_epoch:
+            by_epoch[manifest.epoch] = manifest
+            oldest = manifest.epoch
         if manifest.epoch in by_epoch:
             # an earlier checkpoint of the same epoch may know more about what is shown
-            known = by_epoch[manifest.epoch]
-            points = {**(manifest.read_points or {}), **(known.read_points or {})}
-            by_epoch[manifest.epoch] = known.replace(read_points=points or None)
-        elif not by_epoch or manifest.epoch < min(by_epoch):
-            by_epoch[manifest.epoch] = manifest
+            known = points.setdefault(manifest.epoch, {})
+            for sink, point in (manifest.read_points or {}).items():
+                known.setdefault(sink, point)
     if newest is None:
         return []
-    return [_history(name, newest, by_epoch, late) for name in newest.sink_names]
+    # a dictionary remembers their order, which is from the newest down
+    recorded = _Recorded(newest, by_epoch, points, late)
+    return [_history(name, recorded) for name in newest.sink_names]
 
 
-def _history(
-    sink: str,
-    newest: CheckpointManifest,
-    by_epoch: Mapping[int, CheckpointManifest],
-    late: Mapping[int, Mapping[str, Any]],
-) -> SinkHistory:
-    about = described(newest, "sinks").get(sink, {})
+class _Recorded(NamedTuple):
+    """What the checkpoints say of all sinks."""
+
+    newest: CheckpointManifest
+    by_epoch: Mapping[int, CheckpointManifest]
+    """The newest one of each epoch, from the newest epoch down."""
+    points: Mapping[int, Mapping[str, Any]]
+    """By epoch and sink: what to read."""
+    late: Mapping[int, Mapping[str, Any]]
+    """The same as later checkpoints have told it."""
+
+
+def _history(sink: str, recorded: _Recorded) -> SinkHistory:
+    newest = recorded.newest
+    about = description_of(newest, "sinks", sink) or {}
     history = SinkHistory(
         sink=sink,
         kind=str(about.get("kind") or "unknown"),
@@ -146,9 +170,9 @@ def _history(
     )
     epochs: list[EpochRows] = []
     pending: EpochRows | None = None
-    for epoch in sorted(by_epoch, reverse=True):
-        manifest = by_epoch[epoch]
-        rows = _rows_of(manifest, sink, late.get(epoch, {}))
+    for epoch, manifest in recorded.by_epoch.items():
+        point = recorded.points.get(epoch, {}).get(sink) or recorded.late.get(epoch, {}).get(sink)
+        rows = _rows_of(manifest, sink, point)
         if manifest is newest and not _is_shown(manifest, sink):
             pending = rows
             continue
@@ -162,7 +186,7 @@ def _history(
     return replace(history, epochs=tuple(reversed(epochs)), pending=pending)
 
 
-def _rows_of(manifest: CheckpointManifest, sink: str, late: Mapping[str, Any]) -> EpochRows | None:
+def _rows_of(manifest: CheckpointManifest, sink: str, point: object) -> EpochRows | None:
     """What a checkpoint says of a sink's rows; None when it has no digest of them."""
     digest = comparable_digest(manifest, sink)
     if digest is None:
@@ -174,7 +198,7 @@ def _rows_of(manifest: CheckpointManifest, sink: str, late: Mapping[str, Any]) -
         own=RowDigest(digest.rows, digest.digest),
         since=digest.since,
         total=RowDigest(digest.total_rows, digest.total_digest),
-        point=read_point_in((manifest.read_points or {}).get(sink) or late.get(sink)),
+        point=read_point_in(point),
         prepared=_text(committable.get("digest")),
     )
 

@@ -6,6 +6,7 @@ Tests: ``tests/audit/test_files.py``.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -109,15 +110,21 @@ def _units(
     # of those that are only known together the ends too: all of their folders may be gone
     ends = (number for stretch in history.stretches() for number in stretch)
     numbers = sorted({n for n in (*folders, *known, *ends) if history.since <= n <= last})
+    ranges = sorted(merged)
+    begins = [begin for begin, _ in ranges]
+    inside: dict[tuple[int, int], list[int]] = {}
+    alone: list[int] = []
     for number in numbers:
-        ranges = [(a, b) for a, b in merged if a <= number <= b]
-        if not ranges:
-            yield _Unit(number, number, (number,) if number in folders else ())
-            continue
-        begin, end = ranges[0]
-        if number == min(n for n in numbers if begin <= n <= end):
-            inside = tuple(n for n in numbers if begin <= n <= end and n in folders)
-            yield _Unit(max(begin, history.since), end, inside)
+        at = bisect_right(begins, number) - 1  # ranges are next to each other
+        if at >= 0 and number <= ranges[at][1]:
+            inside.setdefault(ranges[at], []).append(number)
+        else:
+            alone.append(number)
+    units = [_Unit(n, n, (n,) if n in folders else ()) for n in alone]
+    for (begin, end), held in inside.items():
+        there = tuple(n for n in held if n in folders)
+        units.append(_Unit(max(begin, history.since), end, there))
+    yield from sorted(units, key=lambda unit: unit.first)
 
 
 def _shown(

@@ -5,12 +5,11 @@ Tests: ``tests/audit/test_verdicts.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from seamark._common.text import grouped
-from seamark.audit.expectations import EpochRows
+from seamark.audit.expectations import SinkHistory
 from seamark.spark.row_digests import RowDigest
 
 
@@ -73,7 +72,7 @@ class Verdict:
         return str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
 
 
-def verdict_of(shown: Shown, known: Sequence[EpochRows]) -> Verdict:
+def verdict_of(shown: Shown, known: SinkHistory) -> Verdict:
     """What a sink shows of some epochs, judged by their digest and by those of other epochs."""
     result, text = _judged(shown, known)
     return Verdict(
@@ -86,7 +85,7 @@ def verdict_of(shown: Shown, known: Sequence[EpochRows]) -> Verdict:
     )
 
 
-def _judged(shown: Shown, known: Sequence[EpochRows]) -> tuple[Result, str]:
+def _judged(shown: Shown, known: SinkHistory) -> tuple[Result, str]:
     expected, found = shown.expected, shown.found
     if shown.damage:
         return Result.UNREADABLE, shown.damage
@@ -107,7 +106,7 @@ def _judged(shown: Shown, known: Sequence[EpochRows]) -> tuple[Result, str]:
             "every value as it was"
         )
     is_known = found.rows and not shown.is_counted
-    other = next((each for each in known if is_known and each.own == found), None)
+    other = known.with_rows(found) if is_known else None
     if other is not None and not shown.first <= other.epoch <= shown.last:
         return Result.EXCHANGED, f"it shows the rows of epoch {other.epoch}"
     if found.rows < expected.rows:

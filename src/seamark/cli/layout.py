@@ -129,8 +129,10 @@ def _hanging(start: str, value: Cell, width: int) -> list[Text]:
 def _fitted(table: Sequence[Sequence[Cell]], width: int) -> list[int]:
     """How wide each column may be: what it needs, the widest ones less when that is too much."""
     columns = list(zip(*table, strict=True))
+    room = width - len(_GAP) * (len(columns) - 1)
     widths = [max(cell_len(_plain(cell)) for cell in column) for column in columns]
-    room = width - len(_GAP) * (len(widths) - 1)
+    # a cell may have a million characters, and equal columns get narrower by one at a time
+    widths = [min(each, max(room, _NARROWEST)) for each in widths]
     while sum(widths) > room and max(widths) > _NARROWEST:
         widest = widths.index(max(widths))
         others = sum(widths) - widths[widest]

@@ -13,7 +13,7 @@ from seamark.cli.output import Document
 from seamark.cli.source_check import not_checked
 from seamark.errors import InvalidInputError, PositionUnavailable, RefusedError
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import described
+from seamark.manifest.described import description_of
 from seamark.table_formats.delta_addresses import is_known_address
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _recorded(name: str, manifest: CheckpointManifest) -> tuple[str, dict[str, s
 
     Nothing else is taken from a store: it must not choose the server that a login is sent to.
     """
-    about = described(manifest, "sources").get(name, {})
+    about = description_of(manifest, "sources", name) or {}
     options = about.get("options")
     if not isinstance(options, dict):
         return "", {}

@@ -20,6 +20,15 @@ def described(
     return {name: about for name, about in members.items() if isinstance(about, dict)}
 
 
+def description_of(
+    manifest: CheckpointManifest, part: Literal["sinks", "sources"], name: str
+) -> dict[str, Any] | None:
+    """One of them, at the same cost however many there are; None when it is not described."""
+    members = (manifest.structure or {}).get(part)
+    about = members.get(name) if isinstance(members, dict) else None
+    return about if isinstance(about, dict) else None
+
+
 def is_first_of_fork(manifest: CheckpointManifest) -> bool:
     """Whether it is the checkpoint that a fork begins with, before any epoch of its own."""
     return manifest.fork is not None and "name" not in (manifest.structure or {"name": ""})

@@ -21,9 +21,9 @@ from seamark.errors import (
     RefusedError,
 )
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import described
+from seamark.manifest.described import description_of
 from seamark.sinks.contract import Guarantee
-from seamark.sinks.epoch_ranges import merged_beyond
+from seamark.sinks.epoch_ranges import MergedSpans
 from seamark.sinks.read_point import ReadPoint, read_point_in
 from seamark.sinks.reader_calls import calls_for
 from seamark.store import CheckpointStore, open_store
@@ -97,15 +97,16 @@ def read_epoch(
         newest = _complete_newest(reader) if wanted is None else None
         in_use = [newest] if newest is not None else _in_use(scan(reader), wanted)
         cut = choose_cut(reader.url, in_use, wanted)
-    return replace(cut, sinks=tuple(map(_unless_merged, cut.sinks)))
+    spans = MergedSpans()
+    return replace(cut, sinks=tuple(_unless_merged(sink, spans) for sink in cut.sinks))
 
 
-def _unless_merged(sink: SinkCut) -> SinkCut:
+def _unless_merged(sink: SinkCut, spans: MergedSpans) -> SinkCut:
     """What the folder itself says, if it can be seen from here: later epochs may be merged in."""
     point = sink.point
     if point is None or point.kind != "files":
         return sink
-    last = merged_beyond(point.target, point.at.get("epoch"), point.at.get("epochs_per_folder"))
+    last = spans.beyond(point.target, point.at.get("epoch"), point.at.get("epochs_per_folder"))
     if last is None:
         return sink
     note = f"its epochs up to {last} were merged and can only be read together"
@@ -158,58 +159,87 @@ def choose_cut(url: str, newest_first: Sequence[ScannedCheckpoint], epoch: int |
     """
     later: list[ScannedCheckpoint] = []
     chosen: CheckpointManifest | None = None
+    points: dict[str, Any] = {}
+    newest = -1
     for one in newest_first:
         manifest = None if one.damage is not None else one.manifest
         if manifest is None:
+            newest = max(newest, -1 if one.manifest is None else one.manifest.epoch)
             later.append(one)
             continue
         if chosen is not None and manifest.epoch != chosen.epoch:
             break
-        if chosen is not None:
-            chosen = _completed(chosen, manifest)
-            continue
-        is_passed = any(_follows(newer, manifest) for newer in later)
-        if epoch is None and not is_passed and not _is_finished(manifest):
-            later.append(one)
-        elif epoch is None or manifest.epoch == epoch:
-            if not is_passed and not _is_finished(manifest):
-                raise _unfinished(url, manifest)
+        is_passed = newest > manifest.epoch
+        is_wanted = manifest.epoch == epoch if epoch is not None else True
+        if chosen is None and is_wanted and (is_passed or _is_finished(manifest)):
             chosen = manifest
-        else:
+        elif chosen is None and is_wanted and epoch is not None:
+            raise _unfinished(url, manifest)
+        elif chosen is None:
+            newest = max(newest, manifest.epoch)
             later.append(one)
+        if chosen is not None:
+            # an older one of the same epoch may know more about its sinks
+            for name, point in (manifest.read_points or {}).items():
+                points.setdefault(name, point)
     if chosen is None:
         raise _not_there(url, newest_first, epoch)
-    newer = [one for one in later if one.manifest is None or one.manifest.epoch > chosen.epoch]
+    newer = _Newer.of(chosen.epoch, later)
+    completed = chosen.replace(read_points=points or None)
     return Cut(
         store=url,
         checkpoint_id=chosen.checkpoint_id,
         epoch=chosen.epoch,
         timeline=chosen.timeline or "",
         timestamp_ms=chosen.timestamp_ms,
-        sinks=tuple(_sink_cut(name, chosen, newer) for name in chosen.sink_names),
+        sinks=tuple(_sink_cut(name, completed, newer) for name in chosen.sink_names),
     )
+
+
+@dataclass(frozen=True)
+class _Newer:
+    """What checkpoints of later epochs say, put together once for all sinks."""
+
+    is_empty: bool
+    newest: int | None
+    """The highest of their epochs; None when none of them can be read."""
+    points: Mapping[str, ReadPoint]
+    """By sink: what to read to see the chosen epoch, told late."""
+    shown: Mapping[str, int]
+    """By sink: the newest epoch that it shows."""
+
+    @classmethod
+    def of(cls, epoch: int, newest_first: Iterable[ScannedCheckpoint]) -> _Newer:
+        """Of those after an epoch; one that cannot be read may be of a later epoch too."""
+        is_empty = True
+        epochs: list[int] = []
+        points: dict[str, ReadPoint] = {}
+        shown: dict[str, int] = {}
+        for one in newest_first:
+            manifest = one.manifest
+            if manifest is not None and manifest.epoch <= epoch:
+                continue
+            is_empty = False
+            if manifest is None:
+                continue
+            epochs.append(manifest.epoch)
+            late = (manifest.late_read_points or {}).get(str(epoch), {})
+            for name, told in late.items():
+                if name not in points and (point := read_point_in(told)) is not None:
+                    points[name] = point
+            for name, status in manifest.sink_commit_statuses.items():
+                if status.is_committed:
+                    shown.setdefault(name, manifest.epoch)
+        return cls(is_empty, max(epochs, default=None), points, shown)
 
 
 def _is_finished(manifest: CheckpointManifest) -> bool:
     return all(status.is_committed for status in manifest.sink_commit_statuses.values())
 
 
-def _follows(newer: ScannedCheckpoint, manifest: CheckpointManifest) -> bool:
-    return newer.manifest is not None and newer.manifest.epoch > manifest.epoch
-
-
-def _completed(chosen: CheckpointManifest, other: CheckpointManifest) -> CheckpointManifest:
-    """The manifest with what an older one of the same epoch knows about its sinks."""
-    points = {**(other.read_points or {}), **(chosen.read_points or {})}
-    return chosen.replace(read_points=points or None)
-
-
-def _sink_cut(name: str, chosen: CheckpointManifest, newer: Sequence[ScannedCheckpoint]) -> SinkCut:
-    about = described(chosen, "sinks").get(name, {})
-    point = read_point_in((chosen.read_points or {}).get(name))
-    for one in newer if point is None else ():
-        late = (one.manifest.late_read_points or {}) if one.manifest is not None else {}
-        point = point or read_point_in(late.get(str(chosen.epoch), {}).get(name))
+def _sink_cut(name: str, chosen: CheckpointManifest, newer: _Newer) -> SinkCut:
+    about = description_of(chosen, "sinks", name) or {}
+    point = read_point_in((chosen.read_points or {}).get(name)) or newer.points.get(name)
     guarantee = (chosen.sink_guarantees or {}).get(name, "")
     if point is None:
         readable, note = False, _unknown(guarantee)
@@ -233,32 +263,22 @@ def _unknown(guarantee: str) -> str:
 
 
 def _verdict(
-    name: str,
-    point: ReadPoint,
-    chosen: CheckpointManifest,
-    newer: Sequence[ScannedCheckpoint],
+    name: str, point: ReadPoint, chosen: CheckpointManifest, newer: _Newer
 ) -> tuple[bool, str]:
     """Whether a sink can be read at an epoch, and what there is to say about it."""
     if not point.only_newest:
         return True, ""
-    if not newer and chosen.abandoned is not None:
+    if newer.is_empty and chosen.abandoned is not None:
         return False, (
             "it shows its newest epoch only, and that may be one that the rollback has given up "
             "until the pipeline has committed another"
         )
-    if not newer:
+    if newer.is_empty:
         return True, "it shows its newest epoch only: right until the next one is committed"
-    epochs = [one.manifest.epoch for one in newer if one.manifest is not None]
-    shown = next((m.epoch for one in newer if (m := one.manifest) and _shows(m, name)), None)
-    if shown is not None:
+    if (shown := newer.shown.get(name)) is not None:
         return False, f"it shows its newest epoch only, which is {shown} by now"
-    which = f"epoch {max(epochs)}" if epochs else "a later epoch"
+    which = f"epoch {newer.newest}" if newer.newest is not None else "a later epoch"
     return False, f"it shows its newest epoch only, and may show {which} already"
-
-
-def _shows(manifest: CheckpointManifest, sink: str) -> bool:
-    status = manifest.sink_commit_statuses.get(sink)
-    return status is not None and status.is_committed
 
 
 def _unfinished(url: str, manifest: CheckpointManifest) -> RefusedError:

@@ -126,18 +126,35 @@ def merged_receipt(target: str, epoch: int) -> Receipt | None:
     return merged.receipt(epoch) if merged is not None else None
 
 
-def merged_beyond(path: str, epoch: object, per_range: object) -> int | None:
-    """The last of the epochs that this one was merged with, if it is not the last itself.
+class MergedSpans:
+    """Which epochs were merged together: the record of each range is read once for all sinks."""
 
-    None also for a folder that cannot be seen from here.
-    """
-    if not (isinstance(epoch, int) and isinstance(per_range, int) and per_range > 0):
-        return None
+    def __init__(self) -> None:
+        self._spans: dict[str, tuple[int, int] | None] = {}
+
+    def beyond(self, path: str, epoch: object, per_range: object) -> int | None:
+        """The last of the epochs that this one was merged with, if it is not the last itself.
+
+        None also for a folder that cannot be seen from here.
+        """
+        if not (isinstance(epoch, int) and isinstance(per_range, int) and per_range > 0):
+            return None
+        try:
+            folder = f"{path}/{range_name(range_end(epoch, per_range))}"
+        except ValueError:  # a number of thousands of digits
+            return None
+        if folder not in self._spans:
+            self._spans[folder] = _span(folder)
+        first, last = self._spans[folder] or (0, 0)
+        return last if first <= epoch < last else None
+
+
+def _span(range_folder: str) -> tuple[int, int] | None:
+    """The first and the last epoch of a range that were merged."""
     try:
-        merged = read_merged(f"{path}/{range_name(range_end(epoch, per_range))}")
+        merged = read_merged(range_folder)
     except (OSError, ValueError, SeamarkError):  # path and number may be anybody's
         return None
     if merged is None or not merged.receipts:
         return None
-    first, last = merged.receipts[0].epoch, merged.receipts[-1].epoch
-    return last if first <= epoch < last else None
+    return merged.receipts[0].epoch, merged.receipts[-1].epoch

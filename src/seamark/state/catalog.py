@@ -5,7 +5,7 @@ Tests: ``tests/state/test_conformance.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from seamark._common.json_documents import is_sealed, seal, unseal
@@ -17,7 +17,8 @@ from seamark.blobs.contract import Blobs, KeyExists, TagMismatch
 from seamark.errors import DamageError, FencedError, InvalidInputError, RefusedError, SeamarkError
 from seamark.state.chains import lineage, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
-from seamark.state.read_states import ReadStates
+from seamark.state.read_states import BrokenLine, ReadStates
+from seamark.state.resolution import Resolution
 
 log = logger_named(__name__)
 
@@ -67,26 +68,51 @@ class Catalog:
         return manifest
 
     def lineage(
-        self, checkpoint_id: CheckpointId, known: ReadStates | None = None
+        self,
+        checkpoint_id: CheckpointId,
+        known: ReadStates | None = None,
+        until: Container[CheckpointId] = (),
     ) -> list[CheckpointManifestV2]:
-        """A checkpoint and its parents, newest first; an error names the link that is missing.
+        """A checkpoint and its parents, newest first, up to one that the caller has already.
 
-        A manifest that is ``known`` is not read again; those that are read are added.
+        An error names the link that is missing. A manifest that is ``known`` is not read again;
+        those that are read are added, and so is what is wrong with a line.
         """
         known = ReadStates() if known is None else known
-        manifests: dict[CheckpointId, CheckpointManifestV2] = {}
-        parent_id: CheckpointId | None = checkpoint_id
-        while parent_id is not None and parent_id not in manifests:
-            manifest = known.manifests.get(parent_id) or self.load(parent_id)
-            if manifest is None:
-                break
-            known.add(manifest)
-            manifests[parent_id] = manifest
-            parent_id = manifest.parent_id
+        passed: list[CheckpointId] = []
+        missing: CheckpointId | None = None
+
+        def find(wanted: CheckpointId) -> CheckpointManifestV2 | None:
+            nonlocal missing
+            passed.append(wanted)
+            if (broken := known.broken.pop(wanted, None)) is not None:
+                lost = broken.missing
+                if lost is None or self._held_or_loaded(lost, known) is None:
+                    missing = lost
+                    raise DamageError(broken.why)
+            manifest = self._held_or_loaded(wanted, known)
+            missing = wanted if manifest is None else None
+            return manifest
+
         try:
-            return lineage(manifests, checkpoint_id)
+            return lineage(find, checkpoint_id, until)
         except DamageError as error:
+            broken = BrokenLine(error.what, missing)
+            known.broken |= dict.fromkeys((i for i in passed if i != missing), broken)
             raise DamageError(error.what, where=self._blobs.url) from None
+
+    def _held_or_loaded(
+        self, checkpoint_id: CheckpointId, known: ReadStates
+    ) -> CheckpointManifestV2 | None:
+        manifest = known.manifests.get(checkpoint_id) or self.load(checkpoint_id)
+        if manifest is not None:
+            known.add(manifest)
+        return manifest
+
+    def resolved(self, checkpoint_id: CheckpointId, known: ReadStates) -> Resolution:
+        """What a checkpoint consists of, worked out from the nearest parent that is known."""
+        line = self.lineage(checkpoint_id, known, known.resolutions)
+        return known.resolve(line[-1].parent_id if line else checkpoint_id, line)
 
     def latest(self) -> CheckpointManifestV2 | None:
         """The newest checkpoint; :class:`DamageError` when one that may be newer is damaged."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,13 +29,18 @@ Chain = tuple[Link, ...]
 
 
 def lineage(
-    manifests: Mapping[CheckpointId, CheckpointManifestV2], newest: CheckpointId
+    find: Callable[[CheckpointId], CheckpointManifestV2 | None],
+    newest: CheckpointId,
+    known: Container[CheckpointId] = (),
 ) -> list[CheckpointManifestV2]:
-    """A checkpoint and its parents, newest first; :class:`DamageError` names a missing link."""
+    """A checkpoint and its parents up to a known one, newest first.
+
+    :class:`DamageError` names a missing link.
+    """
     line: list[CheckpointManifestV2] = []
     current_id: CheckpointId | None = newest
-    while current_id is not None:
-        manifest = manifests.get(current_id)
+    while current_id is not None and current_id not in known:
+        manifest = find(current_id)
         if manifest is None:
             child = f", which {line[-1].checkpoint_id} builds on," if line else ""
             raise DamageError(f"state checkpoint {current_id}{child} is missing")
@@ -80,81 +84,12 @@ def newest_first(manifests: Mapping[CheckpointId, CheckpointManifestV2]) -> list
     return oldest_first[::-1]
 
 
-def resolve(line: Iterable[CheckpointManifestV2]) -> dict[PartitionKey, Chain]:
-    """What each partition consists of at the newest checkpoint of a lineage (newest first)."""
-    open_chains: dict[PartitionKey, list[Link]] = {}
-    closed: dict[PartitionKey, Chain] = {}
-    for manifest in line:
-        for place, links in _links(manifest).items():
-            if place in closed:
-                continue
-            chain = links + open_chains.pop(place, [])
-            if chain[0].entry.is_delta:
-                open_chains[place] = chain
-            else:
-                closed[place] = tuple(chain)
-    for (operator, partition), chain in open_chains.items():
-        raise DamageError(
-            f"operator '{operator}' partition {partition}: the delta of {chain[0].origin} "
-            "has no snapshot below it"
-        )
-    _require_own_blocks(link for chain in closed.values() for link in chain)
-    return closed
-
-
-_WHOLE: Final = 1 << 62
-"""Longer than any object."""
-
-
-def _require_own_blocks(links: Iterable[Link]) -> None:
-    """:class:`DamageError` when bytes are named twice: few of them could stand for very many."""
-    blocks: dict[tuple[CheckpointId, str], list[tuple[int, int]]] = {}
-    for origin, entry in links:
-        # a whole object has no place for anybody else
-        at, length, _ = (0, _WHOLE, 0) if entry.pack is msgspec.UNSET else entry.pack
-        if length:  # an empty one starts where the next one does
-            blocks.setdefault((origin, entry.path), []).append((at, length))
-    for (origin, path), places in blocks.items():
-        places.sort()
-        for (at, length), (following, _) in pairwise(places):
-            if following < at + length:
-                raise DamageError(f"bytes of {path} of {origin} are named twice")
-
-
-def distinct_links(line: Iterable[CheckpointManifestV2]) -> list[Link]:
-    """Every object or block that a checkpoint or one of its parents names, each once.
-
-    Several of them may name the same one; none may name a part of another's.
-    """
-    links: dict[tuple[object, ...], Link] = {}
-    for manifest in line:
-        for _, link in links_of(manifest):
-            entry = link.entry
-            links[link.origin, entry.path, entry.pack, entry.size_bytes, entry.sha256] = link
-    _require_own_blocks(links.values())
-    return list(links.values())
-
-
 def links_of(manifest: CheckpointManifestV2) -> Iterator[tuple[PartitionKey, Link]]:
     """The objects that one manifest names, wherever they were written."""
     for operator, state in manifest.operators.items():
         for entry in state.partitions:
             origin = manifest.checkpoint_id if entry.origin is msgspec.UNSET else entry.origin
             yield (operator, entry.partition_id), Link(origin, entry)
-
-
-def _links(manifest: CheckpointManifestV2) -> dict[PartitionKey, list[Link]]:
-    """The same by partition, checked to be in order."""
-    links_by_key: dict[PartitionKey, list[Link]] = {}
-    for (operator, partition), link in links_of(manifest):
-        links = links_by_key.setdefault((operator, partition), [])
-        if links and not link.entry.is_delta:
-            raise DamageError(
-                f"state checkpoint {manifest.checkpoint_id}: operator '{operator}' partition "
-                f"{partition} has a snapshot after other objects"
-            )
-        links.append(link)
-    return links_by_key
 
 
 def needs_snapshot(chain: Chain | None, longest: int = LONGEST_CHAIN) -> bool:

@@ -7,35 +7,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
 
 from seamark import limits
 from seamark._common.parallel import map_in_threads
-from seamark._common.text import shortened
 from seamark.blobs.conditional_writes import create_once
 from seamark.blobs.contract import Blobs, Entry, KeyExists, unfinished
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError, SeamarkError
 from seamark.state.catalog import Catalog, parsed_id
-from seamark.state.chains import (
-    Link,
-    PartitionKey,
-    distinct_links,
-    lineage,
-    links_of,
-    newest_first,
-    resolve,
-)
+from seamark.state.chains import Link, lineage, links_of, newest_first
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
-from seamark.state.pack import decode_pack
-from seamark.state.read_states import LookedAt, ReadStates
-from seamark.state.reader import key_of, read_link, stream_link, unpack_link
-
-_PACK_LIMIT = 1 << 30
+from seamark.state.object_looks import LARGEST_PACK, ObjectRead, SeenObject, read_pack, seen_pack
+from seamark.state.read_states import ReadStates
+from seamark.state.reader import key_of, stream_link
+from seamark.state.resolution import Resolution, resolutions
+from seamark.state.verdicts import Verdicts
 
 
 class StatePlace(NamedTuple):
@@ -52,6 +42,7 @@ class StateVerification:
 
     checkpoint_id: CheckpointId
     issues: list[str] = field(default_factory=list)
+    """What is wrong; of very many things the first ones, and the number of the others."""
     objects: int = 0
     size_bytes: int = 0
 
@@ -90,60 +81,18 @@ def _verified(
     known: ReadStates,
 ) -> StateVerification:
     blobs, paths, catalog = place
-    by_key: dict[str, list[tuple[PartitionKey, Link]]] = {}
     try:
-        for where, chain in sorted(resolve(catalog.lineage(checkpoint_id, known)).items()):
-            for link in chain:
-                by_key.setdefault(key_of(link, paths), []).append((where, link))
+        resolution = catalog.resolved(checkpoint_id, known)
     except DamageError as error:
         return StateVerification(checkpoint_id, [error.what])
-
-    def look(about: LookedAt) -> str | None:
-        key, links, _ = about
-        if not read_data:
-            return f"{key} is missing" if blobs.stat(key) is None else None
-        try:
-            _verify_object(blobs, paths, key, links)
-        except DamageError as error:
-            return error.what
-        return None
-
-    objects: dict[str, LookedAt] = {
-        key: (key, tuple(link for _, link in places), read_data) for key, places in by_key.items()
-    }
-    # no thread is asked for what another checkpoint has shown already
-    new = [about for about in objects.values() if about not in known.problems]
-    found = map_in_threads(look, new, parallelism, "seamark-verify")
-    known.problems.update(zip(new, found, strict=True))
-    issues: list[str] = []
-    for key, places in by_key.items():
-        if problem := shortened(known.problems[objects[key]] or "", limits.LONGEST_REASON):
-            issues += (
-                f"operator '{shortened(o, limits.LONGEST_PREFIX)}' partition {p}: {problem}"
-                for (o, p), _ in places
-            )
-    size = sum(link.entry.size_bytes for links in by_key.values() for _, link in links)
-    return StateVerification(checkpoint_id, issues, len(by_key), size)
-
-
-def _verify_object(blobs: Blobs, paths: CheckpointPaths, key: str, links: Sequence[Link]) -> None:
-    """Every byte of an object: of a pack also what no manifest refers to."""
-    if links[0].entry.pack is msgspec.UNSET:
-        for _ in stream_link(blobs, paths, links[0]):
-            pass
-        return
-    _verified_pack(blobs, key, links)
-
-
-def _verified_pack(blobs: Blobs, key: str, links: Sequence[Link]) -> bytes:
-    """A whole pack, once all of it and the blocks that these links name are seen to be right."""
-    blob = blobs.read(key, _PACK_LIMIT)
-    if blob is None:
-        raise DamageError(f"{key} is missing", where=blobs.url)
-    decode_pack(blob.data)
-    for link in links:
-        unpack_link(blob.data, key, link.entry)
-    return blob.data
+    if problem := resolution.problem:
+        return StateVerification(checkpoint_id, [problem])
+    looks = known.objects if read_data else known.presence
+    found = known.verdicts(read_data=read_data).of(
+        resolution, lambda links: looks.problems(blobs, paths, links, parallelism)
+    )
+    size, objects = resolution.size_bytes, resolution.objects
+    return StateVerification(checkpoint_id, found.lines(), objects, size)
 
 
 Removal = tuple[CheckpointId, SeamarkError | None]
@@ -210,14 +159,28 @@ def prune(place: StatePlace, keep: int) -> int:
     kept: set[CheckpointId] = set()
     counted: list[CheckpointId] = []
     damaged = 0
+    resolved: dict[CheckpointId, Resolution] = {}
+    whole: set[CheckpointId] = set()
+    verdicts = Verdicts()
+
+    def absent(link: Link) -> str | None:
+        try:
+            return None if key_of(link, paths) in present else "it is gone"
+        except DamageError as error:
+            return error.what
+
     for checkpoint_id in newest_first(manifests):
         if len(counted) == keep:
             break
         try:
-            line = lineage(manifests, checkpoint_id)
-            chains = resolve(line).values()
-            if not {key_of(link, paths) for chain in chains for link in chain} <= present:
-                raise DamageError("some of its objects are gone")
+            line = lineage(manifests.get, checkpoint_id, resolved)
+            base = line[-1].parent_id if line else checkpoint_id
+            for manifest, resolution in resolutions(resolved[base] if base else None, line):
+                resolved[manifest.checkpoint_id] = resolution
+            resolution = resolved[checkpoint_id]
+            problem = resolution.problem
+            if problem or verdicts.of(resolution, lambda links: [*map(absent, links)]).number:
+                raise DamageError(problem or "some of its objects are gone")
         except DamageError:
             kept.add(checkpoint_id)  # newer than one that counts: it stays to be looked at
             damaged += 1
@@ -229,10 +192,12 @@ def prune(place: StatePlace, keep: int) -> int:
                     "removes them.",
                 ) from None
             continue
-        kept |= {manifest.checkpoint_id for manifest in line}
+        # each with all that it builds on
+        whole |= {m.checkpoint_id for m in lineage(manifests.get, checkpoint_id, whole)}
         counted.append(checkpoint_id)
     if not counted:
         return 0  # nothing whole to fall back on, so nothing goes
+    kept |= whole
     named = catalog.pointed_at()
     # a damaged one has neither epoch nor parent: it stays if it may be newer than one of these
     kept |= {i for i in loaded.keys() - manifests.keys() if i > min(counted) or i == named}
@@ -297,13 +262,19 @@ def plan_cleanup(place: StatePlace, min_age: float, now: float | None = None) ->
     needed = {paths.manifest(checkpoint_id) for checkpoint_id in loaded}
     for manifest in _readable(loaded).values():
         needed |= objects_of(manifest, paths)
-    offsets = tuple(f"{paths.checkpoint_dir(checkpoint_id)}offsets/" for checkpoint_id in loaded)
-    orphans = [e for e in objects if e.key not in needed and not e.key.startswith(offsets)]
+    offsets = {f"{paths.checkpoint_dir(checkpoint_id)}offsets" for checkpoint_id in loaded}
+    orphans = [e for e in objects if e.key not in needed and _below(e.key, paths) not in offsets]
     return orphans + unfinished(blobs, oldest)
 
 
 def _folder(key: str, paths: CheckpointPaths) -> str:
     return key.removeprefix(paths.prefix).split("/", 1)[0]
+
+
+def _below(key: str, paths: CheckpointPaths) -> str:
+    """The folder of a checkpoint's folder that a key is in, or the key of an object there."""
+    inside = key.removeprefix(paths.prefix).split("/", 2)
+    return paths.prefix + "/".join(inside[:2])
 
 
 def copy(
@@ -321,17 +292,17 @@ def copy(
     is there, with all that it builds on: each link of a long chain is copied or verified once.
     """
     blobs, paths, catalog = source
-    line = catalog.lineage(checkpoint_id, known)
-    new = list(takewhile(lambda manifest: manifest.checkpoint_id not in known.copied, line))
-    keys = {key_of(link, paths) for manifest in new for _, link in links_of(manifest)}
-    by_key: dict[str, list[Link]] = {}
-    for link in distinct_links(line):
-        if (key := key_of(link, paths)) in keys:
-            by_key.setdefault(key, []).append(link)
+    if problem := catalog.resolved(checkpoint_id, known).problem:
+        raise DamageError(problem, where=blobs.url)
+    new = catalog.lineage(checkpoint_id, known, known.copied)
+    by_key: dict[str, dict[Link, None]] = {}
+    for manifest in new:
+        for _, link in links_of(manifest):
+            by_key.setdefault(key_of(link, paths), {})[link] = None
 
-    def one(item: tuple[str, list[Link]]) -> int:
+    def one(item: tuple[str, dict[Link, None]]) -> int:
         key, links = item
-        return _copy_object(source, target, key, links)
+        return _copy_object(source, target, key, [*links], known)
 
     written = sum(map_in_threads(one, by_key.items(), parallelism, "seamark-copy"))
     for manifest in reversed(new):
@@ -348,23 +319,38 @@ def _copy_object(
     target: StatePlace,
     key: str,
     links: list[Link],
+    known: ReadStates,
 ) -> int:
     blobs, paths, _ = source
     there, there_paths, _ = target
     goal = there_paths.prefix + key.removeprefix(paths.prefix)
-    if there.stat(goal) is not None:
-        for link in links:
-            for _ in stream_link(there, there_paths, link):
-                pass
-        there.make_durable(goal)  # a copy that died here may have left it otherwise
-        return 0
-    if links[0].entry.pack is not msgspec.UNSET:
-        create_once(there, goal, _verified_pack(blobs, key, links), _PACK_LIMIT)
-        return 1
-    try:
-        # the stream raises after its last piece when the bytes were wrong, before they appear
-        there.create_stream(goal, stream_link(blobs, paths, links[0]))
-    except KeyExists:
-        read_link(there, there_paths, links[0])
-        there.make_durable(goal)
-    return 1
+    looks = known.at_target
+    packed = [link for link in links if link.entry.pack is not msgspec.UNSET]
+    is_new = there.stat(goal) is None
+    if is_new and packed:
+        data = read_pack(blobs, key)
+        seen = seen_pack(data)
+        _refuse((seen.problem_of(key, link) for link in packed), blobs.url)
+        create_once(there, goal, data, LARGEST_PACK)
+        looks.add(ObjectRead(goal, is_pack=True), seen)
+    elif is_new:
+        entry = links[0].entry
+        try:
+            # the stream raises after its last piece when the bytes were wrong, before they appear
+            there.create_stream(goal, stream_link(blobs, paths, links[0]))
+            if entry.sha256 is not None:
+                looks.add(
+                    ObjectRead(goal, is_pack=False),
+                    SeenObject(None, entry.size_bytes, entry.sha256),
+                )
+        except KeyExists:
+            pass  # another copy was faster: what it wrote is read now
+    _refuse(looks.problems(there, there_paths, links, 1), there.url)
+    there.make_durable(goal)  # a copy that died here may have left it otherwise
+    return int(is_new)
+
+
+def _refuse(problems: Iterable[str | None], url: str) -> None:
+    """:class:`DamageError` with the first problem, if there is one."""
+    if problem := next(filter(None, problems), None):
+        raise DamageError(problem, where=url)

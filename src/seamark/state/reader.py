@@ -48,7 +48,7 @@ def read_link(blobs: Blobs, paths: CheckpointPaths, link: Link) -> bytes:
     blob = blobs.read(key, entry.size_bytes)
     if blob is None:
         raise DamageError(f"{key} is missing", where=blobs.url)
-    _compare(hashlib.sha256(blob.data).hexdigest(), len(blob.data), entry, key, blobs.url)
+    compare(hashlib.sha256(blob.data).hexdigest(), len(blob.data), entry, key, blobs.url)
     return blob.data
 
 
@@ -59,21 +59,13 @@ def _read_packed(
     block = blobs.read_range(key, place[0], place[1])
     if block is None:
         raise DamageError(f"{key} is missing", where=blobs.url)
-    return unpack_entry(block, _packed_entry(key, entry, place))
+    return unpack_entry(block, packed_entry(key, entry, place))
 
 
-def unpack_link(pack: bytes, key: str, entry: PartitionSnapshotEntry) -> bytes:
-    """The same out of a pack that is in memory."""
-    if isinstance(entry.pack, msgspec.UnsetType):
-        raise DamageError(f"{key} is a pack, but an entry does not say where in it")
-    offset, length, _ = entry.pack
-    block = pack[offset : offset + length]
-    return unpack_entry(block, _packed_entry(key, entry, entry.pack))
-
-
-def _packed_entry(
+def packed_entry(
     key: str, entry: PartitionSnapshotEntry, place: tuple[int, int, int]
 ) -> PackedEntry:
+    """A block as its pack's index has it; :class:`DamageError` when it has no SHA-256."""
     try:
         digest = bytes.fromhex(entry.sha256 or "")
     except ValueError:
@@ -96,10 +88,13 @@ def stream_link(blobs: Blobs, paths: CheckpointPaths, link: Link) -> Iterator[Bu
     for piece in hashed_while_read(stream, hasher):
         size += len(piece)
         yield piece
-    _compare(hasher.hexdigest(), size, entry, key, blobs.url)
+    compare(hasher.hexdigest(), size, entry, key, blobs.url)
 
 
-def _compare(digest: str, size: int, entry: PartitionSnapshotEntry, key: str, url: str) -> None:
+def compare(
+    digest: str, size: int, entry: PartitionSnapshotEntry, key: str, url: str | None = None
+) -> None:
+    """:class:`DamageError` when an object is not what an entry says."""
     if size != entry.size_bytes:
         raise DamageError(
             f"{key} has {size} bytes, the manifest says {entry.size_bytes}", where=url

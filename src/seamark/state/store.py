@@ -29,12 +29,13 @@ from seamark.errors import (
 from seamark.limits import READ_AHEAD
 from seamark.state import cleanup as upkeep
 from seamark.state.catalog import Catalog
-from seamark.state.chains import LONGEST_CHAIN, Chain, Link, PartitionKey, resolve
+from seamark.state.chains import LONGEST_CHAIN, Chain, Link, PartitionKey
 from seamark.state.cleanup import Removal, StatePlace, StateVerification
 from seamark.state.layout import CheckpointId, CheckpointManifestV2, CheckpointPaths
 from seamark.state.lcb1 import BATCH_LIMIT
 from seamark.state.read_states import ReadStates
 from seamark.state.reader import PartitionState, read_chain, stream_link
+from seamark.state.resolution import Resolution
 from seamark.state.task import PACK_BELOW, PACK_BYTES, StateTask
 from seamark.state.writer import StateWriter
 
@@ -214,11 +215,22 @@ class StateStore:
         self, checkpoint_id: CheckpointId, known: ReadStates | None = None
     ) -> dict[PartitionKey, Chain]:
         """What each partition consists of: its snapshot and the deltas after it."""
+        return self._resolved(checkpoint_id, known).chains()
+
+    def restored_bytes(self, checkpoint_id: CheckpointId, known: ReadStates | None = None) -> int:
+        """Bytes of all objects that a checkpoint consists of, those of its parents included."""
+        return self._resolved(checkpoint_id, known).size_bytes
+
+    def _resolved(self, checkpoint_id: CheckpointId, known: ReadStates | None) -> Resolution:
+        """What a checkpoint consists of; :class:`DamageError` when it cannot be restored."""
         known = ReadStates() if known is None else known
         if checkpoint_id not in known.manifests:
             known.add(self.load(checkpoint_id))
         with self._being_read(checkpoint_id):
-            return resolve(self._place.catalog.lineage(checkpoint_id, known))
+            resolution = self._place.catalog.resolved(checkpoint_id, known)
+            if problem := resolution.problem:
+                raise DamageError(problem, where=self.url)
+            return resolution
 
     @contextmanager
     def _being_read(self, checkpoint_id: CheckpointId) -> Iterator[None]:

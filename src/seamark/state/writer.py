@@ -20,7 +20,6 @@ from seamark.state.chains import (
     as_seen_from,
     is_due_for_rebase,
     needs_snapshot,
-    resolve,
 )
 from seamark.state.layout import (
     CheckpointId,
@@ -29,6 +28,7 @@ from seamark.state.layout import (
     PartitionSnapshotEntry,
     SourceOffsetEntry,
 )
+from seamark.state.resolution import resolve
 from seamark.state.task import StateTask, TaskReceipt
 
 

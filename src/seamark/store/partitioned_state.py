@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from seamark.blobs.contract import Blobs, Entry
 from seamark.errors import CheckpointNotFoundError, DamageError, RefusedError
-from seamark.limits import MOST_MISSING_NAMED
 from seamark.manifest import CheckpointManifest
 from seamark.state import CheckpointId, ReadStates, StateStore
 from seamark.store.ownership import Ownership
@@ -69,9 +68,7 @@ class PartitionedStates:
         if state is None:
             return None
         if issues := self.states.verify(state, read_data=read_data, known=seen).issues:
-            more = len(issues) - MOST_MISSING_NAMED
-            named = [*issues[:MOST_MISSING_NAMED], *([f"and {more} more"] if more > 0 else [])]
-            return f"{path}: {'; '.join(named)}"
+            return f"{path}: {'; '.join(issues)}"
         if read_data:
             self._verified.add(path)
         return None
@@ -108,8 +105,7 @@ class PartitionedStates:
         if state is None:
             return 0
         self.states.copy(state, target.states, known)
-        chains = self.states.partitions(state, known).values()
-        return sum(link.entry.size_bytes for chain in chains for link in chain)
+        return self.states.restored_bytes(state, known)
 
     # removing what none names
 

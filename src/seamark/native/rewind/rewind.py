@@ -29,8 +29,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from seamark import limits
 from seamark.capture.batches import BatchAt, batch_at, read_query_id
@@ -51,6 +52,7 @@ from seamark.native.rewind.files import (
     with_checksum,
     writing_order,
 )
+from seamark.native.rewind.kept_files import KeptFiles
 
 _YOUNG: Final = 10.0
 
@@ -181,26 +183,34 @@ def _with_metadata(read: Callable[[str], bytes], metadata: bytes) -> Callable[[s
     return lambda path: metadata if path == "metadata" else read(path)
 
 
-def batches_to_try(tree: Tree) -> list[int]:
-    """The committed batches that :func:`possible_batches` tries: all, or the newest of very many.
-
-    Trying one goes through the whole listing, so the number falls as the directory grows.
-    """
-    most = max(limits.MOST_ENTRIES_TRIED // max(len(tree.entries), 1), 10)
-    return tree.batches("commits")[-most:]
-
-
-def possible_batches(tree: Tree) -> list[int]:
+class PossibleBatches(NamedTuple):
     """The batches that a directory can be taken back to by itself, each one tried."""
+
+    batches: list[int]
+    """Ascending."""
+    not_before: int | None
+    """The oldest one that was tried, when others before it were not."""
+
+
+def possible_batches(tree: Tree) -> PossibleBatches:
+    """Try the committed batches, the newest first, for as long as :data:`limits.TRYING_SECONDS`.
+
+    Trying one goes through the whole listing and reads what leads to its state.
+    """
     tree = behind(tree, found_barrier(tree))
-    batches = []
-    for batch in batches_to_try(tree):
-        try:
-            plan_rewind(tree, batch)
-        except (SeamarkError, FileNotFoundError):
-            continue
-        batches.append(batch)
-    return batches
+    tree = Tree(KeptFiles(tree.directory), tree.entries)
+    batches: list[int] = []
+    committed = tree.batches("commits")
+    end = time.process_time() + limits.TRYING_SECONDS
+    tried: int | None = None
+    for tried in reversed(committed):
+        with suppress(SeamarkError, FileNotFoundError):
+            plan_rewind(tree, tried)
+            batches.append(tried)
+        if time.process_time() > end:
+            break
+    is_cut_off = tried is not None and tried != committed[0]
+    return PossibleBatches(batches[::-1], tried if is_cut_off else None)
 
 
 def _is_same(tree: Tree, path: str, data: bytes) -> bool:

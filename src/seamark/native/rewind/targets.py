@@ -32,7 +32,6 @@ from seamark.native.rewind.barrier import behind, found_barrier, query_before
 from seamark.native.rewind.rewind import (
     RewindPlan,
     SinkPlan,
-    batches_to_try,
     plan_rewind,
     possible_batches,
 )
@@ -106,7 +105,7 @@ def _not_there(
     batch: int,
 ) -> SeamarkError:
     what = error.what if isinstance(error, SeamarkError) else f"{error} vanished"
-    here = possible_batches(tree)
+    here, not_before = possible_batches(tree)
     held = sorted(shared.proven.keys() - set(here)) if shared is not None else []
     if shared is not None and batch in shared.doubts:
         what = f"{what}; {shared.doubts[batch]}"
@@ -115,11 +114,8 @@ def _not_there(
     choices_text = (
         "It can be taken back to " + ", or to ".join(choices) if choices else "There is none"
     )
-    tried = batches_to_try(tree)
-    if len(tried) < len(tree.batches("commits")):
-        choices_text += (
-            f" (batches before {tried[0]} were not tried: the directory has too many files)"
-        )
+    if not_before is not None:
+        choices_text += f" (batches before {not_before} were not tried: that would take long)"
     return RefusedError(
         f"batch {batch} is not there as a whole (any more), so it cannot be gone back to",
         where=f"{tree.directory.url}: {what}",

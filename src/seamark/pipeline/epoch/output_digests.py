@@ -16,7 +16,7 @@ import msgspec
 
 from seamark._common.logs import logger_named
 from seamark.manifest import CheckpointManifest
-from seamark.manifest.described import described
+from seamark.manifest.described import description_of
 from seamark.pipeline.declaration.compile import Output
 from seamark.spark.observed_digests import DigestObserver, ObservedDigest
 from seamark.spark.row_digests import (
@@ -155,7 +155,7 @@ def _goes_on(
     parent: CheckpointManifest | None,
     former: str | None = None,
 ) -> bool:
-    before = described(parent, "sinks").get(former or name, {}) if parent is not None else {}
+    before = (description_of(parent, "sinks", former or name) if parent is not None else None) or {}
     now = structure["sinks"][name]
     return all(before.get(key) == now.get(key) for key in ("kind", "target", "columns"))
 

@@ -12,7 +12,7 @@ from typing import Any
 from seamark.errors import DamageError, LineageError, RefusedError
 from seamark.limits import MOST_EPOCHS_AHEAD
 from seamark.manifest import CheckpointManifest, SinkCommitStatus
-from seamark.manifest.described import described
+from seamark.manifest.described import description_of
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.target_names import has_same_target
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
@@ -127,7 +127,7 @@ def _beside(sink: Sink, chosen: CheckpointManifest) -> str:
 def _require_before(output: Output, chosen: CheckpointManifest, before: CheckpointManifest) -> None:
     """:class:`DamageError` when a sink has lost the epoch before, which it had committed."""
     name = output.name
-    old, new = (described(one, "sinks").get(name) for one in (before, chosen))
+    old, new = (description_of(one, "sinks", name) for one in (before, chosen))
     status = before.sink_commit_statuses.get(name)
     if status is None or old is None or new is None or not has_same_target(old, new):
         return  # it began with the chosen epoch

@@ -1,0 +1,134 @@
+"""Work grows with what the checkpoints say, not with its square."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
+from seamark.audit.files import _parts
+from seamark.audit.verdicts import Result, Shown, verdict_of
+from seamark.manifest import CheckpointManifest
+from seamark.manifest.parts import SinkCommitStatus
+from seamark.sinks import consistent_cut, epoch_ranges
+from seamark.sinks.consistent_cut import choose_cut
+from seamark.spark.row_digests import RowDigest
+from seamark.store.manifest_scan import ScannedCheckpoint
+
+MANY = 20_000
+SEVERAL = 4_000
+
+
+@contextmanager
+def little_work(seconds: float = 4) -> Iterator[None]:
+    """Less processor time than this; the square of the number took a multiple of it."""
+    before = time.process_time()
+    yield
+    assert time.process_time() - before < seconds
+
+
+def checkpoint(number: int, **fields: Any) -> ScannedCheckpoint:
+    made = CheckpointManifest.new(number, epoch=fields.pop("epoch", number), **fields)
+    return ScannedCheckpoint(number, made, None, superseded=False)
+
+
+def names(count: int) -> list[str]:
+    return [f"s{number}" for number in range(count)]
+
+
+def test_very_many_sinks_of_one_checkpoint_are_each_looked_up_once() -> None:
+    structure = {"sinks": {name: {"kind": "files", "target": name} for name in names(MANY)}}
+    one = checkpoint(1, sink_names=names(MANY), structure=structure)
+    with little_work():
+        cut = choose_cut("memory://", [one], None)
+        histories = histories_of([one])
+    assert [sink.target for sink in cut.sinks] == names(MANY)
+    assert [history.target for history in histories] == names(MANY)
+
+
+def test_very_many_sinks_before_very_many_checkpoints_are_not_compared_with_each() -> None:
+    point = {"kind": "delta", "target": "t", "only_newest": True}
+    old = checkpoint(1, sink_names=names(SEVERAL))
+    late = {"1": {"s0": point, "s1": {"kind": 1}}}
+    newer = [
+        checkpoint(
+            number,
+            late_read_points=late,
+            sink_commit_statuses={"s0": SinkCommitStatus.committed()} if number == 7 else {},
+        )
+        for number in range(SEVERAL, 1, -1)
+    ]
+    with little_work():
+        cut = choose_cut("memory://", [*newer, old], 1)
+    assert len(cut.sinks) == SEVERAL
+    assert cut["s0"].note == "it shows its newest epoch only, which is 7 by now"
+    assert cut["s1"].point is None
+
+
+def test_damaged_checkpoints_are_not_compared_with_each_of_the_others() -> None:
+    damaged = [
+        ScannedCheckpoint(number, None, "damaged", superseded=False)
+        for number in range(2 * SEVERAL, SEVERAL, -1)
+    ]
+    pending = [checkpoint(number, epoch=5) for number in range(SEVERAL, 0, -1)]
+    with little_work(), pytest.raises(LookupError):
+        choose_cut("memory://", [*damaged, *pending], 9)
+
+
+def test_checkpoints_of_one_epoch_are_put_together_once() -> None:
+    point = {"kind": "delta", "target": "t"}
+    same = [
+        checkpoint(n, epoch=5, sink_names=["s7"], read_points={f"s{n}": point})
+        for n in range(SEVERAL, 0, -1)
+    ]
+    with little_work():
+        (sink,) = choose_cut("memory://", same, 5).sinks
+        histories_of(same)
+    assert sink.point is not None
+
+
+def test_the_record_of_merged_epochs_is_read_once_for_all_sinks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(epoch_ranges, "read_merged", read.append)
+    point = {"kind": "files", "target": "/t", "at": {"epoch": 3, "epochs_per_folder": 10}}
+    one = checkpoint(1, sink_names=names(50), read_points=dict.fromkeys(names(50), point))
+    cut = choose_cut("memory://", [one], None)
+    spans = epoch_ranges.MergedSpans()
+    for sink in cut.sinks:
+        consistent_cut._unless_merged(sink, spans)
+    assert len(read) == 1
+
+
+def history(epochs: int, digest: Callable[[int], RowDigest]) -> SinkHistory:
+    rows = (
+        EpochRows(epoch=n, checkpoint_id=n, own=digest(n), since=1, total=digest(n))
+        for n in range(1, epochs + 1)
+    )
+    return SinkHistory(sink="s", kind="files", target="/t", epochs=tuple(rows))
+
+
+def test_very_many_epochs_are_each_looked_up_once() -> None:
+    known = history(MANY, lambda n: RowDigest(n, f"{n:032x}"))
+    expected, found = RowDigest(2 * MANY, "a" * 32), RowDigest(MANY + 1, "b" * 32)
+    with little_work():
+        assert len(list(_parts(known, {}, []))) == MANY
+        ((first, last, _),) = _parts(known, {}, [(1, MANY)])
+        verdicts = {
+            verdict_of(Shown(first=n, last=n, expected=expected, found=found), known).result
+            for n in range(MANY)
+        }
+    assert (first, last) == (1, MANY)
+    assert verdicts == {Result.LOST}
+
+
+def test_folders_of_merged_epochs_are_read_together() -> None:
+    known = history(40, lambda n: RowDigest(n, f"{n:032x}"))
+    folders = {n: f"/t/{n}" for n in (10, 20, *range(21, 41))}
+    parts = list(_parts(known, folders, [(11, 20), (1, 10)]))
+    assert parts == [(1, 10, [10]), (11, 20, [20]), *((n, n, [n]) for n in range(21, 41))]
