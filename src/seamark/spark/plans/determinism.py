@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from seamark.spark.plans.computation import python_functions
-from seamark.spark.plans.definitions import class_name, each
 from seamark.spark.plans.plan import nodes
+from seamark.spark.plans.trees import class_name, each
 
 _FLOATING: Final = frozenset({"double", "float"})
 _BY_ORDER: Final = frozenset(

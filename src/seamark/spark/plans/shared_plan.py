@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.spark.plans.definitions import each
 from seamark.spark.plans.executed_plan import optimized
 from seamark.spark.plans.plan import analyzed, stateful_kind, stateful_operators
+from seamark.spark.plans.trees import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
