@@ -257,7 +257,9 @@ def test_rows_that_outputs_divide_by_chance_are_in_one_of_them_each(
     def outputs(source: DataFrame) -> Mapping[str, DataFrame]:
         return {**halves(source), "all": source}
 
-    pipeline(spark, folder, tmp_path, outputs, share_state=share_state).run()
+    p = pipeline(spark, folder, tmp_path, outputs, share_state=share_state)
+    assert "a shares its random rows with b" in p.explain()
+    p.run()
 
     def ids(*sinks: str) -> list[int]:
         rows = [json.loads(row) for sink in sinks for row in rows_in(tmp_path / sink).elements()]
