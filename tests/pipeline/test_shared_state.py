@@ -243,6 +243,56 @@ def test_only_what_looks_at_one_row_at_a_time_is_left_to_the_batch(
     assert shared_by(spark, folder, lambda source: {"a": source, "b": source}) == [(0,), (1,)]
 
 
+def halves(source: DataFrame) -> Mapping[str, DataFrame]:
+    """Each row is in one of the two, by chance."""
+    drawn = source.select("id", "v", "t").withColumn("r", f.rand())
+    return {"a": drawn.where("r < 0.5"), "b": drawn.where("r >= 0.5").select("id")}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("share_state", [True, False])
+def test_rows_that_outputs_divide_by_chance_are_in_one_of_them_each(
+    spark: SparkSession, folder: Path, tmp_path: Path, share_state: bool
+) -> None:
+    def outputs(source: DataFrame) -> Mapping[str, DataFrame]:
+        return {**halves(source), "all": source}
+
+    p = pipeline(spark, folder, tmp_path, outputs, share_state=share_state)
+    assert "a shares its random rows with b" in p.explain()
+    p.run()
+
+    def ids(*sinks: str) -> list[int]:
+        rows = [json.loads(row) for sink in sinks for row in rows_in(tmp_path / sink).elements()]
+        return sorted(row["id"] for row in rows)
+
+    assert len(ids("all")) > 100
+    assert ids("a", "b") == ids("all")
+    assert 0 < len(ids("a")) < len(ids("all"))
+
+
+@pytest.mark.warm
+def test_outputs_share_random_rows_or_a_warning_says_that_each_draws_its_own(
+    spark: SparkSession, folder: Path
+) -> None:
+    def outputs(source: DataFrame) -> Mapping[str, DataFrame]:
+        drawn = source.withWatermark("t", "10 seconds").withColumn("r", f.rand())
+        return {
+            "0 shared": drawn.where("r < 0.5"),
+            "1 shared": drawn.where("r >= 0.5").select("id"),
+            "2 drawn anew": source.withColumn("r", f.rand()),
+            "3 counted": drawn.groupBy(f.window("t", "20 seconds")).agg(f.max("r")),
+            "4 not random": source,
+        }
+
+    found = compiled(spark, folder, outputs)
+    assert [branch.outputs for branch in found.branches] == [(0, 1), (2,), (3,), (4,)]
+    assert found.shares == {}, "there is no state to share"
+    assert "watermark" in {each["operator"] for each in found.computes["1 shared"]}
+    (warning,) = found.warnings
+    assert warning.startswith("outputs 0 shared, 3 counted are made of the same random values")
+    assert compiled(spark, folder, halves).warnings == ()
+
+
 def by_id(source: DataFrame) -> DataFrame:
     """Rows of one id once; the time is not among the keys."""
     return source.withWatermark("t", "10 seconds").dropDuplicates(["id"])

@@ -131,9 +131,10 @@ def test_what_needs_no_time_zone_is_the_same_in_every_zone(
 def test_a_checkpoint_of_before_says_nothing_about_them(rows: DataFrame) -> None:
     from pyspark.sql import functions as f
 
-    df = rows.withColumn("day", f.to_date("t")).groupBy("day").agg(f.first("v"))
+    parts_of_text = f.transform(f.split("text", ","), f.upper)
+    df = rows.withColumn("day", f.to_date("t")).groupBy("day", parts_of_text).agg(f.first("v"))
     now = told(df)
-    parts = ("time zone", "parameters", "grouping sets")
+    parts = ("time zone", "parameters", "grouping sets", "variables")
     before = [{k: v for k, v in operator.items() if k not in parts} for operator in now]
     assert computed_changes({"out": before}, {"out": now}) == []
 
@@ -146,6 +147,44 @@ def test_a_lambda_is_told_in_the_same_words_each_time(rows: DataFrame) -> None:
         return rows.groupBy(values.alias("parts")).count()
 
     assert told(keyed()) == told(keyed())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("map_filter(map(k, v), (a, b) -> a > 1)", "map_filter(map(k, v), (a, b) -> b > 1)"),
+        ("zip_with(x, y, (a, b) -> a - b)", "zip_with(x, y, (a, b) -> b - a)"),
+        ("filter(x, (each, at) -> each > 2)", "filter(x, (each, at) -> at > 2)"),
+        ("aggregate(x, 0, (sum, n) -> sum - n)", "aggregate(x, 0, (sum, n) -> n - sum)"),
+        (
+            "transform(x, a -> transform(y, b -> a - b))",
+            "transform(x, a -> transform(y, b -> b - a))",
+        ),
+    ],
+)
+def test_a_lambda_that_uses_its_variables_in_another_way_is_another_one(
+    rows: DataFrame, before: str, after: str
+) -> None:
+    from pyspark.sql import functions as f
+
+    def summed(lambdas: str) -> DataFrame:
+        lists = rows.selectExpr("k", "v", "array(k, v) AS x", "array(v, k, 7) AS y")
+        return lists.groupBy("k").agg(f.max(f.to_json(f.array(f.expr(lambdas)))))
+
+    assert changes(summed(before), summed(before)) == []
+    (change,) = changes(summed(before), summed(after))
+    assert "variables" in change
+
+
+def test_a_value_of_another_type_that_is_taken_from_a_variant_is_another_one(
+    rows: DataFrame,
+) -> None:
+    def keyed(kind: str) -> DataFrame:
+        taken = f"CAST(variant_get(parse_json(text), '$.a', '{kind}') AS STRING) AS a"
+        return rows.selectExpr(taken).groupBy("a").count()
+
+    assert changes(keyed("int"), keyed("int")) == []
+    assert "double" in " ".join(changes(keyed("int"), keyed("double")))
 
 
 def test_a_key_that_is_looked_up_in_another_way_is_another_key(

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError
 
-from seamark.spark.plans.definitions import class_name
 from seamark.spark.plans.plan import leaves
+from seamark.spark.plans.trees import class_name
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

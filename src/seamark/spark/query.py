@@ -14,7 +14,6 @@ from py4j.protocol import Py4JError
 
 from seamark.errors import RefusedError, SeamarkError
 from seamark.spark.batch_log import StateIds, commit_text
-from seamark.spark.plans.definitions import class_name, each
 from seamark.spark.plans.executed_plan import (
     PlanOperator,
     lowest_marked,
@@ -32,6 +31,7 @@ from seamark.spark.plans.plan_reader import (
     state_writer,
     state_writers,
 )
+from seamark.spark.plans.trees import class_name, each
 from seamark.spark.session import WATERMARK_POLICY
 
 if TYPE_CHECKING:

@@ -1,16 +1,16 @@
 """Many outputs, one streaming query: so that one offset log, one watermark and one state version
 cover every sink of a pipeline.
 
-The query has a branch for each output, or for several that share a stateful plan. Each branch is
-packed into a struct column of its own next to a tag, all are united, and inside the batch each sink
-gets its rows back by the tag. A single branch runs as it is.
+The query has a branch for each output, or for several that share a stateful or random plan. Each
+branch is packed into a struct column of its own next to a tag, all are united, and inside the batch
+each sink gets its rows back by the tag. A single branch runs as it is.
 
 Tests: ``tests/pipeline/test_shared_state.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from seamark.pipeline.declaration.watermarks import (
 from seamark.sinks.contract import Sink
 from seamark.spark.output_modes import require_supported_output, require_supported_query
 from seamark.spark.plans.computation import Operator, operators_of, python_functions
+from seamark.spark.plans.determinism import drawn_apart
 from seamark.spark.plans.executed_plan import (
     EXCLUDED_RULES,
     PlanOperator,
@@ -110,6 +111,7 @@ class Compiled:
         return {
             self.outputs[number].name: self.outputs[branch.outputs[0]].name
             for branch in self.branches
+            if branch.shared is not None and branch.shared.keeps_state
             for number in branch.outputs[1:]
         }
 
@@ -169,7 +171,8 @@ def compile_outputs(
     """Unite the outputs; :class:`RefusedError` for what one query cannot carry, and for an output
     that Spark would not run alone in this mode.
 
-    With ``share_state`` outputs that are built on one stateful DataFrame share its state.
+    With ``share_state`` outputs that are built on one stateful DataFrame share its state. Those
+    that are built on a random one share its rows in any case.
     """
     if not outputs:
         raise InvalidInputError(
@@ -181,8 +184,12 @@ def compile_outputs(
     plans = {output.name: analyzed(output.df) for output in outputs}
     leaves = {name: tuple(sources.of(plan)) for name, plan in plans.items()}
     branches = _branches([output.df for output in outputs], share_state=share_state)
-    # named after the first output, so that another one may join it later
-    computed = {outputs[branch.outputs[0]].name: analyzed(branch.df) for branch in branches}
+    computed: dict[str, Any] = {}
+    for branch in branches:
+        if branch.shared is not None and not branch.shared.keeps_state:
+            computed |= {outputs[n].name: plans[outputs[n].name] for n in branch.outputs}
+        else:  # named after the first output, so that another one may join it later
+            computed[outputs[branch.outputs[0]].name] = analyzed(branch.df)
     united = _united([branch.df for branch in branches])
     require_supported_query(united, output_mode)
     plan = analyzed(united)
@@ -198,6 +205,9 @@ def compile_outputs(
     )
     require_same_watermark(marks)
     warnings += delay_warnings(watermarks, policy)
+    warnings += _chance_warnings(
+        {outputs[branch.outputs[0]].name: analyzed(branch.df) for branch in branches}
+    )
     for text in warnings:
         log.warning(text)
     return Compiled(
@@ -245,7 +255,7 @@ def _branches(outputs: Sequence[DataFrame], *, share_state: bool) -> tuple[Branc
     """The branches of the query, in the order of their first outputs."""
     groups = [
         part
-        for group in (shared_plans(outputs) if share_state and len(outputs) > 1 else ())
+        for group in (shared_plans(outputs, share_state=share_state) if len(outputs) > 1 else ())
         for part in of_one_lateness(outputs, group)
     ]
     sharing = {number for group in groups for number in group}
@@ -254,6 +264,15 @@ def _branches(outputs: Sequence[DataFrame], *, share_state: bool) -> tuple[Branc
         shared = SharedPlan(outputs[0].sparkSession, group)
         branches.append(Branch(shared.df, tuple(group), shared))
     return tuple(sorted(branches, key=lambda branch: branch.outputs[0]))
+
+
+def _chance_warnings(branches: Mapping[str, Any]) -> list[str]:
+    return [
+        f"outputs {', '.join(names)} are made of the same random values, and each draws its own: "
+        "of two halves of the rows, a row may be in both or in none. They share what is drawn when "
+        "all that follows it looks at single rows (select, where, withColumn)."
+        for names in drawn_apart(branches)
+    ]
 
 
 def _united(outputs: list[DataFrame]) -> DataFrame:

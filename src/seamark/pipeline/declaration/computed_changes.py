@@ -14,7 +14,7 @@ Computes = Mapping[str, Sequence[Operator]]
 
 _EXACT: Final = frozenset(
     {"delay", "gap", "grouping sets", "length", "mode", "offset", "rows", "slide", "time"}
-    | {"time zone", "timeout", "type"}
+    | {"time zone", "timeout", "type", "variables"}
 )
 """Parts that are read from the plan as values. All others are text, worded by Spark."""
 WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
@@ -22,6 +22,7 @@ WINDOW_PARTS: Final = frozenset({"length", "slide", "offset", "gap"})
 FUNCTIONS: Final = "functions"
 _SINCE: Final = frozenset(
     {"filter", "function", "grouping sets", "lookups", "parameters", "reads", "time zone"}
+    | {"variables"}
 )
 """Parts that an earlier Seamark has not recorded."""
 

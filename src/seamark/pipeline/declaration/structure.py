@@ -191,8 +191,9 @@ def explanation(declared: DeclaredPipeline, sources: Mapping[str, SourceInfo]) -
     lines += list(_state(compiled)) or ["  none: nothing is kept"]
     for branch in compiled.branches:
         first, *others = [compiled.outputs[number].name for number in branch.outputs]
-        if others:
-            lines.append(f"  {first} shares its state with {', '.join(others)}")
+        if branch.shared is not None:
+            what = "state" if branch.shared.keeps_state else "random rows"
+            lines.append(f"  {first} shares its {what} with {', '.join(others)}")
     if compiled.operators:
         lines.append(f"  in {structure['state_partitions']} partitions")
     lines += ["", "Watermark"]

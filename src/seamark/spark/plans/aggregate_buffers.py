@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError
 
-from seamark.spark.plans.definitions import class_name, each
 from seamark.spark.plans.plan_reader import state_writer, state_writers
+from seamark.spark.plans.trees import class_name, each
 
 _AGGREGATES: Final = ("HashAggregateExec", "SortAggregateExec", "ObjectHashAggregateExec")
 _WRAPPERS: Final = ("WholeStageCodegenExec", "InputAdapter")

@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from seamark.spark.plans.definitions import Definitions, Text, class_name, each, shortened, span
+from seamark.spark.plans.definitions import Definitions, Text, shortened, span
 from seamark.spark.plans.hidden_parameters import asked
 from seamark.spark.plans.join_filters import nodes_with_filters
 from seamark.spark.plans.plan import delay_ms, stateful_kind
+from seamark.spark.plans.trees import class_name, each
 
 FORM: Final = 1
 """The version of these texts. Texts of another form are not compared."""

@@ -17,11 +17,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seamark._redaction import redacted
-from seamark.spark.plans.hidden_parameters import groupings_of, parameters_of, zone_of
+from seamark.spark.plans.hidden_parameters import (
+    groupings_of,
+    parameters_of,
+    variables_of,
+    zone_of,
+)
+from seamark.spark.plans.trees import class_name, each
 
 LONGEST: Final = 200
 """Longer texts are cut, and end in a digest of the whole."""
@@ -125,6 +131,8 @@ class Definitions:
         if kind in ("AttributeReference", "Literal"):
             return
         self._found |= {("parameters", text) for text in parameters_of(expression, kind)}
+        if (variables := variables_of(expression, kind)) is not None:
+            self._found.add(("variables", variables))
         if (zone := zone_of(expression, kind)) is not None:
             self._found.add(("time zone", zone))
         children = list(each(expression.children()))
@@ -230,18 +238,6 @@ def _harmless(sql: str) -> str:
     if _CIPHER.search(sql):
         sql = _QUOTED.sub("'***'", sql)
     return redacted(sql)
-
-
-def each(seq: Any) -> Iterator[Any]:
-    """The members of a sequence of Scala's."""
-    iterator = seq.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
-
-
-def class_name(node: Any) -> str:
-    """The name of a node's class, without its package."""
-    return str(node.getClass().getSimpleName())
 
 
 def _place(attribute: Any, output: Any) -> int:

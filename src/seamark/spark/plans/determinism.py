@@ -10,12 +10,12 @@ Tests: ``tests/spark/test_determinism.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from seamark.spark.plans.computation import python_functions
-from seamark.spark.plans.definitions import class_name, each
-from seamark.spark.plans.plan import nodes
+from seamark.spark.plans.plan import nodes, stateful_kind
+from seamark.spark.plans.trees import class_name, each
 
 _FLOATING: Final = frozenset({"double", "float"})
 _BY_ORDER: Final = frozenset(
@@ -35,6 +35,30 @@ def unrepeatable_parts(plan: Any, jvm: Any) -> list[str]:
     for name in python_functions(plan, jvm):
         parts[f"what the Python function {name} does is not known"] = None
     return list(parts)
+
+
+def drawn_apart(plans: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Which plans of one query have a random step in common: each of them draws for itself."""
+    drawing: list[tuple[Any, dict[str, None]]] = []
+    for name, plan in plans.items():
+        for node in _random_steps(plan):
+            for known, names in drawing:
+                if known.equals(node):
+                    names[name] = None
+                    break
+            else:
+                drawing.append((node, {name: None}))
+    return list(dict.fromkeys(tuple(names) for _, names in drawing if len(names) > 1))
+
+
+def _random_steps(plan: Any) -> Iterator[Any]:
+    """Nodes without state that do not depend on their rows alone."""
+    if plan.deterministic():  # a plan knows it of everything below
+        return
+    for node in nodes(plan):
+        steps = each(node.expressions()) if stateful_kind(node) is None else ()
+        if not all(expression.deterministic() for expression in steps):
+            yield node
 
 
 def _in_expression(expression: Any) -> Iterator[str]:

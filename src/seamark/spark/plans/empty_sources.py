@@ -12,8 +12,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from seamark.errors import RefusedError
-from seamark.spark.plans.definitions import each
 from seamark.spark.plans.plan import analyzed
+from seamark.spark.plans.trees import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

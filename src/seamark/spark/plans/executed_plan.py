@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
-from seamark.spark.plans.definitions import each
 from seamark.spark.plans.plan import analyzed, stateful_kind
+from seamark.spark.plans.trees import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

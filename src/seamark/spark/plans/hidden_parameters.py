@@ -1,8 +1,8 @@
 """What decides the result of an expression, and is not in its SQL.
 
 ``first(v)`` and ``first(v, ignoreNulls=True)`` have the same SQL, and so have ``from_json(v)`` with
-any options. ``to_date(t)`` is another day in another time zone. Everything here is text that is the
-same in every process.
+any options. ``to_date(t)`` is another day in another time zone. All variables of a lambda have one
+name in SQL. Everything here is text that is the same in every process.
 
 Tests: ``tests/spark/test_hidden_parameters.py``.
 """
@@ -16,6 +16,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 
 from seamark._redaction import redacted
+from seamark.spark.plans.trees import class_name, each
 
 _PARSED: Final = frozenset({"JsonToStructs", "CsvToStructs", "XmlToStructs"})
 _FLAGS: Final = ("ignoreNulls", "reverse")
@@ -29,6 +30,7 @@ _HAS_OPTIONS: Final = _PARSED | frozenset(
 _BY_LENGTH: Final = frozenset({"TimestampAddInterval", "TimeAdd", "TimestampAddYMInterval"})
 """Additions to a time, for which the zone counts only where clocks are changed."""
 _UTC: Final = "Z"
+_LAMBDA: Final = "LambdaFunction"
 
 _has_zone: dict[str, bool] = {}
 """By the class of an expression: whether its result may depend on a time zone."""
@@ -45,6 +47,35 @@ def parameters_of(node: Any, kind: str) -> Iterator[str]:
                 yield f"{node.prettyName()} {name}={str(flag).lower()}"
     if kind in _HAS_OPTIONS:
         yield f"{node.prettyName()} {redacted(json.dumps(_options(node), sort_keys=True))}"
+    if kind == "VariantGet":
+        yield f"{node.prettyName()} of the type {node.dataType().catalogString()}"
+
+
+def variables_of(node: Any, kind: str) -> str | None:
+    """Which of its variables a lambda uses, in order; None for any other expression.
+
+    ``(k, v) -> k > 1`` and ``(k, v) -> v > 1`` have the same SQL.
+    """
+    if kind != _LAMBDA:
+        return None
+    return f"lambda of {', '.join(_used(node, ()))}"
+
+
+def _used(node: Any, known: tuple[int, ...]) -> Iterator[str]:
+    """The number of each variable that is used; 0 for that of a lambda around this one."""
+    kind = class_name(node)
+    children = list(each(node.children()))
+    if kind == _LAMBDA:
+        known += tuple(_id(argument) for argument in each(node.arguments()))
+        children = [node.function()]
+    elif kind == "NamedLambdaVariable":
+        yield str(known.index(_id(node)) + 1 if _id(node) in known else 0)
+    for child in children:
+        yield from _used(child, known)
+
+
+def _id(variable: Any) -> int:
+    return int(variable.exprId().id())
 
 
 def zone_of(node: Any, kind: str) -> str | None:
@@ -66,10 +97,9 @@ def zone_of(node: Any, kind: str) -> str | None:
 def groupings_of(expand: Any, place: int) -> str:
     """The grouping sets of a rollup, cube or GROUPING SETS, by the column that numbers them."""
     numbers = []
-    projections = expand.projections().iterator()
-    while projections.hasNext():
-        expression = projections.next().apply(place)
-        if str(expression.getClass().getSimpleName()) != "Literal":
+    for projection in each(expand.projections()):
+        expression = projection.apply(place)
+        if class_name(expression) != "Literal":
             return ""
         numbers.append(str(expression.sql()))
     return ", ".join(numbers)
@@ -79,12 +109,7 @@ def _options(node: Any) -> dict[str, str]:
     options = asked(node, "options")
     if options is None:
         return {}
-    pairs = options.toSeq().iterator()
-    found: dict[str, str] = {}
-    while pairs.hasNext():
-        pair = pairs.next()
-        found[str(pair._1()).lower()] = str(pair._2())
-    return found
+    return {str(pair._1()).lower(): str(pair._2()) for pair in each(options.toSeq())}
 
 
 def asked(node: Any, member: str) -> Any:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from seamark.spark.plans.definitions import Definitions, class_name, each
+from seamark.spark.plans.definitions import Definitions
+from seamark.spark.plans.trees import class_name, each
 
 _PASSED: Final = frozenset({"SubqueryAlias", "EventTimeWatermark"})
 """Nodes that a filter is moved through as it is."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from seamark._redaction import redacted
 from seamark.errors import InvalidInputError, RefusedError
 from seamark.manifest import ConnectorCheckpoint
-from seamark.spark.plans.definitions import each
 from seamark.spark.plans.lossy_options import lossy_options
 from seamark.spark.plans.static_tables import static_parts, table_versions
+from seamark.spark.plans.trees import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

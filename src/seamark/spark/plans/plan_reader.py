@@ -20,8 +20,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from seamark._common.logs import logger_named
 from seamark.errors import SeamarkError
 from seamark.spark.java_classes import compile_class
-from seamark.spark.plans.definitions import each
 from seamark.spark.plans.executed_plan import WATERMARK, PlanNode
+from seamark.spark.plans.trees import each
 
 log = logger_named("seamark.pipeline")
 

@@ -1,7 +1,9 @@
-"""Outputs that are built on one stateful DataFrame: computed once, separated in the batch.
+"""Outputs of one stateful or random DataFrame: computed once, separated in the batch.
 
-An output is cut in two: the stateful plan below, and what only looks at one row at a time above it.
-Outputs with the same plan below share it. What is above is put on the rows of the batch.
+An output is cut in two: the plan below, and what only looks at one row at a time above it. Outputs
+with the same plan below share it. What is above is put on the rows of the batch. Of a random plan
+that two outputs computed, each would draw for itself: a row could be in both of two halves, or in
+none.
 
 Tests: ``tests/pipeline/test_shared_state.py``.
 """
@@ -12,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from seamark.spark.plans.definitions import each
 from seamark.spark.plans.executed_plan import optimized
 from seamark.spark.plans.plan import analyzed, stateful_kind, stateful_operators
+from seamark.spark.plans.trees import each
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +41,7 @@ class Cut:
 
 
 class SharedPlan:
-    """A stateful plan and the outputs that are made of its rows."""
+    """A plan and the outputs that are made of its rows."""
 
     def __init__(self, spark: SparkSession, cuts: Mapping[int, Cut]) -> None:
         self._below = next(iter(cuts.values())).below
@@ -52,6 +54,11 @@ class SharedPlan:
         # columns of a join may have one name: they are distinguished by their position
         named = whole.toDF(*(f"c{n}" for n in range(len(columns))))
         self.df = named.select(*(f"c{n}" for n in kept))
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether anything in it is stateful; otherwise it is random."""
+        return bool(stateful_operators(self._below))
 
     def _is_read(self, column: Any) -> bool:
         return any(
@@ -89,8 +96,11 @@ class SharedPlan:
         return dataframe_of(spark, plan)
 
 
-def shared_plans(outputs: Sequence[DataFrame]) -> Iterator[dict[int, Cut]]:
-    """Which outputs have a stateful plan in common, and how each is cut."""
+def shared_plans(outputs: Sequence[DataFrame], *, share_state: bool) -> Iterator[dict[int, Cut]]:
+    """Which outputs have a stateful or random plan in common, and how each is cut.
+
+    Without ``share_state`` every output has its own of a stateful one.
+    """
     patterns = _patterns(outputs[0].sparkSession)
     groups: list[dict[int, Cut]] = []
     for number, output in enumerate(outputs):
@@ -103,7 +113,9 @@ def shared_plans(outputs: Sequence[DataFrame]) -> Iterator[dict[int, Cut]]:
             groups.append({number: cut})
     for group in groups:
         below = next(iter(group.values())).below
-        if len(group) > 1 and stateful_operators(below):
+        if len(group) > 1 and (
+            share_state if stateful_operators(below) else not below.deterministic()
+        ):
             yield group
 
 

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 
 from seamark._redaction import redacted
 from seamark.manifest import ConnectorCheckpoint
-from seamark.spark.plans.definitions import class_name, each
+from seamark.spark.plans.trees import class_name, each
 
 _OF_A_CONNECTOR: Final = ("DataSourceV2Relation", "DataSourceV2ScanRelation")
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from seamark.spark.plans.definitions import class_name
 from seamark.spark.plans.executed_plan import WATERMARK, optimized
 from seamark.spark.plans.plan import analyzed, nodes
+from seamark.spark.plans.trees import class_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
