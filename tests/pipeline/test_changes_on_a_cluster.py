@@ -71,7 +71,10 @@ def test_I15_lost_workers_and_a_killed_driver_leave_the_old_pipeline_or_the_new_
             drivers.lose_a_worker(driver, "computed")
             release(root, "computed")
             said = drivers.finished(driver)
+            lost = said["replay"]["epochs"].pop("1")
         again = drivers.run("replay")
+    assert "an executor that held rows was lost" in lost["error"], lost
+    require_equal_replays(said["replay"])
     require_as_if_unchanged(root, shown(unchanged))
     require_elsewhere(root, said, "upgrade", "replay")
     require_equal_replays(again["replay"])

@@ -7,7 +7,6 @@ it for the test. What happened is in ``ROOT/result.json``, which tasks ran where
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
+from seamark.capture.executors import ExecutorMover
 from seamark.errors import SeamarkError
 from seamark.native import repartition as native_repartition
 from seamark.pipeline.recovery import rescale, upgrade
 from seamark.pipeline.replay import replayer, scratch
 from tests.pipeline.support.changing import NEW, Changing, Life, checkpoints
-from tests.pipeline.support.driver import session
+from tests.pipeline.support.driver import session, write_document
 from tests.pipeline.support.pauses import pause
 from tests.pipeline.support.workloads import provider_of
 
@@ -61,7 +61,7 @@ def main(master: str, root: Path, working_copy: str, provider: str, *steps: str)
                 found = STEPS[step](changing, working_copy)
             ended = time.time_ns() // 1_000_000
             result[step] = {**found, "pid": os.getpid(), "began": began, "ended": ended}
-            _replace(root / "result.json", result)
+            write_document(root / "result.json", result)
     spark.stop()
 
 
@@ -90,6 +90,7 @@ def _lives(name: str) -> Callable[[Changing, str], dict[str, Any]]:
         except SeamarkError as error:
             return {"error": f"{type(error).__name__}: {error}"}
         mover = run._coordinator._capture._mover
+        assert isinstance(mover, ExecutorMover)
         return {
             "epoch": run.epoch,
             "read_by": sorted(mover.read_by),
@@ -147,12 +148,6 @@ STEPS: Final[dict[str, Callable[[Changing, str], dict[str, Any]]]] = {
     "fork": _fork,
     "unchanged": _unchanged,
 }
-
-
-def _replace(path: Path, document: dict[str, Any]) -> None:
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(document))
-    draft.rename(path)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ leaves that epoch. ``BASE/signalled`` appears when it has seen the first signal.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -44,6 +45,13 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Leave a document for the test, whole when it can be seen."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(document))
+    draft.rename(path)
 
 
 def declare(made: seamark.Pipeline, spark: SparkSession, base: Path) -> seamark.Pipeline:
