@@ -27,6 +27,7 @@ from seamark.pipeline.replay import scratch as scratch_module
 from seamark.pipeline.replay.recorded_epochs import epochs_of
 from seamark.pipeline.replay.result import Agreement, Replay
 from seamark.sinks import FileSink
+from seamark.spark.kept_rows import drop_rows, in_session
 from tests.pipeline.support.trees import tree_of
 from tests.pipeline.support.workloads import (
     KINDS,
@@ -328,6 +329,24 @@ def test_an_epoch_that_fails_leaves_nothing_behind(shop: World, scratch: Path) -
         shop.pipeline(bars=broken).replay(2)
     assert "ZeroDivisionError" in str(failed.value)
     assert tree_of(shop.root) == before
+    assert list(scratch.iterdir()) == []
+    assert shop.pipeline().replay(2).is_equal
+
+
+@pytest.mark.warm
+def test_rows_that_go_with_a_lost_executor_are_said_to_be_lost(
+    shop: World, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(kept: DataFrame, spark: SparkSession) -> DataFrame:
+        drop_rows(kept)  # so are the blocks of an executor that is gone
+        return in_session(kept, spark)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replayer, "in_session", lost)
+        with pytest.raises(SeamarkError, match="an executor that held rows was lost") as failed:
+            shop.pipeline().replay(2)
+    assert "epoch 2 could not be run again" in str(failed.value)
+    assert "do it again" in str(failed.value)
     assert list(scratch.iterdir()) == []
     assert shop.pipeline().replay(2).is_equal
 

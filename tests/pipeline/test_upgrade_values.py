@@ -11,6 +11,7 @@ import pytest
 
 from seamark import Pipeline, open_store
 from seamark.capture.checkpoint_contents import Sizes
+from seamark.checkpoint_dir.places.local import LocalCopy
 from seamark.errors import RefusedError
 from seamark.pipeline.declaration.compatibility import Compatibility
 from seamark.pipeline.recovery import upgrade as upgrade_module
@@ -172,6 +173,26 @@ def test_a_rewrite_that_dies_leaves_the_old_functions_and_a_rollback_leads_back(
     totals.declare("n", "total").run()
     for name in ("n", "total"):
         assert {key: row[name] for key, row in totals.newest().items()} == totals.expected(name)
+
+
+def test_what_a_killed_upgrade_has_left_is_removed_by_the_next_start(
+    totals: Totals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals.declare("n", "total").run()
+    working = totals.root / "store" / "working"
+
+    def dying(*_: Any) -> None:
+        raise SimulatedCrash("while rows are written again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(value_rewrite, "rewrite_values", dying)
+        patched.setattr(LocalCopy, "destroy", lambda _: None)  # a process that is killed
+        with pytest.raises(SimulatedCrash):
+            totals.evolve("n total", "n top").run()
+    # the state with which operators begin, made before the claim, and the one to be rewritten
+    assert len(list(working.glob("upgrade-*"))) == 2
+    totals.declare("n", "total").run()
+    assert list(working.glob("upgrade-*")) == []
 
 
 def test_windows_that_are_open_get_the_new_function_for_the_rows_to_come(

@@ -113,7 +113,7 @@ class QueryStarter:
         writer = (
             compiled.df.writeStream.outputMode(self._declared.output_mode)
             .queryName(self._name)
-            .option("checkpointLocation", copy.root)
+            .option("checkpointLocation", copy.uri)
             .trigger(**self._trigger)
             .foreachBatch(runner.run_batch)
         )

@@ -131,6 +131,12 @@ _NO_HOSTS: Final = re.compile(r"No resolvable bootstrap urls")
 """What Kafka's client says, as of wrong options, when the names of all servers are unknown. In a
 cluster like Kubernetes the name of a broker that is away is unknown too."""
 
+_ROWS_LOST: Final = _Known(
+    "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND",
+    "an executor that held rows was lost",
+    "They were nowhere else. Nothing was changed: do it again.",
+)
+
 _BY_TEXT: Final = (
     _Known(
         r"failOnDataLoss|OffsetOutOfRange|KafkaDataLoss|KAFKA_DATA_LOSS"
@@ -160,6 +166,7 @@ _BY_TEXT: Final = (
         "a disk is full",
         "Make room and start again; nothing is lost.",
     ),
+    _ROWS_LOST,
 )
 """Recognised by a condition or a phrase of Spark's message."""
 
@@ -211,6 +218,11 @@ def unknown_topics(topics: Sequence[str], addresses: Mapping[str, str]) -> Seama
     """The error for topics that Kafka does not know, as :func:`explained` words it."""
     text = f": org.apache.kafka.common.errors.UnknownTopicOrPartitionException: {topics[0]}"
     return explained(Exception(text), addresses)
+
+
+def are_rows_lost(error: SeamarkError) -> bool:
+    """Whether an error of :func:`explained` says that an executor has taken kept rows with it."""
+    return error.what == _ROWS_LOST.what
 
 
 def is_silence(error: BaseException) -> bool:

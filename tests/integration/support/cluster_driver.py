@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from seamark.pipeline import run_builder
 from seamark.pipeline.declaration.settings import OnStep
 from seamark.pipeline.run import Run
 from seamark.sinks import FileSink
-from tests.pipeline.support.driver import session
+from tests.pipeline.support.driver import session, write_document
 from tests.pipeline.support.pauses import pausing_at
 from tests.pipeline.support.workloads import PROVIDERS
 
@@ -46,11 +45,11 @@ def main(master: str, base: Path, store: str, working_copy: str, provider: str, 
     pause = pausing_at(base, at)
 
     def hook(step: Any, when: Any, epoch: int) -> None:
-        _replace(base / "hdfs.json", _bytes_on_hdfs(jvm))
+        write_document(base / "hdfs.json", _bytes_on_hdfs(jvm))
         pause(step, when, epoch)
 
     run = declare(spark, base, store, working_copy, hook).run()
-    _replace(base / "result.json", _result(run))
+    write_document(base / "result.json", _result(run))
     spark.stop()
 
 
@@ -103,12 +102,6 @@ def _result(run: Run) -> dict[str, Any]:
         "epoch": run.epoch,
         "working_copy": run.report.working_copy,
     }
-
-
-def _replace(path: Path, document: dict[str, Any]) -> None:
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(document))
-    draft.rename(path)
 
 
 if __name__ == "__main__":

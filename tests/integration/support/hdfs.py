@@ -34,6 +34,11 @@ class Hdfs:
         found = self._web("GET", path, "GETCONTENTSUMMARY")
         return int(found["ContentSummary"]["length"])
 
+    def names(self, path: str) -> list[str]:
+        """What lies directly in a folder."""
+        found = self._web("GET", path, "LISTSTATUS")
+        return [str(each["pathSuffix"]) for each in found["FileStatuses"]["FileStatus"]]
+
     def delete(self, path: str) -> None:
         """Delete a folder and all that is in it."""
         assert self._web("DELETE", path, "DELETE&recursive=true")["boolean"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyspark
 
 from seamark.spark.java import java_home
+from tests.support.light_java import LIGHT
 
 _READY = 90.0
 
@@ -58,11 +59,18 @@ class Cluster:
         )
         self.workers.append(worker)
 
+    def kill_worker(self) -> None:
+        """Kill the oldest worker that is there (SIGKILL); its executor ends with it."""
+        worker = next(each for each in self.workers if each.poll() is None)
+        worker.kill()
+        worker.wait()
+
     def _run(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
         environment = {
             **os.environ,
             **self._environment,
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(LIGHT),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_HOME": str(home),
             "JAVA_HOME": str(java_home()),

@@ -9,6 +9,7 @@ leaves that epoch. ``BASE/signalled`` appears when it has seen the first signal.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from seamark.errors import SeamarkError
 from seamark.pipeline.declaration.settings import OnStep
 from seamark.sinks import FileSink
 from seamark.spark.java import use_java
+from tests.support.light_java import LIGHT
 
 
 def session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -34,6 +36,7 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
         SparkSession.builder.master(master)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", " ".join(LIGHT))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
@@ -42,6 +45,13 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Leave a document for the test, whole when it can be seen."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(document))
+    draft.rename(path)
 
 
 def declare(made: seamark.Pipeline, spark: SparkSession, base: Path) -> seamark.Pipeline:

@@ -18,16 +18,23 @@ def pausing_at(base: Path, points: Collection[str]) -> OnStep:
     def hook(step: Step, when: str, epoch: int) -> None:
         point = f"{step}:{when}:{epoch}"
         if point in points:
-            _paused(base, point).touch()
-            while not _released(base, point).exists():
-                time.sleep(0.1)
+            pause(base, point)
 
     return hook
 
 
-def wait_for_pause(base: Path, point: str, driver: subprocess.Popen[bytes]) -> None:
+def pause(base: Path, point: str) -> None:
+    """Wait until the test lets this process go on; it does so once for each point."""
+    _paused(base, point).touch()
+    while not _released(base, point).exists():
+        time.sleep(0.1)
+
+
+def wait_for_pause(
+    base: Path, point: str, driver: subprocess.Popen[bytes], seconds: float = _SECONDS
+) -> None:
     """Return when the driver waits at a point; for the test."""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + seconds
     while not _paused(base, point).exists():
         assert driver.poll() is None, f"the driver ended before {point}"
         assert time.monotonic() < deadline

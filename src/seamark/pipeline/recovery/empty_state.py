@@ -8,7 +8,6 @@ Tests: ``tests/pipeline/test_upgrades.py``.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -68,18 +67,17 @@ class EmptyState:
 
 def empty_state(
     declared: DeclaredPipeline,
-    place: WorkingCopy,
+    scratch: WorkingCopy,
     *,
     pinned: Mapping[str, str],
     format_2: bool,
 ) -> EmptyState:
-    """Run the pipeline's query once on nothing, below ``place``.
+    """Run the pipeline's query once on nothing, in a folder that is removed in the end.
 
     ``pinned`` are Spark's settings that the checkpoint has pinned.
     """
     if not declared.compiled.is_stateful:
         return EmptyState()
-    scratch = place.below(f"upgrade-{uuid.uuid4().hex[:12]}")
     try:
         scratch.make()
         scratch.write("in/empty.json", b"")
@@ -92,7 +90,7 @@ def empty_state(
             _FORMAT: "2" if format_2 else "1",
         }
         with session_settings(declared.compiled.df.sparkSession, settings):
-            query = _start(declared, scratch.path("in"), copy)
+            query = _start(declared, f"{scratch.uri}/in", copy)
         _finish(query)
         return EmptyState(_operators(copy, _buffers(query, declared)))
     finally:
@@ -104,7 +102,7 @@ def _start(declared: DeclaredPipeline, folder: str, copy: WorkingCopy) -> Stream
     writer = (
         empty.writeStream.outputMode(declared.output_mode)
         .queryName(f"{declared.identity.name}-upgrade")
-        .option("checkpointLocation", copy.root)
+        .option("checkpointLocation", copy.uri)
         .trigger(availableNow=True)
         .foreachBatch(_read_all)
     )

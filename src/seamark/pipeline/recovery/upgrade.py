@@ -43,7 +43,7 @@ from seamark.pipeline.recovery.value_rewrite import (
     new_columns,
     rewritten_state,
 )
-from seamark.pipeline.recovery.working_dirs import reordered
+from seamark.pipeline.recovery.working_dirs import reordered, scratch_name
 from seamark.progress.configuration import canonical_json
 from seamark.spark.batch_log import (
     SHUFFLE_PARTITIONS,
@@ -111,7 +111,9 @@ class Upgrade:
         if self._plan.partitions is not None:
             pinned[SHUFFLE_PARTITIONS] = str(self._plan.partitions)
         _, ids = self._commit
-        return empty_state(declared, place, pinned=pinned, format_2=ids is not None)
+        # the store need not be claimed yet: the start that claims it next removes what is left
+        scratch = place.below(scratch_name("upgrade", self._store.owner().generation))
+        return empty_state(declared, scratch, pinned=pinned, format_2=ids is not None)
 
     @property
     def _pinned(self) -> dict[str, str]:
@@ -184,13 +186,10 @@ class Upgrade:
 
     def _rewritten(self, number: int, empty: EmptyState, workshop: Workshop) -> RewrittenState:
         return rewritten_state(
-            workshop.spark,
-            workshop.place,
             self._state_of(self._plan.rewritten[number].origin),
             self._new_columns(number, empty),
             empty.operators[number],
-            workshop.shared,
-            workshop.uploads,
+            workshop,
         )
 
     def _state_of(self, number: int) -> StateOfOperator:

@@ -10,14 +10,13 @@ Tests: ``tests/pipeline/test_upgrade_values.py``.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from seamark.capture.file_index import FileIndex, StoredFile
-from seamark.capture.movers import Contents, DriverMover, ObjectWriter, take_whole_state
-from seamark.capture.restore import ObjectReader, restore_index
+from seamark.capture.movers import Contents, take_whole_state
+from seamark.capture.restore import restore_index
 from seamark.checkpoint_dir.operators import DEFAULT_STORE, store_path
 from seamark.checkpoint_dir.state_files import closure
 from seamark.checkpoint_dir.working_copy import WorkingCopy
@@ -28,6 +27,8 @@ from seamark.pipeline.declaration.aggregate_columns import (
     column_origins,
 )
 from seamark.pipeline.recovery.empty_state import EmptyOperator
+from seamark.pipeline.recovery.rescale import Workshop
+from seamark.pipeline.recovery.working_dirs import scratch_name
 from seamark.spark.state_values import (
     RewrittenPartition,
     StateSchema,
@@ -35,9 +36,6 @@ from seamark.spark.state_values import (
     parse_schema,
     rewrite_values,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _FORMAT: Final = "spark.sql.streaming.aggregation.stateFormatVersion"
 _CHECKPOINT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
@@ -123,22 +121,20 @@ def new_columns(state: StateOfOperator, change: FunctionsChange, empty: EmptyOpe
 
 
 def rewritten_state(
-    spark: SparkSession,
-    place: WorkingCopy,
     state: StateOfOperator,
     columns: Sequence[Any],
     empty: EmptyOperator,
-    shared: ObjectReader,
-    uploads: ObjectWriter,
+    workshop: Workshop,
 ) -> RewrittenState:
     """The state of the checkpoint with other columns, as that of the operator in ``empty``."""
     number = empty.operator.number
-    scratch = place.below(f"upgrade-{uuid.uuid4().hex[:12]}")
+    scratch = workshop.place.below(scratch_name("upgrade", workshop.uploads.generation))
     old, new = scratch.below("old"), scratch.below("new")
     try:
         scratch.make()
         files = state.files()
-        restore_index(old, files, state.small, shared)
+        with workshop.long_work("restoring the state", files.size) as advance:
+            restore_index(old, files, state.small, workshop.shared, advance, workshop.fetch_all)
         partitions = old.partition_numbers(state.number)
         after = f"{store_path(number, 0, DEFAULT_STORE)}/_metadata/schema"
         rewrite = ValueRewrite(
@@ -153,8 +149,8 @@ def rewritten_state(
             settings={**state.pinned, _CHECKPOINT: "1" if state.ids is None else "2"},
             has_changelogs=any(path.endswith(".changelog") for path in files.files),
         )
-        written = rewrite_values(spark, old.root, new.root, rewrite)
-        return _taken(new, number, written, state.version, uploads)
+        written = rewrite_values(workshop.spark, old.uri, new.uri, rewrite)
+        return _taken(new, number, written, state.version, workshop)
     finally:
         scratch.destroy()
 
@@ -164,7 +160,7 @@ def _taken(
     number: int,
     written: Mapping[int, RewrittenPartition],
     version: int,
-    uploads: ObjectWriter,
+    workshop: Workshop,
 ) -> RewrittenState:
     paths = []
     for partition, about in written.items():
@@ -172,6 +168,9 @@ def _taken(
         ids = None if about.id is None else {_VERSION: about.id}
         names = closure(copy.names_in(folder), _VERSION, copy.reader(folder), ids)
         paths += [f"{folder}/{name}" for name in names]
-    small, stored = take_whole_state(DriverMover(copy, uploads), paths, version, copy.root)
+    sizes = (copy.size(path) or 0 for path in paths)
+    with workshop.long_work("storing the state", sum(sizes)) as advance:
+        mover = workshop.mover(copy, advance)
+        small, stored = take_whole_state(mover, paths, version, copy.root)
     found = [about.id for _, about in sorted(written.items())]
     return RewrittenState(small, stored, [[each] for each in found if each] or None)

@@ -9,7 +9,7 @@ import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from seamark._common.checks import check_number
 from seamark._common.logs import logger_named
@@ -42,7 +42,7 @@ from seamark.pipeline.replay.scratch import (
     scratch_folder,
 )
 from seamark.pipeline.run_builder import QueryStarter
-from seamark.spark.failures import explained, is_of_spark
+from seamark.spark.failures import are_rows_lost, explained, is_of_spark
 from seamark.spark.kept_rows import drop_rows, in_session
 from seamark.spark.plans.determinism import unrepeatable_parts
 from seamark.spark.plans.plan import analyzed
@@ -59,6 +59,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logger_named("seamark.pipeline")
+
+_NEEDS: Final = (
+    "Nothing was changed. It needs the rows that it read, which a source may have deleted since, "
+    "and a pipeline that fits its state."
+)
 
 
 class EpochOutcome(NamedTuple):
@@ -118,8 +123,10 @@ class Replayer:
                 state = self._compared_state(copy, plan, found.decided.batch)
                 reached = batch.next_watermark
                 return self._result(found, plan, kept, numbers, state, changes, reached)
-            except BaseException:
+            except BaseException as error:
                 batch.discard()
+                if is_of_spark(error):  # such as an executor that held rows and was lost
+                    raise _failed(epoch, explained(error)) from error
                 raise
 
     def each(
@@ -173,12 +180,7 @@ class Replayer:
             cause = explained(error, self._identity.addresses) if is_of_spark(error) else error
             if not isinstance(cause, SeamarkError) or isinstance(cause, RefusedError):
                 raise
-            raise SeamarkError(
-                f"epoch {found.epoch} could not be run again: {cause.what}",
-                where=cause.where,
-                hint="Nothing was changed. It needs the rows that it read, which a source may have "
-                "deleted since, and a pipeline that fits its state.",
-            ) from error
+            raise _failed(found.epoch, cause) from error
 
     def _compared_state(self, copy: WorkingCopy, plan: RecordedPlan, batch: int) -> StateComparison:
         index = plan.chain.index
@@ -251,6 +253,16 @@ class Replayer:
             return []
         was, now = time_text(recorded), time_text(reached)
         return [f"the watermark moves to {now}, and moved to {was} then"]
+
+
+def _failed(epoch: int, cause: SeamarkError) -> SeamarkError:
+    if isinstance(cause, RefusedError):
+        return cause
+    return SeamarkError(
+        f"epoch {epoch} could not be run again: {cause.what}",
+        where=cause.where,
+        hint=cause.hint if are_rows_lost(cause) else _NEEDS,
+    )
 
 
 def _state_settings(plan: RecordedPlan, version: int) -> dict[str, str]:
