@@ -14,16 +14,6 @@ from tests.support.counted_blobs import CountedBlobs
 LINKS = 30
 
 
-@pytest.fixture
-def blobs() -> CountedBlobs:
-    return CountedBlobs()
-
-
-@pytest.fixture
-def store(blobs: CountedBlobs) -> StateStore:
-    return StateStore(blobs, longest_chain=1000)
-
-
 def test_a_long_chain_is_read_once_however_many_are_verified(
     blobs: CountedBlobs, store: StateStore
 ) -> None:

@@ -32,16 +32,6 @@ WIDE, CHILDREN = 500, 100
 IDS = [CheckpointId.now() for _ in range(CHILDREN + 1)]
 
 
-@pytest.fixture
-def blobs() -> CountedBlobs:
-    return CountedBlobs()
-
-
-@pytest.fixture
-def store(blobs: CountedBlobs) -> StateStore:
-    return StateStore(blobs, longest_chain=1000)
-
-
 def wide_base(
     store: StateStore, children: int, changed: Callable[[int], int]
 ) -> list[CheckpointId]:

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_REMOTE: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"})
+OBJECT_STORES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "az": "azure",
+    "azure": "azure",
+    "adl": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+}
+"""Schemes of object stores, by the service that they mean."""
 _PORTS: Final = {"http": 80, "https": 443}
 _ENDPOINTS: Final = {
     "S3Store": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -77,7 +87,7 @@ def backend_at(
     if scheme == "memory":
         name = parts.netloc + parts.path.rstrip("/")
         return _no_options(MemoryBlobs.named(name), options)
-    if scheme not in _REMOTE:
+    if scheme not in OBJECT_STORES:
         raise InvalidInputError(
             f"no store can be opened by {scheme}://",
             hint="Known are a path, file://, s3://, gs://, az://, abfs://, abfss://, memory://.",
@@ -200,4 +210,4 @@ def is_this_machine(host: str) -> bool:
 def can_hold_a_store(url: str) -> bool:
     """Whether a store can be opened by a URL of this scheme; a path is one of ``file:``."""
     is_url = _SCHEME.match(url) is not None
-    return not is_url or url.partition(":")[0].lower() in ("file", "memory", *_REMOTE)
+    return not is_url or url.partition(":")[0].lower() in ("file", "memory", *OBJECT_STORES)

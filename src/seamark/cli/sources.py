@@ -13,6 +13,7 @@ import click
 from seamark import limits
 from seamark._common.os_errors import translate_os_errors
 from seamark._common.text import elapsed_text, grouped
+from seamark.blobs.addresses import OBJECT_STORES
 from seamark.cli.commands import PLACE, Command, duration, settings
 from seamark.cli.layout import print_paragraph, print_rows
 from seamark.cli.output import Document, print_answer, print_hint
@@ -32,7 +33,6 @@ from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.kafka.positions import Offsets, Topics
 from seamark.store import CheckpointStore
 
-_REMOTE: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 _IN_STORE: Final = "progress"
 _DEEPEST: Final = 4
 
@@ -137,7 +137,7 @@ def _client_settings(path: str) -> dict[str, str]:
 
 def _progress_url(url: str) -> str | None:
     """The URL of the progress store that is meant; None for a store that has checkpoints alone."""
-    if urlsplit(url).scheme.lower() in _REMOTE:
+    if urlsplit(url).scheme.lower() in OBJECT_STORES:
         return None
     path = local_path(url)
     if path is not None:

@@ -5,19 +5,9 @@ Tests: ``tests/audit/test_logins.py``.
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import urlsplit
 
-_KINDS: Final = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gs",
-    "az": "azure",
-    "azure": "azure",
-    "adl": "azure",
-    "abfs": "azure",
-    "abfss": "azure",
-}
+from seamark.blobs.addresses import OBJECT_STORES
 
 
 def is_same_service(one: str, other: str) -> bool:
@@ -35,7 +25,7 @@ def _service_of(url: str) -> tuple[str, str] | None:
         parts = urlsplit(url)
     except ValueError:
         return None
-    kind = _KINDS.get(parts.scheme.lower())
+    kind = OBJECT_STORES.get(parts.scheme.lower())
     if kind is None:
         return None
     account = parts.netloc.rpartition("@")[2] if "@" in parts.netloc else ""

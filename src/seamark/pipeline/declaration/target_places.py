@@ -10,21 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from seamark.blobs.addresses import is_this_machine
+from seamark.blobs.addresses import OBJECT_STORES, is_this_machine
 
 PLACELESS: Final = frozenset({"function", "console", "memory"})
 """Kinds of sinks whose description does not say where the rows go, if anywhere."""
 
-_FOLDERS: Final = {
-    "s3": "s3",
-    "s3a": "s3",
+_FOLDERS: Final = OBJECT_STORES | {
     "s3n": "s3",
-    "gs": "gs",
-    "az": "azure",
-    "azure": "azure",
-    "adl": "azure",
-    "abfs": "azure",
-    "abfss": "azure",
     "wasb": "azure",
     "wasbs": "azure",
     "hdfs": "hdfs",
