@@ -293,6 +293,35 @@ def test_outputs_share_random_rows_or_a_warning_says_that_each_draws_its_own(
     assert compiled(spark, folder, halves).warnings == ()
 
 
+def with_a_hidden_column(source: DataFrame) -> Mapping[str, DataFrame]:
+    """Spark adds the column to the node that draws, in one of them only."""
+    drawn = source.withColumn("r", f.rand())
+    return {"a": drawn.where("r < 0.5"), "b": drawn.where("r >= 0.5").select("_metadata.file_name")}
+
+
+def joined_with_itself(source: DataFrame) -> Mapping[str, DataFrame]:
+    """Spark gives the columns on the right other ids."""
+    drawn = source.withColumn("r", f.rand())
+    right = drawn.where("r >= 0.5").select("id", "r")
+    return {"a": drawn.where("r < 0.5"), "b": source.select("id").join(right, "id")}
+
+
+def of_one_seed(source: DataFrame) -> Mapping[str, DataFrame]:
+    """The same in a batch, and not in a stream: Spark seeds every expression anew."""
+    return {"a": source.where(f.rand(7) < 0.5), "b": source.where(f.rand(7) >= 0.5)}
+
+
+@pytest.mark.warm
+@pytest.mark.parametrize("outputs", [with_a_hidden_column, joined_with_itself, of_one_seed])
+def test_random_values_that_are_drawn_apart_are_told_however_spark_rewrites_the_plan(
+    spark: SparkSession,
+    folder: Path,
+    outputs: Callable[[DataFrame], Mapping[str, DataFrame]],
+) -> None:
+    (warning,) = compiled(spark, folder, outputs).warnings
+    assert warning.startswith("outputs a, b are made of the same random values")
+
+
 def by_id(source: DataFrame) -> DataFrame:
     """Rows of one id once; the time is not among the keys."""
     return source.withWatermark("t", "10 seconds").dropDuplicates(["id"])

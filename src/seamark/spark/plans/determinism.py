@@ -22,6 +22,8 @@ _BY_ORDER: Final = frozenset(
     {"AnyValue", "CollectList", "CollectSet", "First", "Last", "ListAgg", "MaxBy", "MinBy"}
 )
 _BY_CLOCK: Final = frozenset({"Now", "CurrentTime"})
+_SEEDED: Final = frozenset({"Rand", "RandStr", "Randn", "Shuffle", "Uniform", "Uuid"})
+"""Expressions whose results follow from a seed."""
 
 
 def unrepeatable_parts(plan: Any, jvm: Any) -> list[str]:
@@ -38,27 +40,48 @@ def unrepeatable_parts(plan: Any, jvm: Any) -> list[str]:
 
 
 def drawn_apart(plans: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Which plans of one query have a random step in common: each of them draws for itself."""
+    """Which plans of one query have random values in common: each of them draws for itself."""
     drawing: list[tuple[Any, dict[str, None]]] = []
     for name, plan in plans.items():
-        for node in _random_steps(plan):
+        for step in _random_steps(plan):
             for known, names in drawing:
-                if known.equals(node):
+                if known == step:
                     names[name] = None
                     break
             else:
-                drawing.append((node, {name: None}))
+                drawing.append((step, {name: None}))
     return list(dict.fromkeys(tuple(names) for _, names in drawing if len(names) > 1))
 
 
 def _random_steps(plan: Any) -> Iterator[Any]:
-    """Nodes without state that do not depend on their rows alone."""
+    """What in nodes without state does not depend on their rows alone.
+
+    Random numbers are known by their seed: one plan may write the node that draws them in another
+    way, as it does for a hidden column of a source. Anything else is known by its node.
+    """
     if plan.deterministic():  # a plan knows it of everything below
         return
     for node in nodes(plan):
         steps = each(node.expressions()) if stateful_kind(node) is None else ()
-        if not all(expression.deterministic() for expression in steps):
+        random = [one for step in steps for one in _random_expressions(step)]
+        yield from (_seed(one) for one in random if class_name(one) in _SEEDED)
+        if any(class_name(one) not in _SEEDED for one in random):
             yield node
+
+
+def _random_expressions(expression: Any) -> Iterator[Any]:
+    """The innermost parts that do not depend on their arguments alone."""
+    if expression.deterministic():
+        return
+    children = list(each(expression.children()))
+    if all(child.deterministic() for child in children):
+        yield expression
+    for child in children:
+        yield from _random_expressions(child)
+
+
+def _seed(expression: Any) -> tuple[str, str]:
+    return class_name(expression), str(expression.seedExpression().toString())
 
 
 def _in_expression(expression: Any) -> Iterator[str]:
