@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from seamark.blobs.filesystem import FilesystemBlobs
 from seamark.progress import open_progress, rocksdb_url
 from seamark.store import Blobs, health, open_store
 from seamark.store.health import HealthCheck
+from seamark.store.manifests import Manifests
 from tests.cli.support.running import (
     Cli,
     closed_folder,
@@ -98,6 +100,27 @@ def test_a_pointer_to_what_is_gone_is_damage_and_an_old_one_is_a_warning(
     assert verdicts(cli.document("doctor", store))["pointer"] == "warning"
     pointer.write_text("checkpoint_000017")
     assert verdicts(cli.document("doctor", store, code=3))["pointer"] == "failed"
+
+
+def test_a_store_in_which_every_listing_is_overtaken_by_an_epoch_is_healthy(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, saved, saving = Manifests.ids, [3], threading.Lock()
+
+    def while_an_epoch_ends(manifests: Manifests) -> list[int]:
+        if saving.acquire(blocking=False):  # a save lists too
+            saved.append(saved[-1] + 1)
+            epoch(running, saved[-1], saved[-1])
+            saving.release()
+        return listed(manifests)
+
+    with open_store(store) as running:
+        running.claim(pipeline="orders")
+        monkeypatch.setattr(Manifests, "ids", while_an_epoch_ends)
+        document = cli.document("doctor", store)
+    assert verdicts(document)["pointer"] == "ok"
+    assert document["exit_code"] == 0
+    assert len(saved) > 2
 
 
 def test_leftovers_are_counted_and_gc_is_named(cli: Cli, store: Path) -> None:

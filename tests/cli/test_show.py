@@ -8,6 +8,8 @@ import pytest
 
 from seamark import OperatorCheckpoint, open_store
 from seamark.manifest import InFlightRecord, SinkCommitStatus
+from seamark.state import CheckpointId, CheckpointManifestV2
+from seamark.state.catalog import Catalog
 from tests.cli.support.stores import (
     COMMITTED,
     Commands,
@@ -97,6 +99,32 @@ def test_inline_and_partitioned_state_are_shown_too(seamark: Commands, store: Pa
     assert about["place"] == "partitioned"
     assert list(about["partitions"]) == ["0", "1", "2", "3", "4", "5"]
     assert "6, largest" in seamark("show", store, 6)
+
+
+def test_state_that_a_whole_chain_names_is_read_and_counted_once(
+    seamark: Commands, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_partitioned(store, 6)
+    with open_store(store) as found:
+        for number in range(7, 12):
+            fields = {"is_incremental": True, "parent_id": number - 1}
+            found.save(manifest(number, table_store_checkpoint_path=path, **fields))
+    load, read = Catalog.load, list[CheckpointId]()
+
+    def counted(catalog: Catalog, state: CheckpointId) -> CheckpointManifestV2 | None:
+        read.append(state)
+        return load(catalog, state)
+
+    alone = seamark.json("show", store, 6)["operators"]["stateStoreSave-0"]
+    monkeypatch.setattr(Catalog, "load", counted)
+    shown = seamark.json("show", store, 11)
+    about = shown["operators"]["stateStoreSave-0"]
+    assert shown["parents"] == [10, 9, 8, 7, 6]
+    assert about == alone | {"new_bytes": 0}
+    assert seamark.json("verify", store, 11, "--read-data")["bytes_read"] == 6 * about["bytes"]
+    recovery = seamark.json("recover", store, "--explain")
+    assert recovery["chosen"]["state_bytes"] == about["bytes"]
+    assert len(read) <= 6  # for six checkpoints in each of three commands
 
 
 def test_state_that_is_no_pack_still_has_a_size(seamark: Commands, store: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from seamark._common.parallel import map_in_threads
 from seamark.state import ReadStates, StateStore, object_looks, read_states
+from seamark.state.resolution import Step
 from tests.state.support.chains import chain
 from tests.support.counted_blobs import CountedBlobs
 
@@ -43,6 +45,34 @@ def test_what_is_damaged_is_read_once_and_told_of_all_that_build_on_it(
     valid = [store.verify(checkpoint_id, known=known).valid for checkpoint_id in ids]
     assert valid == [True] * 10 + [False] * (LINKS - 10)
     assert blobs.reads + blobs.streams == 2 * LINKS
+
+
+def test_an_object_of_many_checkpoints_is_given_once_wherever_it_is_named(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, walked = chain(store, LINKS), 0
+    for epoch in range(LINKS, 2 * LINKS):  # siblings; one of them builds on none
+        with store.begin(epoch, parent=ids[LINKS - 1], rebase=epoch == LINKS) as writer:
+            writer.put("agg", 0, b"anew %d" % epoch)
+            ids.append(writer.commit().checkpoint_id)
+    steps = Step.newest_first
+
+    def counted(step: Step) -> Iterator[Step]:
+        nonlocal walked
+        for each in steps(step):
+            walked += 1
+            yield each
+
+    monkeypatch.setattr(Step, "newest_first", counted)
+    known = ReadStates()
+    given = [[*store.new_links(checkpoint_id, known)] for checkpoint_id in ids]
+    assert [len(links) for links in given] == [1] * (2 * LINKS)
+    walked = 0
+    known = ReadStates()
+    assert len([*store.new_links(ids[LINKS - 1], known)]) == LINKS
+    assert walked == LINKS
+    assert not [*store.new_links(ids[LINKS - 1], known)]
+    assert walked == LINKS
 
 
 def test_a_new_pass_sees_what_was_damaged_since(blobs: CountedBlobs, store: StateStore) -> None:

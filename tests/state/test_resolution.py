@@ -23,8 +23,9 @@ from seamark.state import (
     ReadStates,
     StateStore,
 )
+from seamark.state.chains import Link
 from seamark.state.object_looks import SeenObject
-from seamark.state.resolution import Blocks, Resolution
+from seamark.state.resolution import Blocks, Numbers, Resolution
 from tests.state.support.chains import chain
 from tests.support.counted_blobs import CountedBlobs
 
@@ -161,6 +162,51 @@ def test_bytes_that_are_named_twice_are_seen_at_every_checkpoint(
         assert (resolution.problem is not None) == (len(set(taken)) < len(taken))
         assert resolution.objects == bool(truth)
         assert resolution.size_bytes == len(truth)
+
+
+def block(partition: int, span: tuple[int, int], *, is_delta: bool) -> PartitionSnapshotEntry:
+    at, length = span
+    return PartitionSnapshotEntry(partition, is_delta, "p", 1, origin=IDS[0], pack=(at, length, 0))
+
+
+@given(SPANS, SPANS, SPANS)
+def test_a_snapshot_in_place_of_a_chain_leaves_what_others_name_of_the_same_bytes(
+    long: list[tuple[int, int]], other: list[tuple[int, int]], later: list[tuple[int, int]]
+) -> None:
+    chains = [
+        block(partition, span, is_delta=place > 0)
+        for partition, spans in enumerate((long, other))
+        for place, span in enumerate(spans)
+    ]
+    more = [block(0, span, is_delta=bool(long) or place > 0) for place, span in enumerate(later)]
+    base = Resolution().then(manifest(0, chains)).then(manifest(1, more))
+    for number, (at, length) in enumerate([(0, 2), (5, 9), (40, 1)], 2):
+        anew = base.then(manifest(number, [block(0, (at, length), is_delta=False)]))
+        taken = [a + i for a, size in [*other, (at, length)] for i in range(size)]
+        assert (anew.problem is not None) == (len(set(taken)) < len(taken))
+        assert anew.size_bytes == len(other) + 1
+        assert anew.objects == 1
+
+
+def test_siblings_that_all_replace_one_long_chain_follow_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbered, asked = Numbers.object, 0
+
+    def counted(numbers: Numbers, link: Link) -> int:
+        nonlocal asked
+        asked += 1
+        return numbered(numbers, link)
+
+    monkeypatch.setattr(Numbers, "object", counted)
+    links = [block(0, (place, 1), is_delta=place > 0) for place in range(3_000)]
+    base = Resolution().then(manifest(0, [*links, block(1, (9_000, 1), is_delta=False)]))
+    siblings = [
+        base.then(manifest(number, [PartitionSnapshotEntry(0, False, "q", 1)]))
+        for number in range(1, CHILDREN)
+    ]
+    assert {(each.objects, each.size_bytes, each.problem) for each in siblings} == {(2, 2, None)}
+    assert asked <= 2 * len(links) + 2 * CHILDREN
 
 
 def test_the_links_of_an_object_are_counted_though_some_are_empty() -> None:

@@ -20,10 +20,11 @@ from seamark.reports.checkpoint_summary import positions, took_seconds
 from seamark.reports.document import Document
 from seamark.spark.kafka.lag import recorded_ages, recorded_lag
 from seamark.spark.plans.lossy_options import recorded_losses
+from seamark.state import ReadStates
 from seamark.state.pack import PackedEntry, read_index
 from seamark.store import CheckpointStore
 from seamark.store.inspection import (
-    partitions_of,
+    new_links_of,
     pruned_or,
     read_sidecar_range,
     require_there,
@@ -66,6 +67,7 @@ def operators_of(
     operators: dict[str, OperatorFiles] = {}
     if any(True for manifest in chain for _ in unrestorable(manifest, manifest.state_bytes)):
         return operators  # ranges that overlap or lead beyond the state are not read
+    seen = ReadStates()
     for manifest in reversed(chain):  # newer files in place of older ones
         is_newest = manifest is chain[0]
         for name, operator in manifest.operator_states.items():
@@ -75,7 +77,7 @@ def operators_of(
             about.stored_bytes += size
             about.new_bytes += size if is_newest else 0
             about.files |= {entry.key: entry.size for entry in entries}
-        _add_partitioned(store, manifest, operators, is_newest=is_newest)
+        _add_partitioned(store, manifest, operators, seen, is_newest=is_newest)
     return operators
 
 
@@ -121,16 +123,17 @@ def _add_partitioned(
     store: CheckpointStore,
     manifest: CheckpointManifest,
     operators: dict[str, OperatorFiles],
+    seen: ReadStates,
     *,
     is_newest: bool,
 ) -> None:
     try:
-        chains = partitions_of(store, manifest)
+        links = new_links_of(store, manifest, seen)
     except SeamarkError:
         return  # 'seamark verify' reports what is wrong with it
-    for (name, partition), chain in chains.items():
+    for (name, partition), link in links:
         about = operators.setdefault(name, OperatorFiles())
-        size = sum(link.entry.size_bytes for link in chain)
+        size = link.entry.size_bytes
         about.places.add("partitioned")
         about.stored_bytes += size
         about.new_bytes += size if is_newest else 0

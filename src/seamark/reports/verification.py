@@ -105,7 +105,9 @@ def _check(
         damage=examined.result.damage,
         warnings=warnings,
         parent_id=m.parent_id if m is not None and m.is_incremental else None,
-        bytes_read=data_bytes(store, m) if evidence is Evidence.SHA256 and m is not None else 0,
+        bytes_read=data_bytes(store, m, seen)
+        if evidence is Evidence.SHA256 and m is not None
+        else 0,
         data_read=read,
         evidence=evidence,
         link=link_of(m) if is_whole and m is not None else None,
@@ -141,9 +143,9 @@ def _look_at_parent(
     )
 
 
-def data_bytes(store: CheckpointStore, manifest: CheckpointManifest) -> int:
+def data_bytes(store: CheckpointStore, manifest: CheckpointManifest, seen: SeenState) -> int:
     """How many bytes of state a checkpoint has, inside and outside of its manifest."""
-    partitioned = partitioned_bytes(store, manifest)
+    partitioned = partitioned_bytes(store, manifest, seen.partitioned)
     inline = sum(len(op.decode_inline() or b"") for op in manifest.operator_states.values())
     sidecar = manifest.state_bytes
     if sidecar is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from seamark.state.given_links import GivenLinks
 from seamark.state.layout import CheckpointId, CheckpointManifestV2
 from seamark.state.object_looks import ObjectLooks, Presence
 from seamark.state.resolution import Resolution, resolutions
@@ -37,6 +38,7 @@ class ReadStates:
         """What was copied or verified at the target, with all that it builds on."""
         self.objects = ObjectLooks()
         self.presence = Presence()
+        self.given = GivenLinks()
         self.at_target = ObjectLooks()
         """Objects that were copied, or were there before."""
         self.broken: dict[CheckpointId, BrokenLine] = {}

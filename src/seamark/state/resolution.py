@@ -9,7 +9,7 @@ Tests: ``tests/state/test_resolution.py``.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -42,13 +42,15 @@ def place_text(key: PartitionKey) -> str:
 class Step:
     """What one checkpoint has put on the chain of a partition, and what was there before."""
 
-    __slots__ = ("below", "is_open", "links")
+    __slots__ = ("_named", "below", "is_open", "links", "size_bytes")
 
     def __init__(self, below: Step | None, links: tuple[Link, ...]) -> None:
         self.below = below if links[0].entry.is_delta else None
         self.links = links
         self.is_open: bool = links[0].entry.is_delta and (below is None or below.is_open)
         """Whether the snapshot is missing that its deltas begin with."""
+        self.size_bytes = sum(link.entry.size_bytes for link in links)
+        self._named: list[Named] | None = None
 
     def newest_first(self) -> Iterator[Step]:
         """The steps of the whole chain."""
@@ -62,6 +64,37 @@ class Step:
         steps = [*self.newest_first()]
         return tuple(link for step in reversed(steps) for link in step.links)
 
+    def named(self, numbers: Numbers) -> list[Named]:
+        """What its own links name. Of many it is kept: siblings may all replace them."""
+        if self._named is not None:
+            return self._named
+        by_object: dict[int, list[Link]] = {}
+        for link in self.links:
+            by_object.setdefault(numbers.object(link), []).append(link)
+        named = [Named(number, len(each), _spans(each)) for number, each in by_object.items()]
+        if len(self.links) > 1:
+            self._named = named
+        return named
+
+
+class Named(NamedTuple):
+    """What some links name of one object."""
+
+    number: int
+    links: int
+    spans: list[Span]
+    """In order, without empty ones."""
+
+
+@dataclass
+class Change:
+    """What is different in one object."""
+
+    links: int = 0
+    """How many more there are."""
+    gone: list[Span] = field(default_factory=list)
+    new: list[Span] = field(default_factory=list)
+
 
 class Blocks(NamedTuple):
     """What is named of one object."""
@@ -72,19 +105,15 @@ class Blocks(NamedTuple):
     are_shared: bool = False
     """Whether bytes are named twice."""
 
-    def changed(self, gone: list[Link], new: list[Link]) -> Blocks:
+    def changed(self, change: Change) -> Blocks:
         """The same without some links and with others."""
-        links = self.links - len(gone) + len(new)
-        removed, added = _spans(gone), _spans(new)
-        if self.are_shared or len(removed) + len(added) > _FEW:
-            left = Counter(self.spans)
-            left.subtract(removed)
-            spans = sorted([*left.elements(), *added])
+        links = self.links + change.links
+        spans = _without(self.spans, change.gone)
+        if len(change.new) > _FEW or (self.are_shared and change.gone):
+            spans = sorted([*spans, *change.new])
             return Blocks(links, tuple(spans), any(b[0] < a[1] for a, b in pairwise(spans)))
-        spans, are_shared = [*self.spans], False
-        for span in removed:
-            del spans[bisect_left(spans, span)]
-        for span in added:
+        are_shared = self.are_shared
+        for span in change.new:
             at = bisect_left(spans, span)
             are_shared |= at > 0 and spans[at - 1][1] > span[0]
             are_shared |= at < len(spans) and spans[at][0] < span[1]
@@ -92,10 +121,30 @@ class Blocks(NamedTuple):
         return Blocks(links, tuple(spans), are_shared)
 
 
+def _without(spans: tuple[Span, ...], gone: list[Span]) -> list[Span]:
+    """The spans in their order, each of those that are gone taken out once."""
+    if len(gone) == len(spans):
+        return []  # only what is there goes
+    left = [*spans]
+    if len(gone) <= _FEW:
+        for span in gone:
+            del left[bisect_left(left, span)]
+        return left
+    going = iter(sorted(gone))
+    next_gone: Span | None = next(going)
+    left.clear()
+    for span in spans:
+        if span == next_gone:
+            next_gone = next(going, None)
+        else:
+            left.append(span)
+    return left
+
+
 def _spans(links: Iterable[Link]) -> list[Span]:
     # a whole object has no place for anybody else
     places = ((0, _WHOLE, 0) if e.pack is msgspec.UNSET else e.pack for _, e in links)
-    return [(at, at + length) for at, length, _ in places if length]
+    return sorted((at, at + length) for at, length, _ in places if length)
 
 
 @dataclass(frozen=True)
@@ -141,25 +190,31 @@ class Resolution:
         except DamageError as error:
             return replace(self, disorder=error.what)
         steps: dict[int, Step | None] = {}
-        changes: dict[int, tuple[list[Link], list[Link]]] = {}
+        changes: defaultdict[int, Change] = defaultdict(Change)
         size, opened = 0, 0
         for key, links in own.items():
             number = self.numbers.place(key)
             before = self.steps[number]
             steps[number] = step = Step(before, tuple(links))
             opened += step.is_open - (before is not None and before.is_open)
-            for link in links:
-                changes.setdefault(self.numbers.object(link), ([], []))[1].append(link)
-                size += link.entry.size_bytes
-            if before is not None and step.below is None:
-                for link in before.chain():
-                    changes.setdefault(self.numbers.object(link), ([], []))[0].append(link)
-                    size -= link.entry.size_bytes
+            size += step.size_bytes
+            for number_of_object, count, spans in step.named(self.numbers):
+                change = changes[number_of_object]
+                change.links += count
+                change.new += spans
+            if before is None or step.below is not None:
+                continue
+            for replaced in before.newest_first():
+                size -= replaced.size_bytes
+                for number_of_object, count, spans in replaced.named(self.numbers):
+                    change = changes[number_of_object]
+                    change.links -= count
+                    change.gone += spans
         blocks: dict[int, Blocks | None] = {}
         objects, shared = 0, 0
-        for number, (gone, new) in changes.items():
+        for number, change in changes.items():
             was = self.blocks[number] or Blocks()
-            blocks[number] = now = was.changed(gone, new)
+            blocks[number] = now = was.changed(change)
             objects += bool(now.links) - bool(was.links)
             shared += now.are_shared - was.are_shared
         return replace(

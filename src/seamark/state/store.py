@@ -217,6 +217,12 @@ class StateStore:
         """What each partition consists of: its snapshot and the deltas after it."""
         return self._resolved(checkpoint_id, known).chains()
 
+    def new_links(
+        self, checkpoint_id: CheckpointId, known: ReadStates
+    ) -> Iterator[tuple[PartitionKey, Link]]:
+        """The objects that a checkpoint consists of, without those given before in one pass."""
+        return known.given.new_in(self._resolved(checkpoint_id, known))
+
     def restored_bytes(self, checkpoint_id: CheckpointId, known: ReadStates | None = None) -> int:
         """Bytes of all objects that a checkpoint consists of, those of its parents included."""
         return self._resolved(checkpoint_id, known).size_bytes

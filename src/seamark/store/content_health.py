@@ -9,6 +9,7 @@ from seamark.errors import DamageError
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, until_settled
 from seamark.store.health import HealthCheck, failed, ok, tried, warning
+from seamark.store.inspection import was_pruned
 from seamark.store.owner import Standing, standing
 from seamark.store.ownership import claim_age, claim_mark
 from seamark.store.recovery import RecoveryReport
@@ -59,12 +60,15 @@ def _pointer(store: CheckpointStore) -> HealthCheck:
 
 
 def _compared_pointer(store: CheckpointStore) -> HealthCheck:
-    """:class:`Overtaken` when the store has gone on between the pointer and the listing."""
+    """:class:`Overtaken` when the pointer has changed, and not to a checkpoint saved meanwhile."""
     manifests = store._parts.manifests
     named = manifests.read_pointer()
     newest = max(store.list_ids(), default=None)
-    if named != newest and manifests.read_pointer() != named:
-        raise Overtaken
+    now = named if named == newest else manifests.read_pointer()
+    if now != named:
+        if now is None or now < (named or 0) or was_pruned(store, now):
+            raise Overtaken
+        return ok("pointer", f"names {now}, which was saved meanwhile")
     owner = store.owner()
     advice = "It is only a hint, and the next save puts it right."
     if newest is None:

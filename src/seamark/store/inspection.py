@@ -8,7 +8,8 @@ from typing import NamedTuple
 from seamark._common.checks import check_id
 from seamark.errors import DamageError, SeamarkError
 from seamark.manifest import CheckpointManifest
-from seamark.state.chains import Chain, PartitionKey
+from seamark.state import ReadStates
+from seamark.state.chains import Link, PartitionKey
 from seamark.store.checkpoint_store import CheckpointStore
 from seamark.store.consistent_read import Overtaken, is_pruned, until_settled
 from seamark.store.manifest_scan import ScannedCheckpoint, scan_manifests, scan_some
@@ -141,19 +142,28 @@ def stored_bytes(store: StoreReader, manifest: CheckpointManifest) -> int:
     return sum(entry.size for entry in entries if entry is not None)
 
 
-def partitioned_bytes(store: StoreReader, manifest: CheckpointManifest) -> int:
-    """Bytes of the partitioned state that a checkpoint names; 0 when there is none to be found."""
+def partitioned_bytes(store: StoreReader, manifest: CheckpointManifest, seen: ReadStates) -> int:
+    """Bytes of the partitioned state that a checkpoint names; 0 when there is none to be found.
+
+    State that was ``seen`` is not read again.
+    """
     try:
         state = own_state(manifest)
     except DamageError:
         return 0
-    return sum(store.partitioned_state.sizes([state]).values()) if state is not None else 0
+    if state is None:
+        return 0
+    if (held := seen.manifests.get(state)) is not None:
+        return held.total_size_bytes
+    return sum(store.partitioned_state.sizes([state]).values())
 
 
-def partitions_of(store: StoreReader, manifest: CheckpointManifest) -> dict[PartitionKey, Chain]:
-    """What each partition of a checkpoint's state consists of; empty without such state."""
+def new_links_of(
+    store: StoreReader, manifest: CheckpointManifest, seen: ReadStates
+) -> Iterator[tuple[PartitionKey, Link]]:
+    """The objects of a checkpoint's partitioned state, without those given before in one pass."""
     state = own_state(manifest)
-    return {} if state is None else store.partitioned_state.partitions(state)
+    return iter(()) if state is None else store.partitioned_state.new_links(state, seen)
 
 
 def read_sidecar_range(
