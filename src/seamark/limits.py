@@ -200,6 +200,12 @@ which takes some hundred megabytes and seconds when that has a million files."""
 TABLE_PATIENCE: Final = 120
 """Seconds by the clock that a process that reads a table may take."""
 
+# progress
+
+POSITIONS_FLOOR: Final = 4 * MIB
+"""What the checkpoints of all sources in a folder of RocksDB may take, or :data:`UNPACKED_RATIO`
+times its files if that is larger. Its own compression, Snappy, makes nothing that small."""
+
 # pipelines
 
 MOST_EPOCHS_AHEAD: Final = 100_000
@@ -209,6 +215,11 @@ MOST_EPOCHS_AHEAD: Final = 100_000
 def largest_unpacked(stored: int) -> int:
     """How many bytes a compressed state file of that size may unpack to."""
     return max(UNPACKED_FLOOR, UNPACKED_RATIO * stored)
+
+
+def largest_positions(stored: int) -> int:
+    """How many bytes the checkpoints of sources in a folder of RocksDB of that size may take."""
+    return max(POSITIONS_FLOOR, UNPACKED_RATIO * stored)
 
 
 def largest_zip_metadata(stored: int) -> int:
