@@ -90,6 +90,10 @@ PACK_FLOOR: Final = 32 * MIB
 PACK_RATIO: Final = 64
 """An entry of a pack above the floor is stored as it is when it would shrink by more than this."""
 
+BATCH_FLOOR: Final = 64 * MIB
+"""The same for a batch of version 1 or 2 as a whole, by :data:`PACK_RATIO`. LaminarDB flushes its
+batches at 8 MiB, and means them to have 32 MB at most."""
+
 READ_AHEAD: Final = 64 * MIB
 """Bytes of partitions that a restore reads ahead of its caller."""
 
@@ -255,6 +259,11 @@ def checkpoint_seconds(stored: int) -> int:
 def shrinks_too_much(plain: int, stored: int) -> bool:
     """Whether an entry of a pack takes so few bytes that it should not have been compressed."""
     return plain > PACK_FLOOR and plain > PACK_RATIO * stored
+
+
+def batch_shrinks_too_much(plain: int, stored: int) -> bool:
+    """Whether a batch of version 1 or 2 takes so few bytes that it should not be compressed."""
+    return plain > BATCH_FLOOR and plain > PACK_RATIO * stored
 
 
 def index_shrinks_too_much(plain: int, stored: int) -> bool:
