@@ -90,6 +90,10 @@ PACK_FLOOR: Final = 32 * MIB
 PACK_RATIO: Final = 64
 """An entry of a pack above the floor is stored as it is when it would shrink by more than this."""
 
+BATCH_FLOOR: Final = 64 * MIB
+"""The same for a batch of version 1 or 2 as a whole, by :data:`PACK_RATIO`. LaminarDB flushes its
+batches at 8 MiB, and means them to have 32 MB at most."""
+
 READ_AHEAD: Final = 64 * MIB
 """Bytes of partitions that a restore reads ahead of its caller."""
 
@@ -200,6 +204,12 @@ which takes some hundred megabytes and seconds when that has a million files."""
 TABLE_PATIENCE: Final = 120
 """Seconds by the clock that a process that reads a table may take."""
 
+# progress
+
+POSITIONS_FLOOR: Final = 4 * MIB
+"""What the checkpoints of all sources in a folder of RocksDB may take, or :data:`UNPACKED_RATIO`
+times its files if that is larger. Its own compression, Snappy, makes nothing that small."""
+
 # pipelines
 
 MOST_EPOCHS_AHEAD: Final = 100_000
@@ -209,6 +219,11 @@ MOST_EPOCHS_AHEAD: Final = 100_000
 def largest_unpacked(stored: int) -> int:
     """How many bytes a compressed state file of that size may unpack to."""
     return max(UNPACKED_FLOOR, UNPACKED_RATIO * stored)
+
+
+def largest_positions(stored: int) -> int:
+    """How many bytes the checkpoints of sources in a folder of RocksDB of that size may take."""
+    return max(POSITIONS_FLOOR, UNPACKED_RATIO * stored)
 
 
 def largest_zip_metadata(stored: int) -> int:
@@ -244,6 +259,11 @@ def checkpoint_seconds(stored: int) -> int:
 def shrinks_too_much(plain: int, stored: int) -> bool:
     """Whether an entry of a pack takes so few bytes that it should not have been compressed."""
     return plain > PACK_FLOOR and plain > PACK_RATIO * stored
+
+
+def batch_shrinks_too_much(plain: int, stored: int) -> bool:
+    """Whether a batch of version 1 or 2 takes so few bytes that it should not be compressed."""
+    return plain > BATCH_FLOOR and plain > PACK_RATIO * stored
 
 
 def index_shrinks_too_much(plain: int, stored: int) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from seamark.audit import delta, iceberg
+from seamark.audit import delta, files, iceberg
 from seamark.audit.auditing import Access, _Reading
 from seamark.audit.expectations import SinkHistory
 from seamark.audit.verdicts import Shown
-from seamark.errors import RefusedError
+from seamark.errors import RefusedError, StoreUnavailableError
 from seamark.sinks.read_point import ReadPoint
 from seamark.table_formats.services import is_same_service
 from tests.audit.test_expectations import checkpoint, history
@@ -33,7 +33,7 @@ class Spy:
 
 
 def of_table(kind: str, target: str, **at: object) -> SinkHistory:
-    found = replace(history(checkpoint(1)), kind=kind, target=target)
+    found = replace(history(checkpoint(1)), kind=kind, target=target, columns=())
     point = ReadPoint(kind, target, dict(at))
     return replace(found, epochs=tuple(replace(each, point=point) for each in found.epochs))
 
@@ -58,7 +58,9 @@ def test_the_properties_of_a_table_that_a_checkpoint_names_have_no_say(
     )
     found = of_table("iceberg", "c.n.t", metadata_location=location)
     called.clear()
-    table, is_now = iceberg._opened(found, LOGIN, location if given else None, "s3://mine/store")
+    opened = iceberg._opened(found, LOGIN, location if given else None, "s3://mine/store")
+    assert opened is not None
+    table, is_now = opened
     assert (called, is_now) == ([], False)
     assert dict(table.io.properties) == (LOGIN if given else {})
 
@@ -73,7 +75,15 @@ def test_a_configured_catalog_does_not_let_a_table_overrule_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "target", ["http://169.254.169.254/x", "hdfs://theirs:9000/x", "lakefs://r"]
+    "target",
+    [
+        "http://169.254.169.254/x",
+        "hdfs://theirs:9000/x",
+        "lakefs://r",
+        "lak\tefs://r",
+        "\x01hdfs://theirs/x",
+        "hdfs\n://theirs/x",
+    ],
 )
 def test_no_server_is_spoken_to_that_no_delta_table_can_be_at(
     target: str, monkeypatch: pytest.MonkeyPatch
@@ -129,3 +139,91 @@ def test_options_go_to_a_table_that_the_user_names_or_that_is_where_the_store_is
 )
 def test_what_is_in_no_bucket_is_in_no_service(url: str) -> None:
     assert not is_same_service(url, url)
+
+
+class Opened:
+    """A store, for what an audit asks it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+
+def shown_by(found: SinkHistory, given: str | None = None, store: str = "/store") -> list[Shown]:
+    opened: Any = Opened(store)
+    access = Access(targets={found.sink: given} if given else {})
+    return list(_Reading(opened, lambda: SPARK, access, None)._read(found))
+
+
+class Asked(Exception):
+    """A server was asked."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: object, **__: object) -> None:
+        raise Asked
+
+    monkeypatch.setattr(files, "HdfsFolder", ask)
+    monkeypatch.setattr("pyiceberg.io.pyarrow.PyArrowFileIO._initialize_fs", ask)
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    "target", ["hdfs://theirs:9000/x", "HDFS://theirs/x", "hdfs:////theirs/x", "hdfs://u@theirs/x"]
+)
+@pytest.mark.parametrize("store", ["/store", "s3://theirs/store"])
+def test_no_hdfs_is_spoken_to_that_only_a_checkpoint_names(target: str, store: str) -> None:
+    (shown,) = shown_by(of_table("files", target), store=store)
+    assert (shown.found, shown.damage) == (None, "")
+    assert shown.note == "say where its folder is: --target bars=hdfs://…"
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("hdfs://ours/x", "hdfs://ours/x"),
+        ("/data/bars", "hdfs://ours/x"),
+        ("hdfs:///x", None),
+        ("hdfs:/x", None),
+    ],
+)
+def test_an_hdfs_that_the_user_or_hadoops_settings_name_is_read(
+    target: str, given: str | None
+) -> None:
+    with pytest.raises(Asked):
+        shown_by(of_table("files", target), given)
+
+
+ELSEWHERE = ["hdfs://theirs/m/1.metadata.json", "oss://t/1.metadata.json", "hf://t/folder"]
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("location", [*ELSEWHERE, "h\tdfs://theirs/m/1.metadata.json"])
+def test_no_server_is_asked_for_the_metadata_that_only_a_checkpoint_names(location: str) -> None:
+    (shown,) = shown_by(of_table("iceberg", "c.n.t", metadata_location=location))
+    assert (shown.found, shown.damage) == (None, "")
+    assert shown.note == "say where its metadata file is: --target bars=….metadata.json"
+
+
+@pytest.mark.usefixtures("asked")
+def test_metadata_that_the_user_names_is_read_wherever_it_is() -> None:
+    found = of_table("iceberg", "c.n.t", metadata_location="/gone.metadata.json")
+    with pytest.raises(StoreUnavailableError):
+        shown_by(found, ELSEWHERE[0])
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_table_leads_to_no_other_server_than_its_metadata(given: bool, tmp_path: Path) -> None:
+    location = str(tables.make_table(tmp_path).metadata_location)
+    found = of_table("iceberg", "c.n.t", metadata_location=location)
+    opened = iceberg._opened(found, {}, location if given else None, "")
+    assert opened is not None
+    io: Any = opened[0].io
+    assert io.new_input("/data/x").location == "/data/x"
+    io.fs_by_scheme = lambda scheme, _: scheme
+    if given:
+        assert io.new_input("hdfs://theirs/x")._filesystem == "hdfs"
+    else:
+        with pytest.raises(RefusedError, match="neither at a path nor in a bucket"):
+            io.new_input("hdfs://theirs/x")

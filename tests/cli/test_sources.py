@@ -143,6 +143,19 @@ def test_positions_are_a_table_with_a_line_for_each_partition(cli: Cli, tmp_path
     assert "{" not in cli.out
 
 
+def test_of_a_very_long_position_the_table_has_the_beginning_and_json_all(
+    cli: Cli, tmp_path: Path
+) -> None:
+    with open_progress(rocksdb_url(tmp_path / "p")) as writer, writer.session() as session:
+        for number in range(20):
+            session.stage_checkpoint(f"s{number}", 1, b"\xff" * 60_000)
+    assert cli("sources", tmp_path / "p") == 0
+    assert len(cli.out) < 20 * 5_000
+    assert "…" in cli.out
+    sources = cli.document("sources", tmp_path / "p")["sources"]
+    assert {each["position"] for each in sources} == {"ff" * 60_000}
+
+
 def test_a_store_without_progress_tells_where_its_newest_checkpoint_stands(
     cli: Cli, s3: ObjectServer, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from seamark.sinks.hdfs_files import HdfsFileSink
 from seamark.testing import OpenSink, ReadRows, SinkSuite
 from seamark.testing.conformance.sink_examples import PIPELINE, SINK, epoch
 from seamark.testing.crashes import FailPoint, SimulatedCrash, crash_at
+from tests.audit.support.pipelines import audited, pipeline, write_input
 from tests.integration.support.hdfs import Hdfs
 from tests.support.spark import local_spark
 
@@ -245,6 +246,20 @@ def test_I14_a_pipeline_that_is_cut_off_shows_every_row_once_on_hdfs_too(
         calls = seamark.read_epoch(tmp_path / "store", number)["rows"].calls
         read = eval(calls["spark"], {"spark": spark})
         assert {row.n // 10 for row in read.collect()} == set(range(1, number + 1))
+
+
+def test_an_audit_reads_the_folder_that_the_user_names(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    write_input(tmp_path / "input", 2)
+    pipeline(spark, tmp_path, FileSink(url)).run(available_now=True)
+
+    def results(**targets: str) -> list[tuple[str, str]]:
+        (sink,) = audited(spark, tmp_path / "store", **targets).sinks
+        return [(verdict.epochs, verdict.result.value) for verdict in sink.verdicts]
+
+    assert results(trades=url) == [("1", "ok"), ("2", "ok")]
+    assert results() == [("1 to 2", "not compared")]
 
 
 @pytest.mark.parametrize("path", ["hdfs://name", "hdfs://name/", "hdfs://u:secret99@name/x"])

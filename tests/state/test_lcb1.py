@@ -287,6 +287,40 @@ def test_entries_that_claim_gigabytes_are_refused_before_memory_is_taken() -> No
     assert peak_of_refusing(batch(b"x" * 1000, 2**32 - 1)) < 300_000
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_large_batch_that_is_compressed_more_than_any_is_refused_before_memory_is_taken(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_FLOOR", 1 << 20)
+    plain = framed([(b"k", bytes(4 << 20))])
+    data = batch(plain, 1, version=version, block=lz4.block.compress(plain, store_size=False))
+    assert len(data) < len(plain) // 200
+    assert peak_of_refusing(data) < 300_000
+    assert f"claims {len(plain)} bytes in" in refused(data)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("size", [(1 << 20) - 9, (1 << 20) - 8, 3 << 20])
+def test_what_is_written_can_be_read_however_much_it_would_shrink(
+    version: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_FLOOR", 1 << 20)
+    entries = [("k", bytes(size))]
+    written = encode_batch(entries, version)
+    assert decode_batch(written) == entries
+    if version == 2:
+        assert read_v2(written) == entries
+    assert (len(written) > size) == (size + 9 > 1 << 20), "plain only where it must be"
+
+
+def test_a_batch_as_large_as_the_other_system_means_them_may_shrink_as_lz4_can() -> None:
+    plain = framed([(b"k", bytes(32 << 20))])
+    data = batch(plain, 1, block=lz4.block.compress(plain, store_size=False))
+    assert len(data) < len(plain) // 200
+    ((_, found),) = decode_batch(data)
+    assert len(found) == 32 << 20
+
+
 def test_a_caller_can_set_a_lower_limit() -> None:
     data = encode_batch([("a", bytes(10_000))])
     assert decode_batch(data, limit=10_009)

@@ -192,7 +192,7 @@ class _Reading:
             case "files":
                 from seamark.audit.files import read_files
 
-                return read_files(self._spark(), moved)
+                return read_files(self._spark(), moved, is_named=given is not None)
             case "delta":
                 from seamark.audit.delta import read_delta
 

@@ -33,6 +33,8 @@ _FORMATS: Final = ("parquet", "orc", "json", "csv")
 _EXACT: Final = ("parquet", "orc")
 """Formats that keep every value as it was."""
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
+_NO_SERVER: Final = re.compile(r"hdfs:/(?://)?[^/]", re.IGNORECASE)
+"""A folder on whichever HDFS the settings of Hadoop name."""
 _SEVERAL: Final = 64
 """Folders that are read by one job."""
 
@@ -47,8 +49,16 @@ class _Unit:
     """The numbers of the folders that hold their rows."""
 
 
-def read_files(spark: SparkSession, history: SinkHistory) -> Iterator[Shown]:
-    """What the folder shows of each epoch that the checkpoints know, and of older ones together."""
+def read_files(spark: SparkSession, history: SinkHistory, *, is_named: bool) -> Iterator[Shown]:
+    """What the folder shows of each epoch that the checkpoints know, and of older ones together.
+
+    A server of HDFS is only asked if the user has named it (``is_named``): the one in a checkpoint
+    may be anybody's. A URL without a server means that of the user's own settings.
+    """
+    if not is_named and is_hdfs(history.target) and not _NO_SERVER.match(history.target):
+        note = f"say where its folder is: --target {history.sink}=hdfs://…"
+        yield Shown(first=history.since, last=history.newest.epoch, note=note)
+        return
     path, folders, merged = _listed(history.target)
     reader = _FolderReader(spark, path, history)
     parts = list(_parts(history, folders, merged))

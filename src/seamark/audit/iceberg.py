@@ -16,7 +16,7 @@ from seamark.audit.verdicts import Shown
 from seamark.errors import DamageError, InvalidInputError, SeamarkError, StoreUnavailableError
 from seamark.spark.row_digests import RowDigest
 from seamark.table_formats.iceberg_settings import guard, refuse_overruling, static_table
-from seamark.table_formats.services import is_same_service
+from seamark.table_formats.services import is_path_or_bucket, is_same_service
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -35,7 +35,8 @@ def read_iceberg(
 
     It is opened by the name of its catalog, if pyiceberg is configured for that, else by the
     metadata file that the newest epoch has written; ``metadata`` names another one. One that only
-    the checkpoint names gets the options only if it is in the service of the ``store``.
+    the checkpoint names gets the options only if it is in the service of the ``store``, and is
+    not read at a server that is neither this machine nor a bucket's.
     """
     first, last = history.since, history.newest.epoch
     schema = declared_schema(history.columns)
@@ -44,10 +45,15 @@ def read_iceberg(
         yield Shown(first=first, last=last, note=note)
         return
     try:
-        table, is_now = _opened(history, storage_options, metadata, store)
+        opened = _opened(history, storage_options, metadata, store)
     except DamageError as error:
         yield Shown(first=first, last=last, expected=history.newest.total, damage=error.what)
         return
+    if opened is None:
+        note = f"say where its metadata file is: --target {history.sink}=….metadata.json"
+        yield Shown(first=first, last=last, note=note)
+        return
+    table, is_now = opened
     yield from compare_table(history, _Snapshots(spark, table, schema, is_now=is_now))
     if not is_now:
         note = (
@@ -59,7 +65,8 @@ def read_iceberg(
 
 def _opened(
     history: SinkHistory, options: Mapping[str, str], metadata: str | None, store: str
-) -> tuple[Table, bool]:
+) -> tuple[Table, bool] | None:
+    """The table, and whether it is as it is now; None if only a checkpoint names its server."""
     try:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
@@ -82,8 +89,11 @@ def _opened(
         where = metadata or at.get("metadata_location")
         if not where:
             raise DamageError("nothing says where the metadata of the table is")
-        is_named = metadata is not None or is_same_service(str(where), store)
-        return static_table(str(where), options if is_named else {}), False
+        if metadata is None and not is_path_or_bucket(str(where)):
+            return None
+        is_named = metadata is not None
+        sent = options if is_named or is_same_service(str(where), store) else {}
+        return static_table(str(where), sent, is_named=is_named), False
     except SeamarkError:
         raise
     except FileNotFoundError as error:

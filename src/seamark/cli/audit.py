@@ -33,8 +33,8 @@ from seamark.spark.source_gaps import gap_texts
     multiple=True,
     metavar="SINK=URL",
     callback=named_values,
-    help="Where to find what a sink has written: the address of a PostgreSQL database, or the "
-    "place that a target was moved to. Repeatable.",
+    help="Where to find what a sink has written: the address of a PostgreSQL database, a "
+    "folder on HDFS, or the place that a target was moved to. Repeatable.",
 )
 @click.option(
     "--replay",

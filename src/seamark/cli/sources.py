@@ -12,7 +12,7 @@ import click
 
 from seamark import limits
 from seamark._common.os_errors import translate_os_errors
-from seamark._common.text import elapsed_text, grouped
+from seamark._common.text import elapsed_text, grouped, shortened
 from seamark.blobs.addresses import OBJECT_STORES
 from seamark.cli.commands import PLACE, Command, duration, settings
 from seamark.cli.layout import print_paragraph, print_rows
@@ -288,7 +288,8 @@ def _cells(row: Document) -> Iterator[tuple[str, ...]]:
     """One line for each partition; what is the same as above is left out."""
     first = (str(row["name"]), str(row["sequence"]))
     lags, ages = row["lag"] or {}, row["age_seconds"] or {}
-    for number, (part, text) in enumerate(_parts(row)):
+    for number, (part, whole) in enumerate(_parts(row)):
+        text = shortened(whole, limits.LONGEST_REASON)
         lag = grouped(lags[part]) if part in lags else "–"
         age = elapsed_text(ages[part]) if part in ages else "–"
         yield (*(first if number == 0 else ("", "")), part, text, lag, age)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from seamark import limits
 from seamark._common.checks import U64_MAX, check_number
-from seamark.errors import InvalidInputError, RefusedError
+from seamark.errors import DamageError, InvalidInputError, RefusedError
 
 MAX_POSITION_BYTES: Final = 64 * 1024
 """The largest position that is kept. One that is larger is refused, and the last good one stays."""
@@ -46,6 +47,19 @@ def check_position(source_id: str, position: bytes) -> bytes:
             "find the place again.",
         )
     return data
+
+
+def require_kept_position(position: bytes | None, source_id: str, where: str) -> bytes | None:
+    """A position as it was stored; :class:`DamageError` when it is larger than any that is kept."""
+    if position is not None and len(position) > MAX_POSITION_BYTES:
+        raise DamageError(
+            f"the position of source {source_id[: limits.LONGEST_PREFIX]!r} has {len(position)} "
+            f"bytes, and at most {MAX_POSITION_BYTES} are ever kept",
+            where=where,
+            hint="Something else has written here. Restore the store from a copy, or remove it "
+            "and start over.",
+        )
+    return position
 
 
 def check_forward(source_id: str, before: int | None, sequence: int) -> None:

@@ -55,10 +55,19 @@ def encode_batch(entries: Iterable[tuple[str, bytes]], version: int = 2) -> byte
     plain = b"".join(parts)
     if len(plain) > min(BATCH_LIMIT, _U32_MAX):
         raise InvalidInputError(f"a batch holds at most {BATCH_LIMIT} bytes, not {len(plain)}")
-    body = lz4.block.compress(plain, store_size=True)
+    block = lz4.block.compress(plain, store_size=False)
+    if limits.batch_shrinks_too_much(len(plain), len(block)):
+        block = _literals(plain)
+    body = _LENGTH.pack(len(plain)) + block
     header = _HEADER.pack(MAGIC, version, len(keys), len(plain))
     crc = _CRC.pack(google_crc32c.value(body)) if version == 2 else b""
     return b"".join((header, crc, body))
+
+
+def _literals(plain: bytes) -> bytes:
+    """An LZ4 block that is not compressed, of 15 bytes or more."""
+    more, rest = divmod(len(plain) - 15, 255)
+    return b"".join((b"\xf0", b"\xff" * more, bytes([rest]), plain))
 
 
 def encoded_key(key: str) -> bytes:
@@ -76,8 +85,9 @@ def decode_batch(data: bytes, *, limit: int = BATCH_LIMIT) -> list[tuple[str, by
     which writes such batches.
 
     Nothing is allocated for what a batch merely claims: sizes and counts are held against its
-    real length first. :class:`DamageError` also when keys are repeated more often than any writer
-    does: a few bytes could stand for millions of equal entries.
+    real length first. :class:`DamageError` also for a large batch that is compressed more than any
+    writer's, and when keys are repeated more often than any writer does: a few bytes could stand
+    for millions of equal entries.
     """
     version = batch_version(data)
     if version == 3:
@@ -122,7 +132,13 @@ def _inflated(body: memoryview, claimed: int, limit: int) -> bytes:
     (size,) = _LENGTH.unpack_from(body)
     if size != claimed:
         raise DamageError(f"batch header says {claimed} bytes, its body says {size}")
-    check_claim(size, len(body) - _LENGTH.size, limit, "the batch")
+    stored = len(body) - _LENGTH.size
+    check_claim(size, stored, limit, "the batch")
+    if limits.batch_shrinks_too_much(size, stored):
+        raise DamageError(
+            f"the batch claims {size} bytes in {stored} stored ones, and so large a batch may "
+            f"unpack to {limits.PACK_RATIO} times its size at most"
+        )
     try:
         plain = bytes(lz4.block.decompress(body[_LENGTH.size :], uncompressed_size=size))
     except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:

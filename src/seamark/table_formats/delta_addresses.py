@@ -15,6 +15,8 @@ from seamark.errors import InvalidInputError
 
 _BUCKETS: Final = ("s3://", "s3a://", "gs://", "az://", "azure://", "adl://", "abfs://", "abfss://")
 _LOCAL_URL: Final = re.compile(r"file:(?:/[^/]|//(?:localhost)?/[^/])", re.IGNORECASE)
+_IGNORED: Final = re.compile(r"^[\x00-\x20]+|[\t\r\n]")
+"""What a reader of URLs leaves out of them."""
 _SCHEME: Final = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -25,7 +27,9 @@ def is_bucket(table: str) -> bool:
 
 def is_known_address(table: str) -> bool:
     """Whether a table is at a path or in a bucket, and not at a server of another kind."""
-    return is_bucket(table) or _LOCAL_URL.match(table) is not None or not _SCHEME.match(table)
+    if is_bucket(table) or _LOCAL_URL.match(table):
+        return True
+    return not _SCHEME.match(_IGNORED.sub("", table))
 
 
 def unknown_address(table: str) -> InvalidInputError:

@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
+from seamark._redaction import without_user
 from seamark.errors import RefusedError
+from seamark.table_formats.services import is_path_or_bucket
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table import StaticTable
 
 _PREFIXES: Final = (
@@ -94,11 +97,12 @@ def guard(catalog: Catalog, where: str) -> None:
         made._load_file_io = checked_io
 
 
-def static_table(location: str, settings: Mapping[str, str]) -> StaticTable:
+def static_table(location: str, settings: Mapping[str, str], *, is_named: bool) -> StaticTable:
     """The table of a metadata file, or of the folder that has one, without a catalog.
 
     Its own properties have no say in how its files are reached: ``StaticTable.from_metadata`` would
-    let them overrule the settings.
+    let them overrule the settings. Unless the user has named the table (``is_named``), no file of
+    it is read that is neither at a path nor in a bucket: :class:`RefusedError`.
     """
     from pyiceberg.catalog.noop import NoopCatalog
     from pyiceberg.io import load_file_io
@@ -108,6 +112,8 @@ def static_table(location: str, settings: Mapping[str, str]) -> StaticTable:
     if not location.endswith(".metadata.json"):
         location = StaticTable._metadata_location_from_version_hint(location, dict(settings))
     io = load_file_io(dict(settings), location=location)
+    if not is_named:
+        _keep_to_buckets(io)
     return StaticTable(
         identifier=("static-table", location),
         metadata_location=location,
@@ -115,3 +121,21 @@ def static_table(location: str, settings: Mapping[str, str]) -> StaticTable:
         io=io,
         catalog=NoopCatalog("static-table"),
     )
+
+
+def _keep_to_buckets(io: FileIO) -> None:
+    made: Any = io
+    new_input = made.new_input
+
+    @wraps(new_input)
+    def checked(location: str) -> Any:
+        if not is_path_or_bucket(location):
+            raise RefusedError(
+                "the Iceberg table has a file that is neither at a path nor in a bucket",
+                where=without_user(location),
+                hint="A server that only a checkpoint leads to is not asked. If you trust the "
+                "table, name its metadata file: --target SINK=….metadata.json",
+            )
+        return new_input(location)
+
+    made.new_input = checked

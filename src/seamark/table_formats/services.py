@@ -20,6 +20,14 @@ def is_same_service(one: str, other: str) -> bool:
     return here is not None and here == _service_of(other)
 
 
+def is_path_or_bucket(url: str) -> bool:
+    """Whether a URL, as pyiceberg reads it, is of this machine or of a bucket: no other server."""
+    try:
+        return urlsplit(url).scheme in ("", "file", *OBJECT_STORES)
+    except ValueError:
+        return False
+
+
 def _service_of(url: str) -> tuple[str, str] | None:
     try:
         parts = urlsplit(url)

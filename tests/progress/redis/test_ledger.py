@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from seamark.errors import DamageError, InvalidInputError, StoreUnavailableError
-from seamark.progress import SourceCheckpointStore, open_progress
+from seamark.progress import MAX_POSITION_BYTES, SourceCheckpointStore, open_progress
 from seamark.progress.ledger import SessionOvertaken
 from seamark.progress.urls import open_ledger
 from tests.progress.support.children import SPACES, whole_number, write_number
@@ -55,6 +55,17 @@ def test_the_keys_are_where_the_documentation_says(
 
 
 # bad data
+
+
+def test_a_position_that_is_larger_than_any_that_is_kept_is_damage(
+    store: SourceCheckpointStore, client: Any, namespace: str
+) -> None:
+    with store.session() as s:
+        s.stage_checkpoint("orders", 1, b"here")
+    client.hset(f"seamark:{{{namespace}}}:positions", "orders", bytes(MAX_POSITION_BYTES + 1))
+    for read in (store.read_all_checkpoints, partial(store.read_checkpoint, "orders")):
+        with pytest.raises(DamageError, match="has 65537 bytes, and at most 65536"):
+            read()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import rocksdict
 
+from seamark import limits
 from seamark.errors import DamageError, SeamarkError
-from seamark.progress import SourceCheckpointStore, open_progress
+from seamark.progress import MAX_POSITION_BYTES, SourceCheckpointStore, open_progress
+from seamark.progress.rocksdb import ledger
 from tests.progress.support.children import running, whole_number, write_number
 
 SESSIONS = 8
@@ -166,3 +168,55 @@ def written(folder: Path, key: bytes, value: bytes) -> None:
     database = rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True))
     database[key] = value
     database.close()
+
+
+def made_up(folder: Path, sources: int, size: int) -> Path:
+    """A folder that is not ours: zeros, by a compression that makes next to nothing of them."""
+    options = rocksdict.Options(raw_mode=True)
+    options.set_compression_type(rocksdict.DBCompressionType.zstd())
+    database = rocksdict.Rdict(str(folder), options)
+    for number in range(sources):
+        database[b"source_sequence:s%d" % number] = (1).to_bytes(8, "big")
+        database[b"source_position:s%d" % number] = bytes(size)
+    database.flush()
+    database.close()
+    return folder
+
+
+def test_a_position_that_is_larger_than_any_that_is_kept_is_damage(folder: Path) -> None:
+    made_up(folder, 3, MAX_POSITION_BYTES + 1)
+    with open_progress(f"rocksdb://{folder}", read_only=True) as store:
+        for read in (store.read_all_checkpoints, partial(store.read_checkpoint, "s1")):
+            with pytest.raises(DamageError, match="has 65537 bytes, and at most 65536"):
+                read()
+
+
+def test_a_small_folder_does_not_stand_for_many_large_positions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up(folder, 400, MAX_POSITION_BYTES)
+    read: list[int] = []
+
+    def counted(position: bytes, source: str, where: str) -> None:
+        read.append(len(position))
+
+    monkeypatch.setattr(ledger, "require_kept_position", counted)
+    with (
+        open_progress(f"rocksdb://{folder}", read_only=True) as store,
+        pytest.raises(DamageError, match="somebody has made them up"),
+    ):
+        store.read_all_checkpoints()
+    stored = sum(file.stat().st_size for file in folder.iterdir())
+    assert sum(read) <= limits.largest_positions(stored) + MAX_POSITION_BYTES
+
+
+def test_what_seamark_has_written_is_read_however_much_and_however_alike(folder: Path) -> None:
+    with opened(folder) as store, store.session() as session:
+        for number in range(200):
+            session.stage_checkpoint(f"s{number}", 1, bytes(MAX_POSITION_BYTES))
+    database = rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True))
+    database.flush()
+    database.compact_range(None, None)
+    database.close()
+    with opened(folder) as store:
+        assert len(store.read_all_checkpoints()) == 200

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, FencedError, OutcomeUnknownError, StoreUnavailableError
-from seamark.progress.checkpoints import SourceCheckpoint
+from seamark.progress.checkpoints import SourceCheckpoint, require_kept_position
 from seamark.progress.ledger import Changes, Ledger, Transaction
 from seamark.progress.redis.client import (
     Errors,
@@ -108,7 +108,9 @@ class RedisLedger(Ledger):
             pipe.hget(self.positions, source_id.encode())
             text, position = pipe.execute()
         sequence = None if text is None else self._number({field: text}, field)
-        return None if sequence is None else SourceCheckpoint(sequence, position)
+        if sequence is None:
+            return None
+        return SourceCheckpoint(sequence, require_kept_position(position, source_id, self.url))
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
         with self.errors.translated("reading the checkpoints"), self.client.pipeline() as pipe:
@@ -116,7 +118,9 @@ class RedisLedger(Ledger):
             pipe.hgetall(self.positions)
             meta, positions = pipe.execute()
         return {
-            source: SourceCheckpoint(sequence, positions.get(source.encode()))
+            source: SourceCheckpoint(
+                sequence, require_kept_position(positions.get(source.encode()), source, self.url)
+            )
             for source, sequence in self.sequences(meta).items()
         }
 

@@ -86,6 +86,9 @@ class ReadableDatabase(Protocol):
     def snapshot(self) -> DatabaseSnapshot:
         """What is committed now."""
 
+    def stored_bytes(self) -> int:
+        """The sizes of all files of the folder."""
+
     def close(self) -> None:
         """Release it."""
 
@@ -113,6 +116,9 @@ class Primary:
             snapshot = DatabaseSnapshot(self._rdict, self._path)
         self._snapshots.add(snapshot)
         return snapshot
+
+    def stored_bytes(self) -> int:
+        return _stored_bytes(self._path)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of many keys, as they are now."""
@@ -211,6 +217,9 @@ class Secondary:
             self._snapshots.add(snapshot)
         return snapshot
 
+    def stored_bytes(self) -> int:
+        return _stored_bytes(self._path)
+
     def _caught_up(self) -> DatabaseSnapshot:
         for left in reversed(range(_TRIES + 1)):
             try:
@@ -252,6 +261,15 @@ def refuse_foreign_files(path: str) -> None:
                 raise a_link(entry.path)
             if not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False):
                 raise DamageError(f"{entry.path} is not a regular file")
+
+
+def _stored_bytes(path: str) -> int:
+    total = 0
+    with os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # the writer removes files at any time
+                total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def _options(*, create: bool) -> Options:

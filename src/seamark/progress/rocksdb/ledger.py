@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
+from seamark import limits
 from seamark._common.logs import logger_named
 from seamark.errors import DamageError, SeamarkError
-from seamark.progress.checkpoints import SourceCheckpoint
+from seamark.progress.checkpoints import SourceCheckpoint, require_kept_position
 from seamark.progress.ledger import Changes, SingleWriterLedger, Writes
 from seamark.progress.rocksdb.database import Primary, ReadableDatabase, Secondary
 
@@ -113,12 +114,20 @@ class RocksDBLedger(SingleWriterLedger):
         sequence = snapshot.get(_SEQUENCE + name)
         if sequence is None:
             return None
-        return SourceCheckpoint(
-            self._number(_SEQUENCE + name, sequence), snapshot.get(_POSITION + name)
-        )
+        position = require_kept_position(snapshot.get(_POSITION + name), source_id, self.url)
+        return SourceCheckpoint(self._number(_SEQUENCE + name, sequence), position)
 
     def checkpoints(self) -> dict[str, SourceCheckpoint]:
-        entries = dict(self._database.snapshot().below(_SOURCES))
+        entries: dict[bytes, bytes] = {}
+        total, most = 0, limits.POSITIONS_FLOOR
+        for key, value in self._database.snapshot().below(_SOURCES):
+            if key.startswith(_POSITION):
+                source = key[len(_POSITION) :].decode(errors="replace")
+                require_kept_position(value, source, self.url)
+            entries[key] = value
+            total += len(key) + len(value)
+            if total > most:
+                most = self._most_unpacked(total)
         return {
             self._source(key): SourceCheckpoint(
                 self._number(key, value), entries.get(_POSITION + key[len(_SEQUENCE) :])
@@ -147,6 +156,19 @@ class RocksDBLedger(SingleWriterLedger):
     def items(self, space: str) -> Iterator[tuple[bytes, bytes]]:
         prefix, snapshot = space_prefix(space), self._database.snapshot()
         return ((key[len(prefix) :], value) for key, value in snapshot.below(prefix))
+
+    def _most_unpacked(self, total: int) -> int:
+        """What the folder may unpack to; :class:`DamageError` when ``total`` is more than that."""
+        stored = self._database.stored_bytes()
+        most = limits.largest_positions(stored)
+        if total > most:
+            raise DamageError(
+                f"the checkpoints of its sources take {total} bytes or more, which {stored} stored "
+                "ones hold only if somebody has made them up",
+                where=self.url,
+                hint="Restore the folder from a copy, or remove it and start over.",
+            )
+        return most
 
     def _number(self, key: bytes, value: bytes) -> int:
         if len(value) != _NUMBER.size:
