@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from seamark.sinks import consistent_cut, epoch_ranges
 from seamark.sinks.consistent_cut import choose_cut
 from seamark.spark.row_digests import RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
+from seamark.testing.conformance.sink_examples import receipt
 
 MANY = 20_000
 SEVERAL = 4_000
@@ -91,18 +93,40 @@ def test_checkpoints_of_one_epoch_are_put_together_once() -> None:
     assert sink.point is not None
 
 
-def test_the_record_of_merged_epochs_is_read_once_for_all_sinks(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_record_of_merged_epochs_is_read_once_however_sinks_spell_its_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(epoch_ranges, "read_merged", read.append)
-    point = {"kind": "files", "target": "/t", "at": {"epoch": 3, "epochs_per_folder": 10}}
-    one = checkpoint(1, sink_names=names(50), read_points=dict.fromkeys(names(50), point))
-    cut = choose_cut("memory://", [one], None)
+    read_merged = epoch_ranges.read_merged
+
+    def noted(folder: str) -> epoch_ranges.MergedEpochs | None:
+        read.append(folder)
+        return read_merged(folder)
+
+    monkeypatch.setattr(epoch_ranges, "read_merged", noted)
+    folder = tmp_path / "t" / epoch_ranges.range_name(10)
+    folder.mkdir(parents=True)
+    epoch_ranges.write_merged(str(folder), [receipt(number, "a") for number in range(1, 8)])
+    (tmp_path / "link").symlink_to("t")
+    spelled = ("t", "/t", "./t", "t/", "t/.//.", "../{}/t", "t/../t", "link")
+    points = {
+        name: {
+            "kind": "files",
+            "target": f"{tmp_path}/{way.format(tmp_path.name)}",
+            "at": {"epoch": 3, "epochs_per_folder": 10},
+        }
+        for name, way in zip(names(len(spelled)), spelled, strict=True)
+    }
+    one = checkpoint(1, sink_names=list(points), read_points=points)
     spans = epoch_ranges.MergedSpans()
-    for sink in cut.sinks:
+    sinks = [
         consistent_cut._unless_merged(sink, spans)
+        for sink in choose_cut("memory://", [one], None).sinks
+    ]
     assert len(read) == 1
+    assert {sink.note for sink in sinks} == {
+        "its epochs up to 7 were merged and can only be read together"
+    }
 
 
 def history(epochs: int, digest: Callable[[int], RowDigest]) -> SinkHistory:
