@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seamark.audit import kafka
 from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
 from seamark.audit.files import _parts
 from seamark.audit.verdicts import Result, Shown, verdict_of
@@ -17,6 +20,7 @@ from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import SinkCommitStatus
 from seamark.sinks import consistent_cut, epoch_ranges
 from seamark.sinks.consistent_cut import choose_cut
+from seamark.sinks.read_point import ReadPoint
 from seamark.spark.row_digests import RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
 from seamark.testing.conformance.sink_examples import receipt
@@ -149,6 +153,35 @@ def test_very_many_epochs_are_each_looked_up_once() -> None:
         }
     assert (first, last) == (1, MANY)
     assert verdicts == {Result.LOST}
+
+
+def test_the_partitions_of_a_topic_are_not_noted_again_for_each_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def point(epoch: int) -> ReadPoint:
+        parts = range(5_000) if epoch == 1 else range(1)
+        ends = {"topic": "t", "end_offsets": {str(part): epoch for part in parts}}
+        return ReadPoint("kafka", "t", ends)
+
+    def counted(_: object, several: list[dict[str, Any]]) -> dict[int, RowDigest]:
+        return {record[kafka._EPOCH]: RowDigest(1, "0" * 32) for record in several}
+
+    records = ({"topic": "t", "partition": 0, "offset": n} for n in range(1, 300))
+    monkeypatch.setattr(kafka, "first_offsets", lambda *_: {"t": {0: 9}})
+    monkeypatch.setattr(kafka, "kafka_records", lambda *_, **__: records)
+    monkeypatch.setattr(kafka._Records, "digests", counted)
+    known = history(300, lambda n: RowDigest(n, f"{n:032x}"))
+    known = replace(known, epochs=tuple(replace(e, point=point(e.epoch)) for e in known.epochs))
+    spark: Any = None
+    tracemalloc.start()
+    try:
+        shown = list(kafka.read_kafka(spark, known, None, {}))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 << 20
+    assert [each.found.rows for each in shown if each.found is not None] == [1] * 291
+    assert [each.last for each in shown if "does not keep" in each.note] == list(range(2, 10))
 
 
 def test_folders_of_merged_epochs_are_read_together() -> None:
