@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from seamark.audit import kafka
+from seamark import limits
+from seamark.audit import iceberg, kafka
 from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
 from seamark.audit.files import _parts
 from seamark.audit.verdicts import Result, Shown, verdict_of
+from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import SinkCommitStatus
 from seamark.sinks import consistent_cut, epoch_ranges
@@ -24,6 +27,8 @@ from seamark.sinks.read_point import ReadPoint
 from seamark.spark.row_digests import RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
 from seamark.testing.conformance.sink_examples import receipt
+from tests.audit.test_logins import of_table
+from tests.sinks.support import iceberg as tables
 
 MANY = 20_000
 SEVERAL = 4_000
@@ -189,3 +194,17 @@ def test_folders_of_merged_epochs_are_read_together() -> None:
     folders = {n: f"/t/{n}" for n in (10, 20, *range(21, 41))}
     parts = list(_parts(known, folders, [(11, 20), (1, 10)]))
     assert parts == [(1, 10, [10]), (11, 20, [20]), *((n, n, [n]) for n in range(21, 41))]
+
+
+def test_a_metadata_file_that_unpacks_to_very_much_is_read_only_if_the_user_names_it(
+    tmp_path: Path,
+) -> None:
+    text = Path(tables.make_table(tmp_path).metadata_location.removeprefix("file://")).read_bytes()
+    place = tmp_path / "v1.gz.metadata.json"
+    place.write_bytes(gzip.compress(text + b" " * limits.TABLE_TEXT_FLOOR))
+    found = of_table("iceberg", "c.n.t", metadata_location=f"file://{place}")
+    for store in ("", str(tmp_path)):
+        with pytest.raises(RefusedError, match="unpacks to more than"):
+            iceberg._opened(found, {}, None, store)
+    table, _ = iceberg._opened(found, {}, f"file://{place}", "")
+    assert table.metadata.format_version == 2

@@ -35,7 +35,8 @@ def read_iceberg(
 
     It is opened by the name of its catalog, if pyiceberg is configured for that, else by the
     metadata file that the newest epoch has written; ``metadata`` names another one. One that only
-    the checkpoint names gets the options only if it is in the service of the ``store``.
+    the checkpoint names gets the options only if it is in the service of the ``store``, and is
+    refused (:class:`RefusedError`) when it is larger than :mod:`seamark.limits` allows.
     """
     first, last = history.since, history.newest.epoch
     schema = declared_schema(history.columns)
@@ -83,7 +84,8 @@ def _opened(
         if not where:
             raise DamageError("nothing says where the metadata of the table is")
         is_named = metadata is not None or is_same_service(str(where), store)
-        return static_table(str(where), options if is_named else {}), False
+        settings = options if is_named else {}
+        return static_table(str(where), settings, is_limited=metadata is None), False
     except SeamarkError:
         raise
     except FileNotFoundError as error:

@@ -15,6 +15,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from seamark.errors import RefusedError
+from seamark.table_formats.limited_metadata import check_hint, limited_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -94,11 +95,14 @@ def guard(catalog: Catalog, where: str) -> None:
         made._load_file_io = checked_io
 
 
-def static_table(location: str, settings: Mapping[str, str]) -> StaticTable:
+def static_table(
+    location: str, settings: Mapping[str, str], *, is_limited: bool = True
+) -> StaticTable:
     """The table of a metadata file, or of the folder that has one, without a catalog.
 
     Its own properties have no say in how its files are reached: ``StaticTable.from_metadata`` would
-    let them overrule the settings.
+    let them overrule the settings. :class:`RefusedError` when the file is larger than one of
+    unknown origin may be; ``is_limited`` is false for one that the user has named.
     """
     from pyiceberg.catalog.noop import NoopCatalog
     from pyiceberg.io import load_file_io
@@ -106,12 +110,18 @@ def static_table(location: str, settings: Mapping[str, str]) -> StaticTable:
     from pyiceberg.table import StaticTable
 
     if not location.endswith(".metadata.json"):
+        if is_limited:
+            check_hint(load_file_io(dict(settings), location=location), location)
         location = StaticTable._metadata_location_from_version_hint(location, dict(settings))
     io = load_file_io(dict(settings), location=location)
+    if is_limited:
+        metadata = limited_metadata(io, location)
+    else:
+        metadata = FromInputFile.table_metadata(io.new_input(location))
     return StaticTable(
         identifier=("static-table", location),
         metadata_location=location,
-        metadata=FromInputFile.table_metadata(io.new_input(location)),
+        metadata=metadata,
         io=io,
         catalog=NoopCatalog("static-table"),
     )
