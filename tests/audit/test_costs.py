@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
 from seamark import limits
-from seamark.audit import iceberg, kafka
+from seamark.audit import delta, iceberg, kafka
 from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
 from seamark.audit.files import _parts
 from seamark.audit.verdicts import Result, Shown, verdict_of
@@ -208,3 +209,22 @@ def test_a_metadata_file_that_unpacks_to_very_much_is_read_only_if_the_user_name
             iceberg._opened(found, {}, None, store)
     table, _ = iceberg._opened(found, {}, f"file://{place}", "")
     assert table.metadata.format_version == 2
+
+
+def test_the_files_of_an_epoch_are_found_among_very_many_without_comparing_all_of_them() -> None:
+    class Fragment(NamedTuple):
+        path: str
+
+        def to_batches(self, schema: object) -> list[str]:
+            return [self.path]
+
+    def name(number: int) -> str:
+        return f"n={number % 7}/part-{number}" if number % 2 else f"part-{number}"
+
+    fragments = [Fragment(name(number)) for number in range(MANY)]
+    dataset = SimpleNamespace(schema=None, get_fragments=lambda: fragments)
+    table: Any = SimpleNamespace(to_pyarrow_dataset=lambda: dataset)
+    added = {f"s3://b/t/{name(number)}" for number in range(MANY // 2, MANY)}
+    with little_work():
+        read = list(delta._batches(table, {*added, "s3://b/t/other-part-0"}))
+    assert read == [name(number) for number in range(MANY // 2, MANY)]
