@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
+from seamark import limits
+from seamark.audit import delta, iceberg, kafka
 from seamark.audit.expectations import EpochRows, SinkHistory, histories_of
 from seamark.audit.files import _parts
 from seamark.audit.verdicts import Result, Shown, verdict_of
+from seamark.errors import RefusedError
 from seamark.manifest import CheckpointManifest
 from seamark.manifest.parts import SinkCommitStatus
 from seamark.sinks import consistent_cut, epoch_ranges
 from seamark.sinks.consistent_cut import choose_cut
+from seamark.sinks.read_point import ReadPoint
 from seamark.spark.row_digests import RowDigest
 from seamark.store.manifest_scan import ScannedCheckpoint
+from seamark.testing.conformance.sink_examples import receipt
+from tests.audit.test_logins import of_table
+from tests.sinks.support import iceberg as tables
 
 MANY = 20_000
 SEVERAL = 4_000
@@ -91,18 +103,40 @@ def test_checkpoints_of_one_epoch_are_put_together_once() -> None:
     assert sink.point is not None
 
 
-def test_the_record_of_merged_epochs_is_read_once_for_all_sinks(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_record_of_merged_epochs_is_read_once_however_sinks_spell_its_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(epoch_ranges, "read_merged", read.append)
-    point = {"kind": "files", "target": "/t", "at": {"epoch": 3, "epochs_per_folder": 10}}
-    one = checkpoint(1, sink_names=names(50), read_points=dict.fromkeys(names(50), point))
-    cut = choose_cut("memory://", [one], None)
+    read_merged = epoch_ranges.read_merged
+
+    def noted(folder: str) -> epoch_ranges.MergedEpochs | None:
+        read.append(folder)
+        return read_merged(folder)
+
+    monkeypatch.setattr(epoch_ranges, "read_merged", noted)
+    folder = tmp_path / "t" / epoch_ranges.range_name(10)
+    folder.mkdir(parents=True)
+    epoch_ranges.write_merged(str(folder), [receipt(number, "a") for number in range(1, 8)])
+    (tmp_path / "link").symlink_to("t")
+    spelled = ("t", "/t", "./t", "t/", "t/.//.", "../{}/t", "t/../t", "link")
+    points = {
+        name: {
+            "kind": "files",
+            "target": f"{tmp_path}/{way.format(tmp_path.name)}",
+            "at": {"epoch": 3, "epochs_per_folder": 10},
+        }
+        for name, way in zip(names(len(spelled)), spelled, strict=True)
+    }
+    one = checkpoint(1, sink_names=list(points), read_points=points)
     spans = epoch_ranges.MergedSpans()
-    for sink in cut.sinks:
+    sinks = [
         consistent_cut._unless_merged(sink, spans)
+        for sink in choose_cut("memory://", [one], None).sinks
+    ]
     assert len(read) == 1
+    assert {sink.note for sink in sinks} == {
+        "its epochs up to 7 were merged and can only be read together"
+    }
 
 
 def history(epochs: int, digest: Callable[[int], RowDigest]) -> SinkHistory:
@@ -127,8 +161,71 @@ def test_very_many_epochs_are_each_looked_up_once() -> None:
     assert verdicts == {Result.LOST}
 
 
+def test_the_partitions_of_a_topic_are_not_noted_again_for_each_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def point(epoch: int) -> ReadPoint:
+        parts = range(5_000) if epoch == 1 else range(1)
+        ends = {"topic": "t", "end_offsets": {str(part): epoch for part in parts}}
+        return ReadPoint("kafka", "t", ends)
+
+    def counted(_: object, several: list[dict[str, Any]]) -> dict[int, RowDigest]:
+        return {record[kafka._EPOCH]: RowDigest(1, "0" * 32) for record in several}
+
+    records = ({"topic": "t", "partition": 0, "offset": n} for n in range(1, 300))
+    monkeypatch.setattr(kafka, "first_offsets", lambda *_: {"t": {0: 9}})
+    monkeypatch.setattr(kafka, "kafka_records", lambda *_, **__: records)
+    monkeypatch.setattr(kafka._Records, "digests", counted)
+    known = history(300, lambda n: RowDigest(n, f"{n:032x}"))
+    known = replace(known, epochs=tuple(replace(e, point=point(e.epoch)) for e in known.epochs))
+    spark: Any = None
+    tracemalloc.start()
+    try:
+        shown = list(kafka.read_kafka(spark, known, None, {}))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 << 20
+    assert [each.found.rows for each in shown if each.found is not None] == [1] * 291
+    assert [each.last for each in shown if "does not keep" in each.note] == list(range(2, 10))
+
+
 def test_folders_of_merged_epochs_are_read_together() -> None:
     known = history(40, lambda n: RowDigest(n, f"{n:032x}"))
     folders = {n: f"/t/{n}" for n in (10, 20, *range(21, 41))}
     parts = list(_parts(known, folders, [(11, 20), (1, 10)]))
     assert parts == [(1, 10, [10]), (11, 20, [20]), *((n, n, [n]) for n in range(21, 41))]
+
+
+def test_a_metadata_file_that_unpacks_to_very_much_is_read_only_if_the_user_names_it(
+    tmp_path: Path,
+) -> None:
+    text = Path(tables.make_table(tmp_path).metadata_location.removeprefix("file://")).read_bytes()
+    place = tmp_path / "v1.gz.metadata.json"
+    place.write_bytes(gzip.compress(text + b" " * limits.TABLE_TEXT_FLOOR))
+    found = of_table("iceberg", "c.n.t", metadata_location=f"file://{place}")
+    for store in ("", str(tmp_path)):
+        with pytest.raises(RefusedError, match="unpacks to more than"):
+            iceberg._opened(found, {}, None, store)
+    opened = iceberg._opened(found, {}, f"file://{place}", "")
+    assert opened is not None
+    assert opened[0].metadata.format_version == 2
+
+
+def test_the_files_of_an_epoch_are_found_among_very_many_without_comparing_all_of_them() -> None:
+    class Fragment(NamedTuple):
+        path: str
+
+        def to_batches(self, schema: object) -> list[str]:
+            return [self.path]
+
+    def name(number: int) -> str:
+        return f"n={number % 7}/part-{number}" if number % 2 else f"part-{number}"
+
+    fragments = [Fragment(name(number)) for number in range(MANY)]
+    dataset = SimpleNamespace(schema=None, get_fragments=lambda: fragments)
+    table: Any = SimpleNamespace(to_pyarrow_dataset=lambda: dataset)
+    added = {f"s3://b/t/{name(number)}" for number in range(MANY // 2, MANY)}
+    with little_work():
+        read = list(delta._batches(table, {*added, "s3://b/t/other-part-0"}))
+    assert read == [name(number) for number in range(MANY // 2, MANY)]

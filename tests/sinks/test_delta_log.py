@@ -20,7 +20,7 @@ from seamark.errors import DamageError, InvalidInputError, LineageError, Refused
 from seamark.sinks import DeltaSink, Receipt
 from seamark.sinks.contract import Sink
 from seamark.sinks.delta.committable import list_in
-from seamark.sinks.delta.file_changes import FileChange
+from seamark.sinks.delta.file_changes import FileChange, UnnamedVersion
 from seamark.sinks.delta.log import (
     Answer,
     LogEntry,
@@ -192,6 +192,16 @@ def test_a_restore_by_a_date_to_before_what_the_log_has_leaves_nothing_that_is_k
     assert shown(*HISTORY[3:], back) == []
 
 
+def test_a_search_below_a_restore_by_a_date_costs_what_each_version_has_changed() -> None:
+    many = 8_000
+    large = FileChange(frozenset(str(number) for number in range(40_000)))
+    history = [changing(shows(1, 1), "a"), *(changing(other(n), "x") for n in range(2, many))]
+    back = changing(LogEntry(many + 1, "RESTORE", "Spark 4.2"), "z")
+    before = time.process_time()
+    assert shown(*history, replace(other(many), files=large), back) == []
+    assert time.process_time() - before < 4
+
+
 def test_a_restore_undone_by_another_one_has_taken_nothing_away() -> None:
     back = changing(LogEntry(6, "RESTORE", "Spark 4.2"), "a", "cd")
     again = changing(LogEntry(7, "RESTORE", "Spark 4.2"), "cd", "a")
@@ -206,9 +216,11 @@ def test_a_file_is_another_one_when_more_of_its_rows_are_deleted() -> None:
     entry = read_entry(log, 0)
     assert entry is not None
     assert entry.added == ("a b",)
-    assert entry.files.after(FileChange(frozenset(entry.files.removed))) == FileChange(
-        entry.files.added
-    )
+    wanted = UnnamedVersion(FileChange(entry.files.added))
+    wanted.go_before(entry.files)
+    assert not wanted.is_reached
+    wanted.go_before(FileChange(entry.files.removed))
+    assert wanted.is_reached
 
 
 def test_a_restore_to_a_version_that_is_no_number_is_not_taken_for_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any, ClassVar
 import pytest
 from pyiceberg.catalog import Catalog
 
+from seamark import limits
 from seamark.errors import RefusedError
 from seamark.sinks.iceberg.catalog import Place
 from seamark.sources.iceberg.snapshots import IcebergHistory
-from seamark.table_formats.iceberg_settings import guard, overruling
+from seamark.table_formats.iceberg_settings import guard, overruling, static_table
 from tests.sinks.support import iceberg
 
 called: list[Mapping[str, str]] = []
@@ -111,3 +113,51 @@ def test_the_catalogs_of_pyiceberg_have_what_is_guarded() -> None:
 
     assert hasattr(RestCatalog, "_response_to_table")
     assert hasattr(Catalog, "_load_file_io")
+
+
+def metadata_file(folder: Path) -> Path:
+    return Path(iceberg.make_table(folder).metadata_location.removeprefix("file://"))
+
+
+@pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_table_is_opened_by_its_metadata_file_or_its_folder(
+    tmp_path: Path, ending: str, is_named: bool
+) -> None:
+    text = metadata_file(tmp_path).read_bytes()
+    place = tmp_path / "moved" / "metadata" / f"v1{ending}"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(gzip.compress(text) if ".gz." in ending else text)
+    (place.parent / "version-hint.text").write_text(place.name)
+    for location in (place, place.parent.parent):
+        table = static_table(f"file://{location}", {}, is_named=is_named)
+        assert table.metadata.table_uuid.hex in text.decode().replace("-", "")
+        assert table.metadata_location == f"file://{place}"
+
+
+def test_a_metadata_file_that_only_a_checkpoint_names_is_not_unpacked_without_end(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "v1.gz.metadata.json"
+    text = metadata_file(tmp_path).read_bytes()
+    place.write_bytes(gzip.compress(text + b" " * limits.TABLE_TEXT_FLOOR))
+    with pytest.raises(RefusedError, match="unpacks to more than") as refused:
+        static_table(f"file://{place}", {}, is_named=False)
+    assert refused.value.where == f"file://{place}"
+    assert "--target" in (refused.value.hint or "")
+    assert static_table(f"file://{place}", {}, is_named=True).metadata.format_version == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "location"),
+    [("v1.metadata.json", "metadata/v1.metadata.json"), ("version-hint.text", "")],
+)
+def test_a_metadata_file_of_any_size_is_not_read_only_because_a_checkpoint_names_it(
+    tmp_path: Path, name: str, location: str
+) -> None:
+    place = tmp_path / "metadata" / name
+    place.parent.mkdir()
+    with place.open("wb") as file:
+        file.truncate(limits.LARGEST_TABLE_FILE + 1)
+    with pytest.raises(RefusedError, match=f"it has {limits.LARGEST_TABLE_FILE + 1} bytes"):
+        static_table(f"file://{tmp_path}/{location}".rstrip("/"), {}, is_named=False)

@@ -118,9 +118,18 @@ def _batches(table: DeltaTable, files: set[str] | None) -> Iterable[Any]:
     if files is None:
         yield from dataset.to_batches()
         return
+    by_depth: dict[int, set[str]] = {}
     for fragment in dataset.get_fragments():
-        if any(uri.endswith(fragment.path) for uri in files):
+        depth = fragment.path.count("/") + 1
+        if depth not in by_depth:
+            by_depth[depth] = {_last_names(uri, depth) for uri in files}
+        if fragment.path in by_depth[depth]:
             yield from fragment.to_batches(schema=dataset.schema)
+
+
+def _last_names(uri: str, count: int) -> str:
+    """The end of a path, as many names of it."""
+    return "/".join(uri.rsplit("/", count)[-count:])
 
 
 def _said(error: BaseException) -> str:

@@ -36,7 +36,8 @@ def read_iceberg(
     It is opened by the name of its catalog, if pyiceberg is configured for that, else by the
     metadata file that the newest epoch has written; ``metadata`` names another one. One that only
     the checkpoint names gets the options only if it is in the service of the ``store``, and is
-    not read at a server that is neither this machine nor a bucket's.
+    not read at a server that is neither this machine nor a bucket's. It is refused
+    (:class:`RefusedError`) when it is larger than :mod:`seamark.limits` allows.
     """
     first, last = history.since, history.newest.epoch
     schema = declared_schema(history.columns)

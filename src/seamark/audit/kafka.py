@@ -5,7 +5,8 @@ Tests: ``tests/integration/test_kafka_audit.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,20 +50,22 @@ def read_kafka(
         return
     servers = bootstrap or str(first.point.at.get("bootstrap") if first.point else "")
     options = options if bootstrap else {}
-    lows = first_offsets(servers, ends[history.newest.epoch], options)
-    records = kafka_records(
-        servers, ends[history.newest.epoch], options, start_offsets=ends[first.epoch]
-    )
-    shape = _Records(spark, history)
+    newest = _together(ends.values())
+    lows = first_offsets(servers, newest, options)
+    records = kafka_records(servers, newest, options, start_offsets=ends[first.epoch])
+    shape, epoch_of = _Records(spark, history), _EpochOf(rest, ends, first.epoch)
     found: dict[int, RowDigest] = {}
     while several := list(islice(records, _ROWS)):
         for record in several:
-            record[_EPOCH] = _epoch_of(record, rest, ends)
+            record[_EPOCH] = epoch_of(record)
         for epoch, digest in shape.digests(several).items():
             found[epoch] = found.get(epoch, RowDigest.empty()) + digest
+    upto = _together([ends[first.epoch]])
     for before, known in pairwise(history.epochs):
         start = before.epoch + 1  # with those between them whose checkpoints are pruned
-        if _is_cut_off(lows, ends[before.epoch], ends[known.epoch]):
+        is_cut_off = _is_cut_off(lows, upto, ends[known.epoch])
+        _add(upto, ends[known.epoch])
+        if is_cut_off:
             note = "the topic does not keep all of its records any more"
             yield Shown(first=start, last=known.epoch, note=note)
             continue
@@ -86,16 +89,30 @@ def _is_cut_off(lows: Ends, starts: Ends, ends: Ends) -> bool:
 
 
 def _known_ends(history: SinkHistory) -> dict[int, Ends] | None:
-    """By epoch: where it ends in every partition that was written to by then."""
+    """By epoch: where it ends in the partitions that its checkpoint names.
+
+    In others it ends where the one before it does.
+    """
     ends: dict[int, Ends] = {}
-    upto: Ends = {}
     for known in history.epochs:
         point = _ends_in(known)
         if point is None:
             return None
-        upto = {t: {**upto.get(t, {}), **point.get(t, {})} for t in {*upto, *point}}
-        ends[known.epoch] = upto
+        ends[known.epoch] = point
     return ends
+
+
+def _add(upto: Ends, ends: Ends) -> None:
+    for topic, parts in ends.items():
+        upto.setdefault(topic, {}).update(parts)
+
+
+def _together(several: Iterable[Ends]) -> Ends:
+    """Where the last of these epochs ends in every partition that was written to by then."""
+    upto: Ends = {}
+    for ends in several:
+        _add(upto, ends)
+    return upto
 
 
 def _ends_in(known: EpochRows) -> Ends | None:
@@ -119,12 +136,31 @@ def _ends_in(known: EpochRows) -> Ends | None:
     return ends or None
 
 
-def _epoch_of(record: Mapping[str, Any], known: list[EpochRows], ends: Mapping[int, Ends]) -> int:
-    topic, partition, offset = record["topic"], record["partition"], record["offset"]
-    for each in known:
-        if offset < ends[each.epoch].get(topic, {}).get(partition, 0):
-            return each.epoch
-    return known[-1].epoch
+class _EpochOf:
+    """The first of some epochs that ends after a record."""
+
+    def __init__(self, known: list[EpochRows], ends: Mapping[int, Ends], before: int) -> None:
+        """``before`` is the epoch before them."""
+        self._last = known[-1].epoch
+        self._steps: dict[tuple[str, int], tuple[list[int], list[int]]] = {}
+        """By partition: the ends, each above all before it, and their epochs."""
+        first, *others = known
+        self._add(_together([ends[before], ends[first.epoch]]), first.epoch)
+        for each in others:
+            self._add(ends[each.epoch], each.epoch)
+
+    def _add(self, ends: Ends, epoch: int) -> None:
+        for topic, parts in ends.items():
+            for partition, end in parts.items():
+                offsets, epochs = self._steps.setdefault((topic, partition), ([], []))
+                if not offsets or end > offsets[-1]:
+                    offsets.append(end)
+                    epochs.append(epoch)
+
+    def __call__(self, record: Mapping[str, Any]) -> int:
+        offsets, epochs = self._steps.get((record["topic"], record["partition"]), ([], []))
+        place = bisect_right(offsets, record["offset"])
+        return epochs[place] if place < len(epochs) else self._last
 
 
 class _Records:

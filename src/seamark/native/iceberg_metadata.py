@@ -9,7 +9,6 @@ Tests: ``tests/native/test_iceberg_metadata.py``.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -20,6 +19,7 @@ from seamark import limits
 from seamark.checkpoint_dir.places.directory import Tree
 from seamark.errors import RefusedError
 from seamark.native.table_log import SAY_IT_YOURSELF, TableAt, damaged, read_file
+from seamark.table_formats.limited_metadata import unzipped
 
 ICEBERG_METADATA: Final = "metadata"
 _ENDINGS: Final = (".metadata.json", ".metadata.json.gz")
@@ -139,21 +139,10 @@ def _decoded(tree: Tree, name: str) -> _Metadata:
     data = read_file(tree, name)
     try:
         if ".gz." in name or name.endswith(".gz"):
-            data = _unzipped(data)
+            data = unzipped(data)
         return msgspec.json.decode(data, type=_Metadata)
     except (msgspec.DecodeError, RecursionError, ValueError, OSError, EOFError) as error:
         raise damaged(tree, name, error) from None
-
-
-def _unzipped(data: bytes) -> bytes:
-    import gzip
-
-    most = limits.largest_table_text(len(data))
-    with gzip.open(io.BytesIO(data)) as file:
-        text = file.read(most + 1)
-    if len(text) > most:
-        raise ValueError(f"it unpacks to more than {most} bytes")
-    return text
 
 
 def _look(tree: Tree, metadata: _Metadata, query_id: str, batch: int) -> TableAt:

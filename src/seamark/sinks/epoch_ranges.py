@@ -127,10 +127,13 @@ def merged_receipt(target: str, epoch: int) -> Receipt | None:
 
 
 class MergedSpans:
-    """Which epochs were merged together: the record of each range is read once for all sinks."""
+    """Which epochs were merged together: each record is read once for all sinks.
+
+    That holds however a path is spelled, and whatever links lead to the record.
+    """
 
     def __init__(self) -> None:
-        self._spans: dict[str, tuple[int, int] | None] = {}
+        self._spans: dict[tuple[int, int], tuple[int, int] | None] = {}
 
     def beyond(self, path: str, epoch: object, per_range: object) -> int | None:
         """The last of the epochs that this one was merged with, if it is not the last itself.
@@ -141,11 +144,14 @@ class MergedSpans:
             return None
         try:
             folder = f"{path}/{range_name(range_end(epoch, per_range))}"
-        except ValueError:  # a number of thousands of digits
+            require_no_link(folder)
+            record = os.lstat(f"{folder}/{RECORD}")
+        except (OSError, ValueError, SeamarkError):  # path and number may be anybody's
             return None
-        if folder not in self._spans:
-            self._spans[folder] = _span(folder)
-        first, last = self._spans[folder] or (0, 0)
+        which = (record.st_dev, record.st_ino)
+        if which not in self._spans:
+            self._spans[which] = _span(folder)
+        first, last = self._spans[which] or (0, 0)
         return last if first <= epoch < last else None
 
 
@@ -153,7 +159,7 @@ def _span(range_folder: str) -> tuple[int, int] | None:
     """The first and the last epoch of a range that were merged."""
     try:
         merged = read_merged(range_folder)
-    except (OSError, ValueError, SeamarkError):  # path and number may be anybody's
+    except (OSError, ValueError, SeamarkError):  # the record may be anybody's as well
         return None
     if merged is None or not merged.receipts:
         return None

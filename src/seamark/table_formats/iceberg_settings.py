@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seamark._redaction import without_user
 from seamark.errors import RefusedError
+from seamark.table_formats.limited_metadata import check_hint, limited_metadata
 from seamark.table_formats.services import is_path_or_bucket
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def static_table(location: str, settings: Mapping[str, str], *, is_named: bool) 
 
     Its own properties have no say in how its files are reached: ``StaticTable.from_metadata`` would
     let them overrule the settings. Unless the user has named the table (``is_named``), no file of
-    it is read that is neither at a path nor in a bucket: :class:`RefusedError`.
+    it is read that is neither at a path nor in a bucket, and no metadata file that is larger than
+    one of unknown origin may be: :class:`RefusedError`.
     """
     from pyiceberg.catalog.noop import NoopCatalog
     from pyiceberg.io import load_file_io
@@ -110,14 +112,19 @@ def static_table(location: str, settings: Mapping[str, str], *, is_named: bool) 
     from pyiceberg.table import StaticTable
 
     if not location.endswith(".metadata.json"):
+        if not is_named:
+            check_hint(load_file_io(dict(settings), location=location), location)
         location = StaticTable._metadata_location_from_version_hint(location, dict(settings))
     io = load_file_io(dict(settings), location=location)
-    if not is_named:
+    if is_named:
+        metadata = FromInputFile.table_metadata(io.new_input(location))
+    else:
         _keep_to_buckets(io)
+        metadata = limited_metadata(io, location)
     return StaticTable(
         identifier=("static-table", location),
         metadata_location=location,
-        metadata=FromInputFile.table_metadata(io.new_input(location)),
+        metadata=metadata,
         io=io,
         catalog=NoopCatalog("static-table"),
     )

@@ -200,7 +200,7 @@ def epochs_in(entries: Iterable[LogEntry], pipeline: str, sink: str) -> Iterator
         if entry.shows is not None and entry.belongs_to(pipeline, sink):
             yield Shown(entry, entry.shows, back if is_gone else None)
         if unnamed is not None:
-            unnamed = unnamed.before(entry.files)
+            unnamed.go_before(entry.files)
         elif entry.is_restore and not is_gone:
             back, valid_from = entry, entry.restored
             unnamed = UnnamedVersion(entry.files.undone) if entry.restored is None else None
