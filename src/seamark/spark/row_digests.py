@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
@@ -234,7 +235,7 @@ def _is_one_value(kind: DataType) -> bool:
 def _in_pairs(numbers: list[str]) -> str:
     """The exclusive or of all, nested as little as can be: Spark recurses into what is nested."""
     while len(numbers) > 1:
-        pairs = zip(numbers[::2], [*numbers[1::2], None], strict=False)
+        pairs = zip_longest(numbers[::2], numbers[1::2])
         numbers = [one if other is None else f"({one} ^ {other})" for one, other in pairs]
     return numbers[0]
 

@@ -9,6 +9,7 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from seamark import limits
+from seamark._redaction import without_user
 from seamark.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -59,6 +60,6 @@ def _read(files: FileIO, location: str, most: int) -> bytes:
 def _refused(location: str, why: str) -> RefusedError:
     return RefusedError(
         f"the metadata of the Iceberg table is not read: {why}",
-        where=location,
+        where=without_user(location),
         hint="Is it the right one? One that you name is read without limits: --target SINK=FILE.",
     )
