@@ -57,7 +57,7 @@ def epoch_of(store: CheckpointStore, batch: int, files: str, at: int = 0) -> Run
         batch=batch,
         entry=entry,
         plan=plan,
-        attempt=new_attempt(1),
+        attempt=new_attempt(1, "t"),
     )
 
 

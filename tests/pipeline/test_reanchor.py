@@ -119,7 +119,7 @@ class World:
             batch=newest.epoch if newest is not None else 0,
             entry=parse_offsets(plan(offset, self.ahead).offsets),
             plan=plan(offset, self.ahead),
-            attempt=new_attempt(1),
+            attempt=new_attempt(1, "t"),
         )
 
     def _checkpoint(

@@ -128,6 +128,22 @@ def test_starts_on_a_wrong_store_remove_nothing_that_the_right_one_still_has_to_
     assert shown(tmp_path) == uninterrupted(kind)
 
 
+def test_a_first_epoch_that_is_decided_and_not_shown_survives_runs_on_a_wrong_store(
+    spark: SparkSession, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    kind, provider, store = "stateless-one-sink", "hdfs", tmp_path / "store"
+    crash(spark, kind, provider, uninterrupted.folder, tmp_path, "save:after:1")
+    store.rename(tmp_path / "right")
+    for _ in range(2):  # nothing is shown yet, so nothing tells that the store is the wrong one
+        crash(spark, kind, provider, uninterrupted.folder, tmp_path, "write:after:1")
+    store.rename(tmp_path / "wrong")
+    (tmp_path / "right").rename(store)
+    report = run(spark, kind, provider, uninterrupted.folder, tmp_path).report
+    assert report.finished == {"main": "committed from its committable"}
+    assert any("Is this the right store?" in note for note in report.notes)
+    assert shown(tmp_path) == uninterrupted(kind)
+
+
 def test_the_working_copy_of_every_start_but_the_last_is_gone(
     spark: SparkSession, uninterrupted: Uninterrupted, tmp_path: Path
 ) -> None:

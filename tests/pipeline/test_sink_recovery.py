@@ -15,6 +15,7 @@ from seamark.manifest import CheckpointManifest, SinkCommitStatus
 from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.settings import PipelineSettings
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
+from seamark.pipeline.epoch.running_epoch import new_attempt
 from seamark.pipeline.recovery.sink_recovery import finish_sinks, sinks_ahead
 from seamark.sinks import MemorySink
 from seamark.sinks.contract import Committable
@@ -144,3 +145,32 @@ def test_a_commit_that_has_met_damage_is_told_and_not_repeated() -> None:
     assert not status.is_committed
     assert "the rest of the session WAS applied" in (status.message or "")
     assert sink.calls == 1
+
+
+def staged(path: Path, attempt: str) -> Committable:
+    """The first epoch, by a driver that died before its commit."""
+    sink = HandWritten(path)
+    sink.stage(frame([1]), epoch(1), attempt)
+    return sink.prepare()
+
+
+def test_I3_rows_that_wait_for_their_commit_are_not_removed_by_starts_on_a_wrong_store(
+    path: Path,
+) -> None:
+    committable = staged(path, new_attempt(1, OLD))
+    sinks = cast("PipelineSinks", OneSink(HandWritten(path)))
+    for generation in (1, 2, 3):  # an empty store, started again and again
+        wrong = finish_sinks(sinks, None, generation, timelines=[NEW])
+        assert not wrong.aborted
+        assert "Is this the right store?" in wrong.of_others[0]
+    HandWritten(path).commit(committable)
+    assert [p.name for p in path.glob("epoch=*")] == ["epoch=000001"]
+
+
+def test_what_no_epoch_owns_is_removed_by_the_next_start_on_the_same_store(path: Path) -> None:
+    for attempt in (new_attempt(1, OLD), "g0001-0123456789ab"):  # also one of an earlier version
+        staged(path, attempt)
+    sinks = cast("PipelineSinks", OneSink(HandWritten(path)))
+    assert not finish_sinks(sinks, None, 1, timelines=[OLD]).aborted  # a writer may be at work
+    assert len(finish_sinks(sinks, None, 2, timelines=[OLD]).aborted) == 2
+    assert not HandWritten(path).leftovers()

@@ -71,7 +71,7 @@ class World:
                 batch=batch,
                 entry=entry,
                 plan=plan,
-                attempt=new_attempt(1),
+                attempt=new_attempt(1, "t"),
             )
             if needs_stored_plans(self._sinks.outputs):
                 store_plan(store, epoch, line, 0)

@@ -83,7 +83,7 @@ def planned_epoch(
         batch=batch_id,
         entry=entry,
         plan=plan,
-        attempt=new_attempt(history.generation),
+        attempt=new_attempt(history.generation, history.timeline),
         latest=latest_by_source(identity.leaves, latest),
     )
 

@@ -23,7 +23,7 @@ from seamark.spark.batch_log import OffsetLogEntry, Plan
 from seamark.spark.kafka.lag import unread_positions
 from seamark.spark.kafka.positions import Offsets
 
-_ATTEMPT: Final = re.compile(r"g(\d+)-")
+_ATTEMPT: Final = re.compile(r"g(\d+)-(?:([0-9a-f]{8})-)?")  # earlier versions name no timeline
 
 
 class Interrupted(Exception):
@@ -79,15 +79,26 @@ def fingerprint(timeline: str, lines: Iterable[str], sources: dict[str, str]) ->
     return digest.hexdigest()
 
 
-def new_attempt(generation: int) -> str:
+def new_attempt(generation: int, timeline: str) -> str:
     """A token for one try of one epoch by one writer."""
-    return f"g{generation:04}-{uuid.uuid4().hex[:12]}"
+    return f"g{generation:04}-{_mark(timeline)}-{uuid.uuid4().hex[:12]}"
+
+
+def _mark(timeline: str) -> str:
+    return hashlib.sha256(timeline.encode()).hexdigest()[:8]
 
 
 def is_from_earlier(attempt: str, generation: int) -> bool:
     """Whether an attempt was made by a writer of an earlier generation."""
     match = _ATTEMPT.match(attempt)
     return match is not None and int(match[1]) < generation
+
+
+def is_of_others(attempt: str, timelines: Iterable[str]) -> bool:
+    """Whether an attempt was made in none of these timelines, so for another store."""
+    match = _ATTEMPT.match(attempt)
+    mark = match[2] if match is not None else None
+    return mark is not None and mark not in {_mark(timeline) for timeline in timelines}
 
 
 def lines_by_source(leaves: Sequence[str], lines: Sequence[str]) -> dict[str, list[str]]:

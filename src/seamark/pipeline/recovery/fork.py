@@ -279,9 +279,9 @@ def _save(
     index = chain.index or FileIndex()
     try:
         placed = place(_captured(chain, index), sizes, uploads, index)
-        claim_generation = target.shared_objects.generation
+        generation, timeline = target.shared_objects.generation, target.owner().timeline
         draft = _drafted(chosen.manifest, chosen.origin, target.next_id())
-        manifest = _with_state(draft, placed, new_attempt(claim_generation))
+        manifest = _with_state(draft, placed, new_attempt(generation, timeline))
         return save_with_retry(target, manifest, placed.chunks, patience)
     except OutcomeUnknownError:
         raise

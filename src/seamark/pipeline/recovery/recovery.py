@@ -229,7 +229,9 @@ class Recovery:
     ) -> StartingPoint:
         if not after_reset:  # else what they show is taken back
             self._refuse_shown(history.timeline)
-        finished = finish_sinks(self._sinks, None, history.generation)
+        known = None if after_reset else [history.timeline]
+        finished = finish_sinks(self._sinks, None, history.generation, timelines=known)
+        self._notes += finished.of_others
         if after_reset:
             self._notes += reset_sinks(self._sinks, history.timeline)
         self._refuse_shown(history.timeline)
@@ -295,10 +297,11 @@ class Recovery:
         planned = copied.planned
         before = partial(self._epoch_before, chosen)
         # what is staged in the target of another history is not removed
-        sinks_ahead(self._sinks, chosen, history.timeline, abandoned_timelines(chosen))
-        finished = finish_sinks(
-            self._sinks, chosen, history.generation, self._moved(chosen), before
-        )
+        known = abandoned_timelines(chosen) | {history.timeline}
+        sinks_ahead(self._sinks, chosen, history.timeline, known)
+        moved = self._moved(chosen)
+        finished = finish_sinks(self._sinks, chosen, history.generation, moved, before, known)
+        self._notes += finished.of_others
         history.newest = self._recorded(chosen, finished)
         self._notes += take_back_abandoned(self._sinks, chosen, history.timeline)
         history.ahead = sinks_ahead(self._sinks, chosen, history.timeline)

@@ -17,7 +17,7 @@ from seamark.pipeline.declaration.compile import Output
 from seamark.pipeline.declaration.target_names import has_same_target
 from seamark.pipeline.epoch.pipeline_sinks import PipelineSinks
 from seamark.pipeline.epoch.read_points import missing_read_points
-from seamark.pipeline.epoch.running_epoch import is_from_earlier
+from seamark.pipeline.epoch.running_epoch import is_from_earlier, is_of_others
 from seamark.pipeline.recovery.rollback import abandoned_timelines, shown_timeline
 from seamark.sinks.contract import Receipt, Sink
 
@@ -32,6 +32,8 @@ class FinishedSinks:
     outcomes: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, SinkCommitStatus] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
+    of_others: list[str] = field(default_factory=list)
+    """Notes on what was staged for another store. It was left where it is."""
     read_points: dict[str, Any] = field(default_factory=dict)
     """What to read to see the epoch, of sinks for which the manifest does not say it."""
 
@@ -42,12 +44,14 @@ def finish_sinks(
     generation: int,
     moved: Collection[str] = (),
     before: EpochBefore = lambda: None,
+    timelines: Collection[str] | None = None,
 ) -> FinishedSinks:
     """Commit the chosen epoch in every sink that lacks it, and abort attempts of earlier writers.
 
     Attempts of this generation or a later one stay: a writer that has taken over the store may be
-    working on them. Sinks in ``moved`` have a new target and start there. A sink that has lost the
-    epoch of ``before`` since is not taken past it.
+    working on them. So do those of other ``timelines``: this may be the wrong store, and the right
+    one may have decided their epoch. Sinks in ``moved`` have a new target and start there. A sink
+    that has lost the epoch of ``before`` since is not taken past it.
     """
     done = FinishedSinks()
     if chosen is not None:
@@ -63,7 +67,12 @@ def finish_sinks(
     own = chosen.attempt if chosen is not None else None
     for output in sinks.outputs:
         for attempt in output.sink.leftovers():
-            if attempt != own and is_from_earlier(attempt, generation):
+            if timelines is not None and is_of_others(attempt, timelines):
+                done.of_others.append(
+                    f"sink {output.name}: attempt {attempt} is staged there by a pipeline with "
+                    "another store, and was left alone. Is this the right store?"
+                )
+            elif attempt != own and is_from_earlier(attempt, generation):
                 output.sink.abort(attempt)
                 done.aborted.append(f"attempt {attempt} of sink {output.name}")
     return done
